@@ -1,0 +1,288 @@
+"""The configuration: YAML files to typed, checked objects.
+
+`config/config.yaml` (or any file given with ``--configfile``) holds the keys of `Config`; it names
+files in `config/datasets`, `config/models`, `config/denoise` and `config/registration`, which hold
+the keys of the classes below. Defaults are the paper's. An unknown key is an error that names the
+nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bolt.errors import ConfigError
+from bolt.files import read_yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The workflow's base directory: the folder that holds `bolt/`, `config/` and `atlases/`."""
+
+
+class Keys(BaseModel):
+    """A group of keys; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Paths(Keys):
+    """Where things lie, relative to the folder `snakemake` runs in."""
+
+    results: Path = Path("results")
+    work: Path = Path("work")
+    atlas_dir: Path | None = None
+    templateflow_home: Path | None = None
+
+
+class Preprocess(Keys):
+    space: str = "MNI152NLin6Asym"
+    resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")
+    registration: str = "fast"
+    keep_bold: bool = False
+
+
+class Parcellate(Keys):
+    coverage: float = Field(0.5, ge=0, le=1)
+    uncovered: Literal["zero", "drop-scan", "drop-roi-everywhere"] = "zero"
+
+
+class Folds(Keys):
+    outer: int = Field(10, ge=2)
+    validation: float = Field(0.1, gt=0, lt=0.5)
+    seed: int = 0
+    run: list[int] | None = Field(None, description="train only these outer folds; null: all")
+
+
+class Explain(Keys):
+    tokens: int = Field(5, ge=1)
+    top_rois: float = Field(0.02, gt=0, le=1)
+    random_draws: int = Field(20, ge=1)
+
+
+class Config(Keys):
+    """One run of the workflow."""
+
+    dataset: str
+    atlases: list[str] = ["schaefer400", "aal116"]
+    models: list[str] = ["bolt"]
+    seeds: list[int] = [0]
+    denoise: str = "none"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    paths: Paths = Paths()
+    preprocess: Preprocess = Preprocess()
+    parcellate: Parcellate = Parcellate()
+    folds: Folds = Folds()
+    explain: Explain = Explain()
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Config:
+        for name in ("atlases", "models", "seeds"):
+            values = getattr(self, name)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"'{name}' must be a list of different entries, at least one")
+        return self
+
+
+class Simulate(Keys):
+    """Size and difficulty of the phantom; meanings and units stand in `config/datasets/phantom.yaml`."""
+
+    n_subjects: int = Field(24, ge=2)
+    seed: int = 0
+    t1w_resolution: float = 2.0
+    bold_resolution: list[float] = [5.5, 6.0]
+    tr: list[float] = [2.0, 2.2]
+    n_volumes: list[int] = [104, 96]
+    gain: list[float] = [1.0, 1.3]
+    warp_mm: float = 5.0
+    motion_fd: float = 0.2
+    jerks: int = 3
+    tsnr: list[float] = [40.0, 70.0]
+    signal_percent: float = 2.0
+    n_informative: int = 12
+    n_events: int = 5
+    event_amplitude: float = 2.0
+
+
+class Expected(Keys):
+    """Ranges that the demo's own measurements must stay in; outside them the report turns red."""
+
+    accuracy_min: float
+    landmark_auc_min: float
+    position_auc_tolerance: float
+    roi_p_max: float
+    registration_mm_max: float
+    series_correlation_min: float
+
+
+class Dataset(Keys):
+    """A source of scans: `config/datasets/<name>.yaml`."""
+
+    name: str
+    source: Literal["phantom", "bids", "fmriprep", "series"]
+    description: str = ""
+    path: Path = Field(description="dataset folder (bids, fmriprep, phantom) or table of scans (series)")
+    label: str = Field(description="column of participants.tsv (or of the series table) to predict")
+    classes: list[str] = Field(min_length=2, description="label values; the last is the positive class")
+    subjects_table: Path | None = Field(None, description="default: participants.tsv in `path`")
+    group: str | None = Field(None, description="column with the family; default: the subject")
+    site: str | None = None
+    age: str | None = None
+    sex: str | None = None
+    tasks: list[str] | None = None
+    sessions: list[str] | None = None
+    runs: list[str] | None = None
+    tr: float | None = Field(None, gt=0, description="seconds, where the files do not say (series)")
+    crop: int = Field(100, ge=1, description="volumes per random training crop")
+    simulate: Simulate | None = None
+    expected: Expected | None = None
+
+    @model_validator(mode="after")
+    def _different_classes(self) -> Dataset:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("'classes' must be different from one another")
+        return self
+
+
+class Training(Keys):
+    """How a torch model is trained. Learning rate: linear from `learning_rate` to
+    `peak_learning_rate` over `warmup_epochs`, then down to `final_learning_rate`."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(1e-4, gt=0)
+    peak_learning_rate: float = Field(2e-4, gt=0)
+    final_learning_rate: float = Field(1e-5, gt=0)
+    warmup_epochs: int = Field(10, ge=0)
+    weight_decay: float = Field(0.0, ge=0)
+    clip_gradient: float | None = Field(None, gt=0)
+    epoch_choice: Literal["last", "best_validation"] = "last"
+
+
+class Model(Keys):
+    """A model and how it is trained: `config/models/<name>.yaml`."""
+
+    name: str
+    model: str = Field(description="module in bolt/models")
+    hyper: dict[str, Any] = {}
+    training: Training = Training()
+
+    def hash(self) -> str:
+        """Eight characters that name this configuration in paths; equal settings, equal hash."""
+        settings = self.model_dump(mode="json", exclude={"name"})
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}-{self.hash()}"
+
+
+class Denoise(Keys):
+    """A denoising strategy for ROI means: `config/denoise/<name>.yaml`."""
+
+    name: str
+    description: str = ""
+    confounds: list[str] = Field([], description="columns of the confounds table, shell patterns allowed")
+    detrend: bool = False
+    high_pass: float | None = Field(None, gt=0, description="Hz")
+    low_pass: float | None = Field(None, gt=0, description="Hz")
+
+
+class Registration(Keys):
+    """Settings of all registrations: `config/registration/<name>.yaml`."""
+
+    name: str
+    description: str = ""
+    n4_shrink: int = Field(4, ge=1)
+    n4_iterations: list[int] = [50, 50, 30, 20]
+    working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
+    syn_iterations: list[int] = [100, 70, 50, 20]
+    syn_metric: Literal["CC", "mattes"] = "mattes"
+    affine_iterations: list[int] = [2100, 1200, 1200, 10]
+    motion_sampling: float = Field(0.2, gt=0, le=1)
+    motion_iterations: int = Field(50, ge=1)
+    seed: int = 1
+
+
+T = TypeVar("T", bound=Keys)
+KINDS: dict[str, tuple[str, type[Keys]]] = {
+    "dataset": ("datasets", Dataset),
+    "model": ("models", Model),
+    "denoising": ("denoise", Denoise),
+    "registration": ("registration", Registration),
+}
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and check the main configuration file."""
+    return parse(Config, read_yaml(path), path)
+
+
+def load_dataset(name: str) -> Dataset:
+    return _load("dataset", name)  # type: ignore[return-value]
+
+
+def load_model(name: str) -> Model:
+    return _load("model", name)  # type: ignore[return-value]
+
+
+def load_denoise(name: str) -> Denoise:
+    return _load("denoising", name)  # type: ignore[return-value]
+
+
+def load_registration(name: str) -> Registration:
+    return _load("registration", name)  # type: ignore[return-value]
+
+
+def known(kind: str) -> list[str]:
+    """Names of the configuration files of a kind, sorted."""
+    return sorted(p.stem for p in (ROOT / "config" / KINDS[kind][0]).glob("*.yaml"))
+
+
+def _load(kind: str, name: str) -> Keys:
+    """Read `config/<folder>/<name>.yaml`, or the YAML file that `name` is the path of."""
+    folder, keys = KINDS[kind]
+    path = Path(name) if name.endswith((".yaml", ".yml")) else ROOT / "config" / folder / f"{name}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"unknown {kind} '{name}'",
+            mend=f"Known: {', '.join(known(kind))}{_nearest(name, known(kind))}; or give the path of a .yaml file",
+        )
+    return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
+
+
+def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
+    """Check `data` against `keys`; the first problem becomes a `ConfigError` with a remedy."""
+    try:
+        return keys.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    place = [str(part) for part in problem["loc"]]
+    key = ".".join(place) or "the file"
+    if problem["type"] == "extra_forbidden":
+        siblings = _keys_beside(keys, place)
+        raise ConfigError(
+            f"unknown key '{key}'",
+            where=where,
+            mend=f"Known here: {', '.join(siblings)}{_nearest(place[-1], siblings)}",
+        )
+    if problem["type"] == "missing":
+        raise ConfigError(f"key '{key}' is missing", where=where, mend="Add it")
+    raise ConfigError(f"'{key}': {problem['msg']} (found {problem['input']!r})", where=where, mend="Correct the value")
+
+
+def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
+    group: Any = keys
+    for part in place[:-1]:
+        annotation = group.model_fields[part].annotation
+        options = getattr(annotation, "__args__", ()) or (annotation,)
+        group = next(o for o in options if isinstance(o, type) and issubclass(o, Keys))
+    return list(group.model_fields)
+
+
+def _nearest(name: str, candidates: list[str]) -> str:
+    near = difflib.get_close_matches(name, candidates, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""

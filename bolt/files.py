@@ -1,0 +1,126 @@
+"""Reading and writing the small files that pass between stages.
+
+Everything is written under a temporary name in the same folder and renamed, so that a killed job
+never leaves half a file that looks whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from bolt.errors import BoltError, DataError
+
+MISSING = "n/a"  # BIDS' word for a missing value
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
+
+    The temporary name keeps the file's suffixes, because image libraries choose formats by them.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(data: Any, path: str | Path) -> None:
+    write_text(json.dumps(data, indent=2, default=_plain) + "\n", path)
+
+
+def read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except ValueError as error:
+        raise DataError(f"not valid JSON ({error})", where=path) from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML mapping, safely (no code is ever run)."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except yaml.YAMLError as error:
+        raise DataError(f"not valid YAML ({error})", where=path) from None
+    if not isinstance(data, dict):
+        raise DataError("expected a mapping of keys to values", where=path)
+    return data
+
+
+def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
+    write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), path)
+
+
+def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str]) -> None:
+    """Write a TSV with a JSON sidecar that describes its columns.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Missing values are written as ``n/a``.
+    path : path
+        Ends in ``.tsv``; the sidecar gets the same name with ``.json``.
+    columns : mapping
+        Column name to description. Every column of `table` must be described.
+    """
+    undescribed = [c for c in table.columns if c not in columns]
+    if undescribed:
+        raise ValueError(f"columns without a description: {undescribed}")
+    path = Path(path)
+    with atomic(path) as temporary:
+        table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING)
+    described = {c: {"Description": columns[c]} for c in table.columns}
+    write_json(described, path.with_suffix(".json"))
+
+
+def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a TSV; ``n/a`` and empty cells are missing. Columns named in `text` stay strings
+    (labels such as ``001`` would otherwise become numbers)."""
+    try:
+        return pd.read_csv(
+            path,
+            sep="\t",
+            dtype=dict.fromkeys(text, str),
+            na_values=[MISSING, ""],
+            keep_default_na=False,
+        )
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+
+
+def write_status(path: str | Path, state: str, stage: str, error: BoltError | None = None) -> None:
+    """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``."""
+    reason = {"reason": str(error), "mend": error.mend} if error else {"reason": "", "mend": ""}
+    write_json({"state": state, "stage": stage, **reason}, path)
+
+
+def _plain(value: Any) -> Any:
+    """Make NumPy scalars, arrays and paths fit for JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} does not belong in a JSON file")
