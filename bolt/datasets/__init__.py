@@ -1,0 +1,72 @@
+"""Sources of scans. Each module has `scans(dataset, config) -> DataFrame` with the columns below."""
+
+from __future__ import annotations
+
+import importlib
+
+import pandas as pd
+
+from bolt.config import Config, Dataset
+from bolt.datasets._participants import check_labels, exclude
+from bolt.errors import DataError
+
+COLUMNS = {
+    "scan_id": "Name of the scan, unique in the dataset; the start of every file made from it",
+    "subject": "Person scanned",
+    "session": "Session, where the dataset has them",
+    "run": "Run, where the dataset has them",
+    "task": "Task (BIDS entity)",
+    "group": "Unit that never straddles a split: the family where it is known, else the subject",
+    "site": "Place or scanner",
+    "label": "Class to predict",
+    "age": "Age in years",
+    "sex": "Sex as the source records it",
+    "mean_fd": "Mean framewise displacement in mm, where the source knows it",
+    "tr": "Repetition time in seconds",
+    "n_volumes": "Number of volumes",
+    "kind": "raw, preprocessed (in template space) or series (ready ROI series)",
+    "space": "Space of a preprocessed image",
+    "bold": "4D image, or file with ROI series",
+    "mask": "Brain mask in the space of `bold`",
+    "confounds": "Table of confounds",
+    "t1w": "T1-weighted image of the subject",
+    "events": "Table of task events",
+    "exclude_reason": "Why the scan is not used (known at indexing); n/a: it is used",
+}
+TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
+
+
+def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.DataFrame:
+    """List the scans of a dataset, with the reason for each that cannot be used.
+
+    Parameters
+    ----------
+    config : Config
+    dataset : Dataset
+    minimum_volumes : int
+        Volumes the longest model window needs; shorter scans are excluded for all models, so that
+        all are judged on the same scans.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `COLUMNS`, one row a scan, sorted by `scan_id`.
+
+    Raises
+    ------
+    DataError
+        Where nothing could be analysed: no scans, no label column, one class only.
+    """
+    source = importlib.import_module(f"bolt.datasets.{'bids' if dataset.source == 'phantom' else dataset.source}")
+    table = source.scans(dataset, config).reindex(columns=list(COLUMNS))
+    if table.empty:
+        raise DataError("no scans found", where=dataset.path, mend="Check 'path' and the filters of the dataset's file")
+    repeated = table.scan_id[table.scan_id.duplicated()].unique()
+    if len(repeated):
+        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.path, mend="Rename one")
+    table = table.sort_values("scan_id", ignore_index=True)
+    short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
+    for row in table.index[short]:
+        exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, but a model's window needs {minimum_volumes}")
+    check_labels(table, dataset)
+    return table

@@ -1,0 +1,8 @@
+"""`python -m bolt`."""
+
+import sys
+
+from bolt.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

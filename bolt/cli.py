@@ -1,0 +1,80 @@
+"""The command line: `bolt <command>` or `python -m bolt <command>`, one command a stage.
+
+Every command takes the run's configuration with ``--config``; a stage that works on one scan or one fold
+takes its name as well. The workflow's rules call these same commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from bolt import __version__
+from bolt.errors import BoltError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. A `BoltError` is one line, anything else a traceback."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    _set_threads(options.threads)
+    from bolt import stages  # after the thread variables are set: numeric libraries read them on import
+
+    try:
+        stages.run(options)
+    except BoltError as error:
+        print(f"bolt {options.command}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _set_threads(threads: int) -> None:
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    os.environ["ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"] = str(threads)
+    os.environ.setdefault("NIPYPE_NO_ET", "1")  # nipype would ask a server for its newest version
+    os.environ.setdefault("MPLBACKEND", "agg")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bolt", description="From raw 4D fMRI to the moments and regions that decided.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    def command(name: str, text: str, *needs: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=text)
+        one.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="configuration of the run")
+        one.add_argument("--threads", type=int, default=1)
+        for need in needs:
+            one.add_argument(f"--{need}", required=True, type=int if need in ("seed", "fold") else str)
+        return one
+
+    def one_of_many(name: str, text: str, *needs: str) -> None:
+        one = command(name, text, *needs)
+        one.add_argument("--attempt", type=int, default=0, help="which try this is; a crash in the last is recorded")
+
+    simulate = command("simulate", "Write the phantom: a raw BIDS dataset with a known answer.")
+    simulate.add_argument("--dataset", default="phantom", help="dataset whose 'simulate' keys say how")
+    simulate.add_argument("--out", type=Path, help="folder to make; default: the dataset's 'path'")
+    command("check", "Check configuration, datasets, atlases and models by name, before any work.")
+    command("plan", "Say how many scans and jobs a run has, how much disk and how long it takes.")
+    command("index", "List the scans of the dataset: scans.tsv.")
+    command("template", "Put the template of the output space where preprocessing finds it.")
+    one_of_many("anatomical", "Preprocess a subject's T1w image.", "folder")
+    one_of_many("functional", "Preprocess a scan's BOLD image.", "scan")
+    one_of_many("parcellate", "Average a scan over the ROIs of all atlases.", "scan")
+    command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
+    command("folds", "Split subjects into nested folds, and audit the split for leaks.")
+    one_of_many("train", "Train a model on one fold and predict.", "atlas", "model", "seed", "fold")
+    one_of_many("explain", "Importance weights of every scan for one fold's model.", "atlas", "model", "seed", "fold")
+    command("evaluate", "Metrics per fold and over folds.", "atlas", "model", "seed")
+    command("regions", "Landmark regressions, ROI weights and brain maps.", "atlas", "model", "seed")
+    command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
+    one_of_many("oracle-train", "Train a model on the phantom's true series.", "atlas", "model", "seed", "fold")
+    command("oracle-evaluate", "Metrics of the models trained on true series.", "atlas", "model", "seed")
+    command("truth", "Compare the demo's results with the phantom's truth.", "atlas", "model", "seed")
+    command("report", "Write the HTML report.")
+    return parser

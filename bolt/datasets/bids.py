@@ -1,0 +1,112 @@
+"""Raw BIDS: T1w and 4D BOLD images with a participants table. Indexed once, by pybids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from bids import BIDSLayout
+
+from bolt import volumes
+from bolt.config import Config, Dataset
+from bolt.datasets._participants import describe, exclude, read_participants
+from bolt.errors import DataError
+
+IMAGES = [".nii", ".nii.gz"]
+
+
+def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
+    """One row a BOLD run (and one for each listed subject without any), as in `bolt.datasets.COLUMNS`."""
+    layout = open_layout(dataset.path)
+    where = dataset.subjects_table or dataset.path / "participants.tsv"
+    subjects = read_participants(where)
+    rows = [_row(layout, bold, dataset) for bold in find(layout, dataset, suffix="bold")]
+    seen = {row["subject"] for row in rows}
+    filtered = bool(dataset.tasks or dataset.sessions or dataset.runs)
+    rows += [
+        {"scan_id": s, "subject": s, "kind": "raw", "exclude_reason": "the subject has no BOLD image"}
+        for s in subjects.index
+        if s not in seen and not filtered
+    ]
+    if not seen:
+        raise DataError(
+            "no BOLD images found",
+            where=dataset.path,
+            mend="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
+        )
+    return describe(pd.DataFrame(rows), subjects, dataset, where)
+
+
+def open_layout(path: Path, **options: Any) -> BIDSLayout:
+    """Index a BIDS folder; a missing folder or description is a `DataError`."""
+    if not Path(path).is_dir():
+        raise DataError("dataset folder not found", where=path, mend="Set 'path' in the dataset's file")
+    if not (Path(path) / "dataset_description.json").is_file():
+        raise DataError(
+            "no dataset_description.json, so this is not the top of a BIDS dataset",
+            where=path,
+            mend='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
+        )
+    return BIDSLayout(path, validate=False, **options)
+
+
+def find(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
+    """Image files that pass the dataset's task, session and run filters, sorted by path."""
+    wanted = {"task": dataset.tasks, "session": dataset.sessions, "run": dataset.runs}
+    entities |= {name: values for name, values in wanted.items() if values}
+    if "run" in entities:
+        entities["run"] = [int(r) for r in entities["run"]]
+    return sorted(layout.get(extension=IMAGES, **entities), key=lambda file: file.path)
+
+
+def entities_of(file: Any) -> dict[str, Any]:
+    """Identity of a scan from its file name."""
+    found = file.get_entities()
+    return {
+        "subject": f"sub-{found['subject']}",
+        "session": found.get("session"),
+        "run": str(found["run"]) if "run" in found else None,
+        "task": found.get("task"),
+    }
+
+
+def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
+    row = entities_of(bold) | {
+        "scan_id": bold.filename.split("_bold.nii")[0],
+        "kind": "raw",
+        "bold": bold.path,
+        "exclude_reason": None,
+    }
+    one = pd.DataFrame([row])
+    if "echo" in bold.get_entities():
+        exclude(one, 0, "multi-echo data: combine the echoes first (fMRIPrep does)")
+    try:
+        row |= _timing(layout, bold, dataset)
+    except DataError as error:
+        exclude(one, 0, str(error))
+    row["t1w"] = _anatomical(layout, row)
+    if row["t1w"] is None:
+        exclude(one, 0, "the subject has no T1w image")
+    else:
+        try:
+            volumes.check_image(row["t1w"])
+        except DataError as error:
+            exclude(one, 0, str(error))
+    events = Path(bold.path.split("_bold.nii")[0] + "_events.tsv")
+    row["events"] = str(events) if events.is_file() else None
+    row["exclude_reason"] = one.exclude_reason[0]
+    return row
+
+
+def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
+    tr = layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr)
+    info = volumes.check_bold(bold.path, tr=tr)
+    return {"tr": info.tr, "n_volumes": info.n_volumes}
+
+
+def _anatomical(layout: BIDSLayout, row: dict[str, Any]) -> str | None:
+    """The subject's T1w: that of the same session where there is one, else the first."""
+    images = layout.get(subject=row["subject"].removeprefix("sub-"), suffix="T1w", extension=IMAGES)
+    paths = sorted((image.get_entities().get("session") != row["session"], image.path) for image in images)
+    return paths[0][1] if paths else None

@@ -1,0 +1,55 @@
+"""fMRIPrep derivatives: BOLD in a template's space, brain mask and confounds table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt import volumes
+from bolt.config import Config, Dataset
+from bolt.datasets._participants import describe, read_participants
+from bolt.datasets.bids import entities_of, find, open_layout
+from bolt.errors import DataError
+
+
+def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
+    """One row a preprocessed BOLD run in the configured space, as in `bolt.datasets.COLUMNS`."""
+    layout = open_layout(dataset.path, is_derivative=True)
+    space = config.preprocess.space
+    images = find(layout, dataset, suffix="bold", desc="preproc", space=space)
+    if not images:
+        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold")))
+        raise DataError(
+            f"no desc-preproc_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
+            where=dataset.path,
+            mend="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
+        )
+    where = dataset.subjects_table or dataset.path / "participants.tsv"
+    rows = [_row(layout, bold, dataset, space) for bold in images]
+    return describe(pd.DataFrame(rows), read_participants(where), dataset, where)
+
+
+def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
+    stem = bold.path.split("_desc-preproc_bold.nii")[0]
+    start = stem.split(f"_space-{space}")[0]
+    row = entities_of(bold) | {
+        "scan_id": Path(start).name,
+        "kind": "preprocessed",
+        "space": space,
+        "bold": bold.path,
+        "mask": _first(f"{stem}_desc-brain_mask.nii.gz"),
+        "confounds": _first(f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"),
+        "exclude_reason": None,
+    }
+    try:
+        info = volumes.check_bold(bold.path, tr=layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr))
+        row |= {"tr": info.tr, "n_volumes": info.n_volumes}
+    except DataError as error:
+        row["exclude_reason"] = str(error)
+    return row
+
+
+def _first(*paths: str) -> str | None:
+    return next((path for path in paths if Path(path).is_file()), None)

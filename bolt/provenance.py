@@ -1,0 +1,100 @@
+"""What made a result: versions, command, inputs, and a fingerprint of the code of a stage."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bolt import __version__
+from bolt.config import ROOT
+
+PACKAGES = ("antspyx", "nibabel", "nilearn", "nipype", "numpy", "pandas", "scikit-learn", "snakemake", "torch")
+
+
+def provenance(inputs: Iterable[Path] = (), **facts: Any) -> dict[str, Any]:
+    """Facts about a run, fit for a ``provenance.json``.
+
+    Parameters
+    ----------
+    inputs : iterable of Path
+        Files whose sha256 is recorded.
+    **facts
+        Seeds, settings, seconds and whatever else belongs to the result.
+    """
+    return {
+        "bolt": __version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {platform.processor() or 'unknown processor'}",
+        "packages": versions(),
+        "command": sys.argv[1:],
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "inputs": {str(path): sha256(path) for path in inputs},
+        **facts,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that compute."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def fingerprint(*modules: str) -> str:
+    """Eight characters that change when the code of these modules, or of any `bolt` module that
+    they import, changes; comments, docstrings and layout do not count."""
+    seen: dict[str, str] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        tree = ast.parse(_source(name).read_text(encoding="utf-8"))
+        waiting += [found for found in _imports(tree) if _is_module(found)]
+        seen[name] = ast.dump(_without_docstrings(tree))
+    text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _source(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _is_module(name: str) -> bool:
+    return name.split(".")[0] == "bolt" and _source(name).is_file()
+
+
+def _imports(tree: ast.Module) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
