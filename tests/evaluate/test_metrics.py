@@ -1,0 +1,157 @@
+"""Metrics against numbers worked out by hand and against scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import precision_score, recall_score, roc_auc_score
+
+from bolt.errors import DataError
+from bolt.evaluate.metrics import fold_metrics, pooled, scores, summarise, write_metrics
+from bolt.files import read_table, write_status
+
+CLASSES = ["control", "patient"]
+
+
+def predictions(labels: list[str], positive: list[float], fold: int = 0, role: str = "test") -> pd.DataFrame:
+    """Rows of a predictions table for two classes."""
+    names = [f"sub-{fold}{i:02d}" for i in range(len(labels))]
+    return pd.DataFrame(
+        {
+            "scan_id": [f"{n}_task-rest" for n in names],
+            "subject": names,
+            "group": names,
+            "site": "a",
+            "role": role,
+            "fold": fold,
+            "seed": 0,
+            "label": labels,
+            "predicted": [CLASSES[int(p > 0.5)] for p in positive],
+            "p_control": 1 - np.array(positive),
+            "p_patient": positive,
+        }
+    )
+
+
+def write_fold(run: Path, fold: int, table: pd.DataFrame) -> None:
+    folder = run / f"fold-{fold}"
+    folder.mkdir(parents=True)
+    table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
+    write_status(folder / "status.json", "ok", "train")
+
+
+def test_two_classes_by_hand() -> None:
+    table = predictions(["control", "control", "patient", "patient", "patient"], [0.1, 0.7, 0.9, 0.6, 0.2])
+    values = fold_metrics(table, CLASSES)
+    assert values["accuracy"] == pytest.approx(3 / 5)
+    assert values["recall"] == pytest.approx(2 / 3)
+    assert values["precision"] == pytest.approx(2 / 3)
+    assert values["auc"] == pytest.approx(4 / 6)  # four of six control-patient pairs in the right order
+
+
+def test_the_positive_class_is_the_last() -> None:
+    table = predictions(["control"] * 3 + ["patient"], [0.1, 0.1, 0.1, 0.1])
+    assert fold_metrics(table, CLASSES)["recall"] == 0.0
+    assert fold_metrics(table, CLASSES[::-1])["recall"] == 1.0
+
+
+def test_more_classes_are_macro_averages_as_in_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    classes = ["a", "b", "c"]
+    p = random.dirichlet(np.ones(3), 60)
+    truth, guess = random.integers(3, size=60), p.argmax(axis=1)
+    table = pd.DataFrame({"scan_id": [str(i) for i in range(60)], "label": np.array(classes)[truth]})
+    table["predicted"] = np.array(classes)[guess]
+    table[[f"p_{c}" for c in classes]] = p
+    values = fold_metrics(table, classes)
+    assert values["recall"] == pytest.approx(recall_score(truth, guess, average="macro"))
+    assert values["precision"] == pytest.approx(precision_score(truth, guess, average="macro"))
+    assert values["auc"] == pytest.approx(roc_auc_score(truth, p, multi_class="ovr"))
+
+
+def test_weighted_scores_agree_with_scikit_learn() -> None:
+    random = np.random.default_rng(2)
+    truth, guess = random.integers(2, size=50), random.integers(2, size=50)
+    p = np.round(random.uniform(size=50), 1)  # many ties
+    weights = random.integers(0, 4, size=(3, 50)).astype(float)
+    values = scores(truth, guess, np.stack([1 - p, p], axis=1), weights)
+    for i, weight in enumerate(weights):
+        assert values["auc"][i] == pytest.approx(roc_auc_score(truth, p, sample_weight=weight))
+        assert values["recall"][i] == pytest.approx(recall_score(truth, guess, sample_weight=weight))
+        assert values["precision"][i] == pytest.approx(precision_score(truth, guess, sample_weight=weight))
+
+
+def test_one_class_has_no_auc_and_says_so(tmp_path: Path) -> None:
+    write_fold(tmp_path, 0, predictions(["patient", "patient"], [0.9, 0.2]))
+    table, _ = summarise(tmp_path, [0], CLASSES)
+    assert np.isnan(table.loc[0, "auc"]) and "control" in table.loc[0, "note"]
+    assert table.loc[0, "accuracy"] == 0.5
+
+
+def test_a_missing_and_a_failed_fold_are_listed_not_averaged(tmp_path: Path) -> None:
+    write_fold(tmp_path, 0, predictions(["control", "patient"], [0.1, 0.9]))
+    write_fold(tmp_path, 1, predictions(["control", "patient"], [0.9, 0.9], fold=1))
+    (tmp_path / "fold-2").mkdir()
+    write_status(tmp_path / "fold-2" / "status.json", "failed", "train", DataError("loss is NaN"))
+    write_metrics(tmp_path, CLASSES, range(4), tmp_path)
+    table = read_table(tmp_path / "metrics.tsv", text=("fold",)).set_index("fold")
+    assert table["state"].tolist()[:4] == ["ok", "ok", "failed", "missing"]
+    assert "NaN" in table.loc["2", "note"]
+    assert table.loc["mean", "accuracy"] == pytest.approx(0.75) and table.loc["mean", "n_test"] == 2
+    assert table.loc["sd", "accuracy"] == pytest.approx(0.25)  # ddof 0
+    assert "2, 3" in table.loc["mean", "note"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["missing_folds"] == [2, 3]
+    assert summary["pooled"]["accuracy"]["value"] == pytest.approx(0.75)
+
+
+def test_training_rows_are_never_judged(tmp_path: Path) -> None:
+    right = predictions(["control", "patient"], [0.1, 0.9])
+    wrong = predictions(["control", "patient"] * 10, [0.9, 0.1] * 10, role="train")
+    write_fold(tmp_path, 0, pd.concat([wrong, right]))
+    table, tests = summarise(tmp_path, [0], CLASSES)
+    assert table.loc[0, "accuracy"] == 1.0 and len(tests) == 2
+
+
+def test_interval_covers_the_value_and_widens_with_families() -> None:
+    random = np.random.default_rng(1)
+    labels = random.choice(CLASSES, 40).tolist()
+    table = predictions(labels, random.uniform(size=40).tolist())
+    alone = pooled(table, CLASSES)
+    # the same scans ten times over, as ten scans of a person, carry no more information
+    tenfold = pd.concat([table] * 10, ignore_index=True)
+    families = pooled(tenfold, CLASSES)
+    naive = pooled(tenfold.assign(group=[str(i) for i in range(400)]), CLASSES)
+
+    def width(summary: dict) -> float:
+        return summary["accuracy"]["high"] - summary["accuracy"]["low"]
+
+    assert alone["accuracy"]["low"] < alone["accuracy"]["value"] < alone["accuracy"]["high"]
+    assert width(families) == pytest.approx(width(alone), rel=0.15)
+    assert width(naive) < 0.5 * width(families)
+
+
+def test_majority_and_confusion() -> None:
+    table = predictions(["control"] * 3 + ["patient"], [0.1, 0.9, 0.2, 0.8])
+    summary = pooled(table, CLASSES, draws=10)
+    assert summary["majority_accuracy"] == 0.75
+    assert summary["confusion"].tolist() == [[2, 1], [0, 1]]
+    assert pooled(table, CLASSES, draws=10)["accuracy"] == summary["accuracy"]  # seeded
+
+
+def test_unknown_label_and_lost_probability_are_refused() -> None:
+    table = predictions(["control", "patient"], [0.1, 0.9])
+    with pytest.raises(DataError, match="patient"):
+        fold_metrics(table, ["control", "other"])
+    with pytest.raises(DataError, match="sub-001_task-rest"):
+        fold_metrics(table.assign(p_patient=[0.1, np.nan]), CLASSES)
+
+
+def test_no_fold_at_all_gives_empty_results(tmp_path: Path) -> None:
+    write_metrics(tmp_path, CLASSES, range(2), tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["pooled"] is None
+    assert read_table(tmp_path / "metrics.tsv")["accuracy"].isna().all()
