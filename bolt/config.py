@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -87,24 +87,28 @@ class Config(Keys):
         return self
 
 
+Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
 class Simulate(Keys):
     """Size and difficulty of the phantom; meanings and units stand in `config/datasets/phantom.yaml`."""
 
     n_subjects: int = Field(24, ge=2)
-    seed: int = 0
-    t1w_resolution: float = 2.0
-    bold_resolution: list[float] = [5.5, 6.0]
-    tr: list[float] = [2.0, 2.2]
-    n_volumes: list[int] = [104, 96]
-    gain: list[float] = [1.0, 1.3]
-    warp_mm: float = 5.0
-    motion_fd: float = 0.2
-    jerks: int = 3
-    tsnr: list[float] = [40.0, 70.0]
-    signal_percent: float = 2.0
-    n_informative: int = 12
-    n_events: int = 5
-    event_amplitude: float = 2.0
+    seed: int = Field(0, ge=0)
+    t1w_resolution: float = Field(2.0, gt=0)
+    bold_resolution: Pair = [5.5, 6.0]
+    tr: Pair = [2.0, 2.2]
+    n_volumes: Annotated[list[int], Field(min_length=2, max_length=2)] = [104, 96]
+    gain: Pair = [1.0, 1.3]
+    warp_mm: float = Field(5.0, ge=0, le=5.3, description="above 5.3 a deformation could fold")
+    motion_fd: float = Field(0.2, ge=0)
+    jerks: int = Field(3, ge=0)
+    tsnr: Pair = [40.0, 70.0]
+    signal_percent: float = Field(2.5, ge=0)
+    n_informative: int = Field(12, ge=2, le=34, description="the default network has 34 regions")
+    n_events: int = Field(6, ge=1)
+    event_seconds: Pair = [5.0, 7.0]
+    event_amplitude: float = Field(2.0, ge=0)
 
 
 class Expected(Keys):
@@ -249,7 +253,7 @@ def _load(kind: str, name: str) -> Keys:
     if not path.is_file():
         raise ConfigError(
             f"unknown {kind} '{name}'",
-            mend=f"Known: {', '.join(known(kind))}{_nearest(name, known(kind))}; or give the path of a .yaml file",
+            mend=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
         )
     return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
 
@@ -267,7 +271,7 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         raise ConfigError(
             f"unknown key '{key}'",
             where=where,
-            mend=f"Known here: {', '.join(siblings)}{_nearest(place[-1], siblings)}",
+            mend=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}",
         )
     if problem["type"] == "missing":
         raise ConfigError(f"key '{key}' is missing", where=where, mend="Add it")
@@ -283,6 +287,7 @@ def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
     return list(group.model_fields)
 
 
-def _nearest(name: str, candidates: list[str]) -> str:
+def nearest(name: str, candidates: list[str]) -> str:
+    """A hint for an error line: `` (did you mean 'x'?)``, or nothing where no candidate is near."""
     near = difflib.get_close_matches(name, candidates, n=1)
     return f" (did you mean '{near[0]}'?)" if near else ""
