@@ -1,0 +1,68 @@
+"""Models by name. A model is one file in this folder whose class carries `@register("<file name>")`."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from bolt.config import nearest
+from bolt.errors import ConfigError
+from bolt.models._base import SeriesModel
+
+M = TypeVar("M", bound=type[SeriesModel])
+_MODELS: dict[str, type[SeriesModel]] = {}
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Class decorator: make a model known under `name`, the name of its file."""
+
+    def keep(model: M) -> M:
+        _MODELS[name] = model
+        return model
+
+    return keep
+
+
+def known_models() -> list[str]:
+    """Names of all models, sorted."""
+    import bolt.models as folder
+
+    for module in pkgutil.iter_modules(folder.__path__):
+        if not module.name.startswith("_"):
+            import_module(f"bolt.models.{module.name}")
+    return sorted(_MODELS)
+
+
+def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> SeriesModel:
+    """Build a model with fresh weights (seed torch before, for the same weights again).
+
+    Parameters
+    ----------
+    name : str
+        One of `known_models()`.
+    n_rois, n_classes : int
+        Columns of the series; number of labels.
+    **hyper
+        The model's own settings: the keyword arguments of its class.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown model or setting, with the nearest known one.
+    """
+    known = known_models()
+    if name not in known:
+        raise ConfigError(f"unknown model '{name}'", mend=f"Known: {', '.join(known)}{nearest(name, known)}")
+    model = _MODELS[name]
+    settings = [key for key in inspect.signature(model).parameters if key not in ("n_rois", "n_classes")]
+    for key in hyper:
+        if key not in settings:
+            raise ConfigError(
+                f"model '{name}' has no setting '{key}'",
+                where=f"hyper.{key}",
+                mend=f"Known: {', '.join(settings)}{nearest(key, settings)}",
+            )
+    return model(n_rois, n_classes, **hyper)  # type: ignore[call-arg]

@@ -1,0 +1,210 @@
+"""BolT: against the equations in loops, against the published implementation's numbers, and at its edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+
+from bolt.errors import ConfigError, DataError
+from bolt.explain.relevance import relevance
+from bolt.models.bolt import BolT, from_reference
+from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
+from tests.shared import shared_file
+
+
+def small(seed: int = 0, **hyper) -> BolT:
+    """A tiny BolT in float64 whose every parameter is random, so that none hides behind a zero or a one."""
+    torch.manual_seed(seed)
+    settings = {"hidden": 6, "n_blocks": 2, "n_heads": 2, "head_dim": 3, "window": 4, "dropout": 0.0, **hyper}
+    model = BolT(settings.pop("n_rois", 5), settings.pop("n_classes", 3), **settings).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.5)
+    return model
+
+
+@st.composite
+def cases(draw):
+    """A model and the length of a scan, at the limits too."""
+    window = draw(st.integers(1, 5))
+    model = small(
+        seed=draw(st.integers(0, 99)),
+        window=window,
+        stride_coefficient=draw(st.sampled_from([0.2, 0.4, 0.5, 0.75, 1.0])),
+        fringe_coefficient=draw(st.sampled_from([0, 1, 2, 3])),
+        n_heads=draw(st.integers(1, 3)),
+        n_blocks=draw(st.integers(1, 3)),
+        mlp_ratio=draw(st.sampled_from([0.5, 1.0, 2.0])),
+        cwr_weight=0.7,
+        mask_right=draw(st.booleans()),
+        tail=draw(st.sampled_from(["cover", "drop"])),
+    )
+    return model, window + draw(st.sampled_from([0, 1, 2, 3, 5, 8]))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cases())
+def test_equals_the_equations(case):
+    model, length = case
+    x = torch.randn(2, length, 5, dtype=torch.float64)
+    y = torch.tensor([0, 2])
+
+    plain = [plain_bolt(model, scan) for scan in x]
+    loss = cross_entropy(torch.stack([p.logits for p in plain]), y) + 0.7 * sum(p.cwr for p in plain) / 2
+    expected = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+    out = model(x)
+    fast = torch.autograd.grad(cross_entropy(out.logits, y) + out.losses["cwr"], list(model.parameters()))
+    close = {"rtol": 0, "atol": 1e-9}
+    torch.testing.assert_close(out.logits, torch.stack([p.logits for p in plain]), **close)
+    torch.testing.assert_close(out.cls, torch.stack([p.cls for p in plain]), **close)
+    torch.testing.assert_close(out.losses["cwr"], 0.7 * sum(p.cwr for p in plain) / 2, **close)
+    for (name, parameter), ours, theirs in zip(model.named_parameters(), fast, expected, strict=True):
+        zero = torch.zeros_like(parameter)  # a parameter that the last block does not need
+        torch.testing.assert_close(
+            zero if ours is None else ours,
+            zero if theirs is None else theirs,
+            **close,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(cases(), st.booleans())
+def test_relevance_equals_algorithm_1(case, given_target):
+    model, length = case
+    x = torch.randn(2, length, 5, dtype=torch.float64)
+    target = torch.tensor([2, 1]) if given_target else None
+    expected = [plain_relevance(model, scan, None if target is None else int(target[i])) for i, scan in enumerate(x)]
+    torch.testing.assert_close(relevance(model, x, target), torch.stack(expected), rtol=0, atol=1e-9)
+
+
+def reference():
+    archive = np.load(shared_file("parity/bolt_small.npz"))
+    weights = {key.removeprefix("param/"): torch.tensor(archive[key]) for key in archive if key.startswith("param/")}
+    model = from_reference(
+        weights,
+        window_size=int(archive["window_size"]),
+        stride=int(archive["stride"]),
+        fringe=archive["fringe"].tolist(),
+        num_heads=int(archive["heads"]),
+        head_dim=int(archive["head_dim"]),
+    )
+    return archive, model, torch.tensor(archive["input_BRT"]).transpose(1, 2)
+
+
+def assert_parity(ours, theirs):
+    """At most 1e-5, and 1e-3 of the array's own largest value."""
+    ours = ours.detach().numpy()
+    assert ours.shape == theirs.shape
+    largest = np.abs(ours - theirs).max()
+    assert largest <= 1e-5
+    assert largest <= 1e-3 * np.abs(theirs).max()
+
+
+def test_parity_with_the_published_implementation():
+    archive, model, x = reference()
+    out = model(x)
+    loss = cross_entropy(out.logits, torch.tensor(archive["labels"]))
+    assert_parity(out.logits, archive["logits"])
+    assert_parity(out.cls, archive["cls"])
+    assert_parity(loss, archive["cross_entropy"])
+    assert_parity(out.losses["cwr"] / model.cwr_weight, archive["cwr_mean_square"])
+
+    (loss + out.losses["cwr"]).backward()
+    gradients = {key.removeprefix("grad/"): archive[key] for key in archive if key.startswith("grad/")}
+    # loading the gradients by the same names puts each in the place of its parameter
+    places = from_reference(
+        {key: torch.tensor(value) for key, value in gradients.items()},
+        window_size=model.window,
+        stride=model.stride,
+        fringe=[block.attention.fringe for block in model.blocks],
+        num_heads=int(archive["heads"]),
+        head_dim=int(archive["head_dim"]),
+    )
+    for (name, parameter), (_, expected) in zip(model.named_parameters(), places.named_parameters(), strict=True):
+        assert parameter.grad is not None, name
+        assert_parity(parameter.grad, expected.detach().numpy())
+
+
+def test_parity_of_relevance():
+    archive, model, x = reference()
+    np.testing.assert_array_equal(model(x).logits.argmax(-1), archive["relevance_class"])
+    assert_parity(relevance(model, x), archive["relevance_BFT"])
+
+
+def test_reference_with_a_parameter_missing_is_refused():
+    with pytest.raises(DataError, match="not a checkpoint of the published BolT"):
+        from_reference({}, window_size=10, stride=4, fringe=[0], num_heads=3, head_dim=5)
+
+
+def test_papers_geometry():
+    model = BolT(30, 2, hidden=8, n_heads=1, head_dim=2)
+    assert (model.window, model.stride) == (20, 8)
+    assert [block.attention.fringe for block in model.blocks] == [0, 24, 48, 72]
+    assert model.cwr_weight == 0.1
+
+
+@pytest.mark.parametrize(("length", "tail"), [(20, "cover"), (28, "cover"), (29, "cover"), (29, "drop"), (27, "drop")])
+def test_window_starts(length, tail):
+    model = BolT(5, 2, hidden=4, n_heads=1, head_dim=2, tail=tail)
+    assert model.window_starts(length).tolist() == window_starts(length, 20, 8, tail)
+
+
+def test_cover_reads_every_volume_and_drop_leaves_the_tail_out():
+    x = torch.randn(1, 11, 5, dtype=torch.float64, requires_grad=True)  # windows of 4 every 2: the last volume is left
+    for tail, seen in (("cover", True), ("drop", False)):
+        x.grad = None
+        model = small(stride_coefficient=0.5, tail=tail)
+        model(x).logits[0, 0].backward()
+        assert bool((x.grad[0, -1] != 0).any()) is seen
+        columns = [relevance(model, x, torch.tensor([target]))[..., -1] for target in range(3)]
+        assert bool((torch.stack(columns) > 0).any()) is seen
+
+
+@pytest.mark.parametrize("mask_right", [True, False])
+def test_keys_beyond_the_scan(mask_right):
+    """Attention to what is not there is zero on the left always, on the right where it is masked."""
+    model = small(fringe_coefficient=3, stride_coefficient=0.5, mask_right=mask_right)
+    attention: list[torch.Tensor] = []
+    model(torch.randn(1, 8, 5, dtype=torch.float64), attention)
+    last, fringe = attention[-1][0], model.blocks[-1].attention.fringe
+    assert (last[:, 0, :, 1 : 1 + fringe] == 0).all()
+    assert bool((last[:, -1, :, -fringe:] == 0).all()) is mask_right
+    torch.testing.assert_close(last.sum(-1), torch.ones_like(last.sum(-1)))
+
+
+def test_scans_of_a_batch_do_not_see_each_other():
+    model, x = small(), torch.randn(3, 9, 5, dtype=torch.float64)
+    torch.testing.assert_close(model(x).logits[1:2], model(x[1:2]).logits)
+
+
+def test_dropout_only_in_training():
+    model, x = small(dropout=0.5), torch.randn(1, 9, 5, dtype=torch.float64)
+    assert not torch.equal(model(x).logits, model(x).logits)
+    model.eval()
+    assert torch.equal(model(x).logits, model(x).logits)
+
+
+def test_a_scan_shorter_than_the_window_is_refused():
+    with pytest.raises(DataError, match="3 volumes, fewer than the model's window of 4"):
+        small()(torch.randn(1, 3, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("window", 0), ("stride_coefficient", 1.2), ("fringe", [0]), ("dropout", 1.0), ("tail", "keep")],
+)
+def test_settings_that_cannot_be_meant(key, value):
+    with pytest.raises(ConfigError, match=f"'{key}'"):
+        small(**{key: value})
+
+
+def test_without_projection_the_rois_are_the_tokens():
+    assert small(input_projection=False, hidden=5)(torch.randn(1, 6, 5, dtype=torch.float64)).cls.shape == (1, 3, 5)
+    with pytest.raises(ConfigError, match="5 ROIs, hidden 6"):
+        small(input_projection=False)
