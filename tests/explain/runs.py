@@ -1,0 +1,73 @@
+"""A made-up run with importance weights: the class shows in a few volumes of each scan only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.explain.landmarks import IMPORTANCE_COLUMNS
+from bolt.files import write_status, write_table
+
+N_ROIS = 30
+INFORMATIVE = [3, 7, 20]
+
+
+class MemoryCache:
+    """As much of `bolt.series.SeriesCache` as the explanations use."""
+
+    def __init__(self, series: list[np.ndarray], labels: list[str]) -> None:
+        self.index = pd.DataFrame({"scan_id": [f"sub-{i:02d}_task-rest" for i in range(len(series))], "label": labels})
+        self.rois = pd.DataFrame(
+            {
+                "value": np.arange(1, N_ROIS + 1) * 10,  # not consecutive
+                "name": [f"roi{i}" for i in range(N_ROIS)],
+                "network": ["default" if i in INFORMATIVE else "visual" for i in range(N_ROIS)],
+                "hemisphere": ["L", "R"] * (N_ROIS // 2),
+            }
+        )
+        self.n_rois = N_ROIS
+        self._series = series
+
+    def series(self, i: int) -> np.ndarray:
+        return self._series[i]
+
+
+def make_run(folder: Path, classes: list[str], n_scans: int = 24, seed: int = 0) -> MemoryCache:
+    """Write ``fold-0`` and ``fold-1`` with importance that marks the informative volumes."""
+    random = np.random.default_rng(seed)
+    series, labels, marks = [], [], []
+    for i in range(n_scans):
+        length = 60 + i % 3
+        label = i % len(classes)
+        x = random.standard_normal((length, N_ROIS)).astype(np.float32)
+        when = random.choice(length, 6, replace=False)
+        pattern = 4.0 if len(classes) == 2 else 5.0
+        x[when, INFORMATIVE[label if len(classes) > 2 else 0]] += pattern if label else -pattern
+        weights = random.uniform(0, 0.1, length)
+        weights[when] += 1
+        series.append(x)
+        labels.append(classes[label])
+        marks.append(weights)
+    cache = MemoryCache(series, labels)
+    for fold in (0, 1):
+        test = (
+            [i % 4 // 2 == fold for i in range(n_scans)]
+            if len(classes) == 2
+            else [i % 2 == fold for i in range(n_scans)]
+        )
+        table = pd.DataFrame(
+            {
+                "scan_id": cache.index["scan_id"],
+                "role": ["test" if t else "train" for t in test],
+                "predicted": labels,
+                "length": [len(w) for w in marks],
+            }
+        )
+        table["offset"] = table["length"].cumsum() - table["length"]
+        run = folder / f"fold-{fold}"
+        write_table(table[list(IMPORTANCE_COLUMNS)], run / "importance.tsv", IMPORTANCE_COLUMNS)
+        np.save(run / "importance.npy", np.concatenate(marks).astype(np.float32))
+        write_status(run / "status.json", "ok", "train")
+    return cache
