@@ -52,9 +52,10 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument(f"--{need}", required=True, type=int if need in ("seed", "fold") else str)
         return one
 
-    def one_of_many(name: str, text: str, *needs: str) -> None:
+    def one_of_many(name: str, text: str, *needs: str) -> argparse.ArgumentParser:
         one = command(name, text, *needs)
         one.add_argument("--attempt", type=int, default=0, help="which try this is; a crash in the last is recorded")
+        return one
 
     simulate = command("simulate", "Write the phantom: a raw BIDS dataset with a known answer.")
     simulate.add_argument("--dataset", default="phantom", help="dataset whose 'simulate' keys say how")
@@ -68,13 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     one_of_many("parcellate", "Average a scan over the ROIs of all atlases.", "scan")
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
-    one_of_many("train", "Train a model on one fold and predict.", "atlas", "model", "seed", "fold")
+    variant = "the cache to learn from; default: <space>-<denoise>"
+    train = one_of_many("train", "Train a model on one fold and predict.", "atlas", "model", "seed", "fold")
+    train.add_argument("--variant", help=variant)
     one_of_many("explain", "Importance weights of every scan for one fold's model.", "atlas", "model", "seed", "fold")
-    command("evaluate", "Metrics per fold and over folds.", "atlas", "model", "seed")
+    evaluate = command("evaluate", "Metrics per fold and over folds.", "atlas", "model", "seed")
+    evaluate.add_argument("--variant", help=variant)
     command("regions", "Landmark regressions, ROI weights and brain maps.", "atlas", "model", "seed")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
-    one_of_many("oracle-train", "Train a model on the phantom's true series.", "atlas", "model", "seed", "fold")
-    command("oracle-evaluate", "Metrics of the models trained on true series.", "atlas", "model", "seed")
     command("truth", "Compare the demo's results with the phantom's truth.", "atlas", "model", "seed")
     command("report", "Write the HTML report.")
     return parser

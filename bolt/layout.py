@@ -44,6 +44,13 @@ class Layout:
     def config(self) -> Path:
         return self.results / "config.yaml"
 
+    def log(self, rule: str, name: str = "all") -> Path:
+        return self.work / "logs" / rule / f"{name}.log"
+
+    def benchmark(self, rule: str, name: str = "all") -> Path:
+        """Seconds and memory of a job, as Snakemake measures them."""
+        return self.results / "benchmarks" / rule / f"{name}.tsv"
+
     # ---- preprocessing -----------------------------------------------------------------------
     @property
     def template(self) -> Path:
@@ -61,18 +68,53 @@ class Layout:
     def functional(self, folder: str) -> Path:
         return self.derivatives / folder / "func"
 
+    def anatomical_status(self, folder: str) -> Path:
+        return self.anatomical(folder) / "status.json"
+
+    def bold(self, scan_id: str, folder: str | None = None) -> Path:
+        return self._scan_file(scan_id, folder, f"space-{self.space}_desc-preproc_bold.nii.gz")
+
+    def mask(self, scan_id: str, folder: str | None = None) -> Path:
+        return self._scan_file(scan_id, folder, f"space-{self.space}_desc-brain_mask.nii.gz")
+
+    def confounds(self, scan_id: str, folder: str | None = None) -> Path:
+        return self._scan_file(scan_id, folder, "desc-confounds_timeseries.tsv")
+
+    def functional_status(self, scan_id: str, folder: str | None = None) -> Path:
+        return self._scan_file(scan_id, folder, "status.json")
+
+    def _scan_file(self, scan_id: str, folder: str | None, ending: str) -> Path:
+        return self.functional(folder or folder_of(scan_id)) / f"{scan_id}_{ending}"
+
     # ---- series ------------------------------------------------------------------------------
     def series(self, scan_id: str) -> Path:
+        """Folder with the series of all atlases of a scan."""
         return self.results / "series" / self.variant / scan_id
 
+    def series_status(self, scan_id: str) -> Path:
+        return self.series(scan_id) / "status.json"
+
+    def series_file(self, scan_id: str, atlas: str) -> Path:
+        return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_timeseries.npy"
+
     def cache(self, atlas: str, variant: str | None = None) -> Path:
+        """Folder of the cache; its ``manifest.json`` is written last."""
         return self.results / "cache" / atlas / (variant or self.variant)
+
+    def truth(self, dataset_path: Path) -> Path:
+        """Folder of the phantom's truth, for the demo's evaluation alone."""
+        return dataset_path / "derivatives" / "truth"
 
     # ---- models ------------------------------------------------------------------------------
     def runs(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
         """Folder with one ``fold-<k>`` a fold."""
         name = model if isinstance(model, str) else model.run_name
         return self.results / "runs" / atlas / (variant or self.variant) / name / f"seed-{seed}"
+
+    def fold(
+        self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None
+    ) -> Path:
+        return self.runs(atlas, model, seed, variant) / f"fold-{fold}"
 
     def explanation(self, atlas: str, model: Model | str, seed: int | str) -> Path:
         name = model if isinstance(model, str) else model.run_name
@@ -86,3 +128,14 @@ class Layout:
     @property
     def report(self) -> Path:
         return self.results / "report" / "index.html"
+
+
+def folder_of(name: str) -> str:
+    """Folder of a BIDS file or scan name: ``sub-01_ses-a_task-rest`` → ``sub-01/ses-a``."""
+    entities = Path(name).name.split("_")
+    return "/".join(part for part in entities[:2] if part.startswith(("sub-", "ses-")))
+
+
+def prefix_of(folder: str) -> str:
+    """Start of the file names in a folder: ``sub-01/ses-a`` → ``sub-01_ses-a_``."""
+    return folder.replace("/", "_") + "_"

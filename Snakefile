@@ -1,0 +1,69 @@
+# From raw 4D fMRI to the moments and regions that decided.
+#
+#   snakemake --cores 8                                                     the phantom, as config/config.yaml ships
+#   snakemake --cores 8 --configfile config/examples/own_bids.yaml          your own data
+#
+# Rules declare; `python -m bolt <command>` computes. docs/architecture.md shows how the pieces fit.
+import sys
+
+sys.path.insert(0, workflow.basedir)
+
+from bolt.layout import ORACLE
+from bolt.plan import announce_after_dry_run
+from bolt.workflow import shell_prefix, start, use_own_interpreter
+
+
+if not workflow.overwrite_configfiles:
+
+    configfile: f"{workflow.basedir}/config/config.yaml"
+
+
+run = start(config)
+layout = run.layout
+use_own_interpreter()
+shell.prefix(shell_prefix())
+
+
+wildcard_constraints:
+    folder=r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?",
+    scan=r"[^/]+",
+    atlas=r"[^/]+",
+    model=r"[^/]+",
+    seed=r"\d+",
+    fold=r"\d+",
+
+
+include: "workflow/rules/resources.smk"
+include: "workflow/rules/index.smk"
+include: "workflow/rules/preprocess.smk"
+include: "workflow/rules/parcellate.smk"
+include: "workflow/rules/series.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/explain.smk"
+include: "workflow/rules/truth.smk"
+include: "workflow/rules/report.smk"
+
+
+announce_after_dry_run(run, sys.argv)
+
+
+rule all:
+    default_target: True
+    input:
+        layout.report,
+
+
+rule train:
+    input:
+        run.predictions(),
+
+
+rule tables:
+    input:
+        run.metrics(),
+        run.truth(),
+
+
+rule figures:
+    input:
+        run.explanations(),

@@ -1,0 +1,381 @@
+"""The stages behind the commands: which room works on which files.
+
+A stage of one scan or one fold that meets bad data says so in its ``status.json``, leaves its outputs
+empty, and lets the night go on; see `Outcome`. A stage over the whole dataset raises instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt import config as configuration
+from bolt.config import Config, Dataset
+from bolt.datasets import COLUMNS, TEXT_COLUMNS
+from bolt.errors import BoltError, DataError
+from bolt.files import atomic, read_json, read_table, write_json, write_status, write_table
+from bolt.layout import Layout, folder_of, prefix_of
+
+log = logging.getLogger("bolt")
+
+
+class Stages:
+    """Every command of `bolt.cli` is a method here, its options the method's `options`."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.config: Config = configuration.load_config(options.config)
+        name = getattr(options, "dataset", None) or self.config.dataset
+        self.dataset: Dataset = configuration.load_dataset(name)
+        self.layout = Layout(self.config)
+        self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
+
+    # ---- whole dataset -----------------------------------------------------------------------
+    def simulate(self) -> None:
+        from bolt.datasets.phantom import simulate
+
+        if self.dataset.simulate is None:
+            raise DataError("this dataset has no 'simulate' keys", where=self.dataset.name, mend="Use the phantom's")
+        simulate(self.options.out or self.dataset.path, self.dataset.simulate, n_jobs=self.options.threads)
+
+    def check(self) -> None:
+        from bolt.check import check_names
+
+        check_names(self.config, self.dataset)
+
+    def index(self) -> None:
+        from bolt.check import minimum_volumes
+        from bolt.datasets import index
+        from bolt.folds import check_counts
+
+        scans = index(self.config, self.dataset, minimum_volumes(self.config))
+        usable = scans[scans.exclude_reason.isna()]
+        check_counts(usable, self.config.folds)
+        write_table(scans, self.layout.scans, COLUMNS)
+        for scan in scans[scans.exclude_reason.notna()].itertuples():
+            log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
+        log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
+
+    def template(self) -> None:
+        from bolt.templates import stage_template
+
+        stage_template(
+            self.config.preprocess.space, TEMPLATE_MM, self.layout.template, self.config.paths.templateflow_home
+        )
+
+    def resources(self) -> None:
+        from bolt.resources import stage_atlases
+
+        stage_atlases(self.config)
+        if self.dataset.source == "bids":
+            self.template()
+
+    # ---- one subject, one scan ---------------------------------------------------------------
+    def anatomical(self) -> None:
+        from bolt.preprocess.anatomical import preprocess_anatomical
+
+        folder = self.options.folder
+        out = self.layout.anatomical(folder)
+        t1w = next(path for path in self._scans().t1w.dropna() if folder_of(path) == folder)
+
+        def work() -> None:
+            preprocess_anatomical(
+                Path(t1w),
+                self.layout.template,
+                self.config.preprocess.space,
+                configuration.load_registration(self.config.preprocess.registration),
+                out,
+                self.layout.work / "preprocess" / folder / "anat",
+                prefix=prefix_of(folder),
+            )
+
+        Outcome("anatomical", self.layout.anatomical_status(folder), self.options.attempt).of(work)
+
+    def functional(self) -> None:
+        from bolt.preprocess.functional import preprocess_functional
+
+        scan = self._scan()
+        layout, settings = self.layout, self.config.preprocess
+        folder = folder_of(scan.scan_id)
+        anatomical = folder_of(scan.t1w)
+
+        def work() -> None:
+            preprocess_functional(
+                Path(scan.bold),
+                layout.anatomical(anatomical),
+                layout.template,
+                settings.space,
+                settings.resolution,
+                configuration.load_registration(settings.registration),
+                layout.functional(folder),
+                layout.work / "preprocess" / folder / scan.scan_id,
+                scan_id=scan.scan_id,
+                prefix=prefix_of(anatomical),
+                tr=scan.tr,
+            )
+
+        outcome = Outcome("functional", layout.functional_status(scan.scan_id), self.options.attempt)
+        outcome.after(layout.anatomical_status(anatomical))
+        outcome.empty = [layout.bold(scan.scan_id), layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
+        outcome.of(work)
+
+    def parcellate(self) -> None:
+        from bolt.parcellate import parcellate, write_parcellated
+
+        scan = self._scan()
+        layout, settings = self.layout, self.config.parcellate
+        denoise = configuration.load_denoise(self.config.denoise)
+        raw = scan.kind == "raw"
+        bold = layout.bold(scan.scan_id) if raw else Path(scan.bold)
+        mask = layout.mask(scan.scan_id) if raw else _path(scan.mask)
+        confounds = layout.confounds(scan.scan_id) if raw else _path(scan.confounds)
+
+        def work() -> None:
+            atlases = [self._atlas(name) for name in self.config.atlases]
+            results = parcellate(
+                bold,
+                atlases,
+                mask=mask,
+                confounds=None if confounds is None else read_table(confounds),
+                denoise=denoise,
+                tr=scan.tr,
+                threshold=settings.coverage,
+                space=self.config.preprocess.space,
+            )
+            write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
+
+        outcome = Outcome("parcellate", layout.series_status(scan.scan_id), self.options.attempt)
+        if raw:
+            outcome.after(layout.functional_status(scan.scan_id))
+        outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlases]
+        outcome.of(work)
+
+    # ---- series and folds --------------------------------------------------------------------
+    def cache(self) -> None:
+        from bolt.atlases import load_labels
+        from bolt.series import build_cache
+
+        atlas = self.options.atlas
+        scans = self._scans()
+        build_cache(
+            scans[scans.exclude_reason.isna()],
+            atlas,
+            load_labels(atlas),
+            lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
+            self.layout.cache(atlas),
+            policy=self.config.parcellate.uncovered,
+        )
+
+    def folds(self) -> None:
+        from bolt.folds import FOLD_COLUMNS, audit_folds, make_folds
+        from bolt.series import EXCLUSION_COLUMNS, gather_exclusions
+
+        scans = self._scans()
+        indexes = [read_table(self.layout.cache(a) / "index.tsv", text=TEXT_COLUMNS) for a in self.config.atlases]
+        everywhere = set.intersection(*(set(index.scan_id) for index in indexes))
+        usable = scans[scans.scan_id.isin(everywhere)]
+        folds = make_folds(usable, self.config.folds)
+        audit_folds(folds, usable)
+        write_table(folds, self.layout.folds, FOLD_COLUMNS)
+        exclusions = gather_exclusions(scans, self.layout.series_status)
+        write_table(exclusions, self.layout.exclusions, EXCLUSION_COLUMNS)
+
+    # ---- models ------------------------------------------------------------------------------
+    def train(self) -> None:
+        from bolt.train import train_fold
+
+        options = self.options
+        out = self._fold(options.variant)
+
+        def work() -> None:
+            train_fold(
+                self.layout.cache(options.atlas, options.variant),
+                self.layout.folds,
+                self._model(),
+                self.dataset,
+                fold=options.fold,
+                seed=options.seed,
+                out=out,
+                device=self.config.device,
+                threads=options.threads,
+            )
+
+        outcome = Outcome("train", out / "status.json", options.attempt)
+        outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
+        outcome.of(work)
+
+    def explain(self) -> None:
+        from bolt.explain.importance import explain_fold
+        from bolt.series import SeriesCache
+
+        out = self._fold(None)
+        outcome = Outcome("explain", out / "explain_status.json", self.options.attempt)
+        outcome.after(out / "status.json")
+        outcome.empty = [out / "importance.npy", out / "importance.tsv"]
+        outcome.of(lambda: explain_fold(SeriesCache(self.layout.cache(self.options.atlas)), out, self.config.device))
+
+    def evaluate(self) -> None:
+        from bolt.evaluate.metrics import write_metrics
+
+        options = self.options
+        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        write_metrics(run, self.dataset.classes, self._folds(), run)
+
+    def regions(self) -> None:
+        from bolt.explain.landmarks import write_landmarks
+        from bolt.explain.regions import write_regions
+        from bolt.series import SeriesCache
+
+        options, settings = self.options, self.config.explain
+        out = self.layout.explanation(options.atlas, options.model, options.seed)
+        cache = SeriesCache(self.layout.cache(options.atlas))
+        run = self.layout.runs(options.atlas, options.model, options.seed)
+        write_landmarks(
+            cache,
+            run,
+            self._folds(),
+            self.dataset.classes,
+            out,
+            tokens=settings.tokens,
+            random_draws=settings.random_draws,
+            seed=options.seed,
+        )
+        atlas = self._atlas(options.atlas)
+        write_regions(
+            out / "coefficients.npy",
+            cache.rois,
+            self.dataset.classes,
+            atlas.image,
+            out,
+            fraction=settings.top_rois,
+            space=atlas.spaces[0],
+        )
+
+    # ---- the demo's truth --------------------------------------------------------------------
+    def oracle_cache(self) -> None:
+        from bolt.evaluate.truth import build_oracle_cache
+
+        build_oracle_cache(self.layout, self.dataset, self.options.atlas)
+
+    def truth(self) -> None:
+        from bolt.evaluate.truth import write_truth_table
+
+        write_truth_table(self.config, self.dataset, self.layout)
+
+    def report(self) -> None:
+        from bolt.report.collect import collect
+        from bolt.report.html import write_report
+
+        write_report(collect(self.config, self.dataset, self.layout), self.layout.report)
+
+    # ---- what several stages ask -------------------------------------------------------------
+    def _scans(self) -> pd.DataFrame:
+        return read_table(self.layout.scans, text=TEXT_COLUMNS)
+
+    def _scan(self) -> pd.Series:
+        scans = self._scans().set_index("scan_id", drop=False)
+        if self.options.scan not in scans.index:
+            raise DataError(f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there")
+        return scans.loc[self.options.scan]
+
+    def _atlas(self, name: str):
+        from bolt.atlases import load_atlas
+
+        paths = self.config.paths
+        return load_atlas(name, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+
+    def _model(self) -> configuration.Model:
+        name = self.options.model
+        if name not in self.models:
+            raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(self.models)}")
+        return self.models[name]
+
+    def _fold(self, variant: str | None) -> Path:
+        options = self.options
+        return self.layout.fold(options.atlas, options.model, options.seed, options.fold, variant)
+
+    def _folds(self) -> list[int]:
+        chosen = self.config.folds.run
+        return list(range(self.config.folds.outer)) if chosen is None else chosen
+
+
+class Outcome:
+    """Runs the work of one scan or fold and writes its ``status.json``.
+
+    Bad data (`BoltError`) is recorded as failed with the reason, and the outputs are left empty. Any other
+    exception is a crash: it is raised, so that Snakemake tries again, until the last attempt records it.
+
+    Parameters
+    ----------
+    stage : str
+        Name of the stage, for the status file.
+    status : Path
+        The status file.
+    attempt : int
+        Which attempt this is, from 1; 0 by hand, where a crash is always shown.
+    """
+
+    ATTEMPTS = 2
+    """Equals 1 + `retries` of `workflow/profiles/*/config.yaml`."""
+
+    def __init__(self, stage: str, status: Path, attempt: int) -> None:
+        self.stage, self.status, self.attempt = stage, status, attempt
+        self.empty: list[Path] = []
+        self.upstream: Path | None = None
+
+    def after(self, status: Path) -> None:
+        """Name the status file of the stage this one builds on."""
+        self.upstream = status
+
+    def of(self, work: Callable[[], None]) -> None:
+        if self.upstream is not None:
+            before = read_json(self.upstream)
+            if before["state"] != "ok":
+                self._leave_empty()
+                write_json(before, self.status)
+                log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
+                return
+        try:
+            work()
+            write_status(self.status, "ok", self.stage)
+        except BoltError as error:
+            self._fail(error)
+        except Exception as crash:
+            if self.attempt < self.ATTEMPTS:
+                raise
+            traceback.print_exc()
+            last = f"{type(crash).__name__}: {crash}".splitlines()[0]
+            self._fail(BoltError(f"crashed {self.attempt} times ({last})", mend="See the job's log"))
+
+    def _fail(self, error: BoltError) -> None:
+        self._leave_empty()
+        write_status(self.status, "failed", self.stage, error)
+        log.error("%s failed: %s", self.stage, error)
+
+    def _leave_empty(self) -> None:
+        """Leave each output in the form that says 'nothing here': no bytes, or no rows."""
+        for path in self.empty:
+            with atomic(path) as temporary:
+                if path.suffix == ".npy":
+                    np.save(temporary, np.empty((0, 0), np.float32))
+                else:
+                    temporary.touch()
+
+
+TEMPLATE_MM = 2.0
+"""Voxel size of the templates that T1w images are registered to."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the stage of a command."""
+    getattr(Stages(options), options.command.replace("-", "_"))()
+
+
+def _path(value: object) -> Path | None:
+    return Path(value) if isinstance(value, str) else None

@@ -1,0 +1,177 @@
+"""What the Snakefile needs to know: which files are asked for, and what a rule depends on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from bolt import config as configuration
+from bolt.config import ROOT, Config
+from bolt.errors import BoltError
+from bolt.files import read_table, write_yaml
+from bolt.layout import Layout, folder_of
+from bolt.provenance import fingerprint
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "simulate": ("bolt.datasets.phantom",),
+    "index": ("bolt.datasets", "bolt.datasets.bids", "bolt.datasets.fmriprep", "bolt.datasets.series"),
+    "template": ("bolt.templates",),
+    "anatomical": ("bolt.preprocess.anatomical",),
+    "functional": ("bolt.preprocess.functional",),
+    "parcellate": ("bolt.parcellate",),
+    "cache": ("bolt.series",),
+    "folds": ("bolt.folds",),
+    "train": ("bolt.train",),
+    "explain": ("bolt.explain.importance",),
+    "evaluate": ("bolt.evaluate.metrics",),
+    "regions": ("bolt.explain.landmarks", "bolt.explain.regions"),
+    "truth": ("bolt.evaluate.truth",),
+    "report": ("bolt.report.collect", "bolt.report.html"),
+}
+"""The modules that a stage runs; with what they import they are its code fingerprint."""
+
+
+class Run:
+    """One configured run of the workflow, as the rules see it.
+
+    Parameters
+    ----------
+    raw : dict
+        The merged configuration that Snakemake read.
+    """
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.config = configuration.parse(Config, raw, "configuration")
+        self.dataset = configuration.load_dataset(self.config.dataset)
+        self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
+        self.layout = Layout(self.config)
+
+    def save_config(self) -> Path:
+        """Write the merged configuration where every command reads it, if it changed."""
+        data = self.config.model_dump(mode="json")
+        path = self.layout.config
+        if not path.is_file() or yaml.safe_load(path.read_text()) != data:
+            write_yaml(data, path)
+        return path
+
+    # ---- what a rule depends on besides its input files --------------------------------------
+    def code(self, stage: str, *modules: str) -> str:
+        return fingerprint(*STAGES[stage], *modules)
+
+    def settings(self, stage: str) -> dict[str, Any]:
+        """The settings that a stage reads; a rule that lists them runs again when they change."""
+        config, dataset = self.config, self.dataset
+        chosen: dict[str, Any] = {
+            "simulate": dataset.simulate,
+            "index": [dataset, config.models],
+            "template": config.preprocess.space,
+            "anatomical": [config.preprocess.space, configuration.load_registration(config.preprocess.registration)],
+            "functional": [config.preprocess, configuration.load_registration(config.preprocess.registration)],
+            "parcellate": [config.atlases, config.parcellate.coverage, configuration.load_denoise(config.denoise)],
+            "cache": config.parcellate.uncovered,
+            "folds": config.folds.model_dump(exclude={"run"}),
+            "train": [dataset.classes, dataset.crop],
+            "regions": config.explain,
+            "truth": dataset.expected,
+        }
+        return {"settings": repr(chosen.get(stage)), "code": self.code(stage)}
+
+    def model_code(self, run_name: str) -> str:
+        return self.code("train", f"bolt.models.{self.models[run_name].model}")
+
+    # ---- which scans and files ---------------------------------------------------------------
+    @cached_property
+    def scans(self) -> pd.DataFrame:
+        """Scans to be processed; readable once the index is written."""
+        from bolt.datasets import TEXT_COLUMNS
+
+        table = read_table(self.layout.scans, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
+        return table[table.exclude_reason.isna()]
+
+    def t1w(self, folder: str) -> str:
+        """The T1w image of an anatomical folder."""
+        return next(path for path in self.scans.t1w if folder_of(path) == folder)
+
+    def anatomical_folder(self, scan_id: str) -> str:
+        return folder_of(self.scans.t1w[scan_id])
+
+    def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
+        scan = self.scans.loc[scan_id]
+        if scan.kind == "raw":
+            layout = self.layout
+            files: dict[str, Path | str] = {"bold": layout.bold(scan_id), "mask": layout.mask(scan_id)}
+            return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
+        return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
+
+    def series_statuses(self) -> list[Path]:
+        """What the cache waits for; ready series need nothing."""
+        return [self.layout.series_status(scan) for scan in self.scans.scan_id[self.scans.kind != "series"]]
+
+    @property
+    def subjects_table(self) -> Path:
+        """The table whose change makes the index run again."""
+        dataset = self.dataset
+        inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
+        return dataset.subjects_table or inside
+
+    def fold_files(self, wildcards: Any, name: str) -> list[Path]:
+        """A file of every fold of a run."""
+        run = (wildcards.atlas, wildcards.model, wildcards.seed)
+        return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in self.folds]
+
+    def predictions(self) -> list[Path]:
+        return [self.layout.fold(*run, fold) / "predictions.tsv" for run in self.runs() for fold in self.folds]
+
+    @property
+    def folds(self) -> list[int]:
+        run = self.config.folds.run
+        return list(range(self.config.folds.outer)) if run is None else run
+
+    def runs(self) -> list[tuple[str, str, int]]:
+        """Every (atlas, model, seed) that is asked for."""
+        return [(a, m, s) for a in self.config.atlases for m in self.models for s in self.config.seeds]
+
+    def metrics(self, variant: str | None = None) -> list[Path]:
+        return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
+
+    def explanations(self) -> list[Path]:
+        return [self.layout.explanation(a, m, s) / "roi_weights.tsv" for a, m, s in self.runs() if self.explained(m)]
+
+    def explained(self, run_name: str) -> bool:
+        """Only BolT has attention windows that Algorithm 1 can follow."""
+        return self.models[run_name].model == "bolt"
+
+    def truth(self) -> list[Path]:
+        """The truth table, where the dataset has a known answer."""
+        return [self.layout.tables / "truth.tsv"] if self.dataset.source == "phantom" else []
+
+
+def start(raw: dict[str, Any]) -> Run:
+    """Check the configuration before anything else; a problem ends Snakemake with one line."""
+    try:
+        run = Run(raw)
+        from bolt.check import check_names
+
+        check_names(run.config, run.dataset)
+        run.save_config()
+        return run
+    except BoltError as error:
+        sys.tracebacklimit = 0
+        raise SystemExit(f"bolt: {error}") from None
+
+
+def shell_prefix() -> str:
+    """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment."""
+    return f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false; "
+
+
+def use_own_interpreter() -> None:
+    """Run jobs with the interpreter that runs Snakemake; a conda environment takes precedence over it."""
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

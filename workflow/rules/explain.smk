@@ -1,0 +1,52 @@
+# Which moments and which regions decided.
+
+
+rule explain_fold:
+    input:
+        cache=layout.cache("{atlas}") / "manifest.json",
+        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "checkpoint.safetensors",
+        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "status.json",
+    output:
+        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "importance.npy",
+        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "importance.tsv",
+    log:
+        layout.log("explain_fold", "{atlas}/{model}/seed-{seed}/fold-{fold}"),
+    benchmark:
+        layout.benchmark("explain_fold", "{atlas}/{model}/seed-{seed}/fold-{fold}")
+    params:
+        **run.settings("explain"),
+        model=lambda wildcards: run.model_code(wildcards.model),
+    threads: 1
+    resources:
+        attempt=lambda wildcards, attempt: attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    conda:
+        "../envs/learning.yaml"
+    shell:
+        "python -m bolt explain --config {layout.config} --atlas {wildcards.atlas} --model {wildcards.model}"
+        " --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
+        " --attempt {resources.attempt} > {log} 2>&1"
+
+
+rule regions:
+    input:
+        cache=layout.cache("{atlas}") / "manifest.json",
+        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
+        predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
+    output:
+        weights=layout.explanation("{atlas}", "{model}", "{seed}") / "roi_weights.tsv",
+        landmarks=layout.explanation("{atlas}", "{model}", "{seed}") / "landmarks.tsv",
+    log:
+        layout.log("regions", "{atlas}/{model}/seed-{seed}"),
+    benchmark:
+        layout.benchmark("regions", "{atlas}/{model}/seed-{seed}")
+    params:
+        **run.settings("regions"),
+    resources:
+        mem_mb=4000,
+    conda:
+        "../envs/imaging.yaml"
+    shell:
+        "python -m bolt regions --config {layout.config} --atlas {wildcards.atlas} --model {wildcards.model}"
+        " --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"

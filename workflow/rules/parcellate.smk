@@ -1,0 +1,24 @@
+# 4D image to ROI series: all atlases in one pass, one job a scan.
+
+
+rule parcellate:
+    input:
+        unpack(lambda wildcards: run.parcellate_inputs(wildcards.scan)),
+    output:
+        [layout.series_file("{scan}", atlas) for atlas in run.config.atlases],
+        status=layout.series_status("{scan}"),
+    log:
+        layout.log("parcellate", "{scan}"),
+    benchmark:
+        layout.benchmark("parcellate", "{scan}")
+    params:
+        **run.settings("parcellate"),
+    resources:
+        attempt=lambda wildcards, attempt: attempt,
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=lambda wildcards, attempt: 20 * attempt,
+    conda:
+        "../envs/imaging.yaml"
+    shell:
+        "python -m bolt parcellate --config {layout.config} --scan {wildcards.scan}"
+        " --attempt {resources.attempt} > {log} 2>&1"

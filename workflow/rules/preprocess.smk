@@ -1,0 +1,57 @@
+# Raw images to template space: one job a subject's T1w, one job a scan.
+
+# The 4D image is deleted once its ROI means are taken, unless the configuration keeps it.
+bold = layout.bold("{scan}", "{folder}")
+bold = bold if run.config.preprocess.keep_bold else temp(bold)
+
+
+rule anatomical:
+    input:
+        t1w=lambda wildcards: run.t1w(wildcards.folder),
+        template=rules.template.output,
+    output:
+        status=layout.anatomical_status("{folder}"),
+    log:
+        layout.log("anatomical", "{folder}"),
+    benchmark:
+        layout.benchmark("anatomical", "{folder}")
+    params:
+        **run.settings("anatomical"),
+    threads: 1
+    resources:
+        attempt=lambda wildcards, attempt: attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 90 * attempt,
+    conda:
+        "../envs/imaging.yaml"
+    shell:
+        "python -m bolt anatomical --config {layout.config} --folder {wildcards.folder} --threads {threads}"
+        " --attempt {resources.attempt} > {log} 2>&1"
+
+
+rule functional:
+    input:
+        bold=lambda wildcards: run.scans.bold[wildcards.scan],
+        anatomical=lambda wildcards: layout.anatomical_status(run.anatomical_folder(wildcards.scan)),
+        template=rules.template.output,
+    output:
+        bold=bold,
+        mask=layout.mask("{scan}", "{folder}"),
+        confounds=layout.confounds("{scan}", "{folder}"),
+        status=layout.functional_status("{scan}", "{folder}"),
+    log:
+        layout.log("functional", "{folder}/{scan}"),
+    benchmark:
+        layout.benchmark("functional", "{folder}/{scan}")
+    params:
+        **run.settings("functional"),
+    threads: 1
+    resources:
+        attempt=lambda wildcards, attempt: attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
+    conda:
+        "../envs/imaging.yaml"
+    shell:
+        "python -m bolt functional --config {layout.config} --scan {wildcards.scan} --threads {threads}"
+        " --attempt {resources.attempt} > {log} 2>&1"
