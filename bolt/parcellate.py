@@ -1,0 +1,263 @@
+"""ROI series: the mean over each ROI's voxels at each volume, for several atlases in one pass over a file.
+
+The image streams through, so memory does not grow with the scan. Order of steps: mean over voxels, then nuisance
+regression and filtering of the means (linear, so it commutes with averaging); z-scoring waits for the cache.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bolt.atlases import Atlas, check_space, resample_to
+from bolt.config import Denoise
+from bolt.denoise import choose_confounds, clean
+from bolt.errors import BoltError, DataError
+from bolt.files import atomic, write_json, write_status, write_table
+from bolt.volumes import BoldInfo, check_bold, check_image, iter_volumes, space_of
+
+ASSUMED = "assumed"
+COVERAGE_COLUMNS = {
+    "value": "Value of the ROI in the atlas",
+    "name": "ROI",
+    "n_voxels": "Voxels of the ROI on the grid of the image",
+    "inside": "Share of the ROI's voxels (on the atlas's own grid) that lie within the grid of the image",
+    "n_masked": "Voxels outside the mask",
+    "n_nonfinite": "Voxels within the mask that are NaN or infinite at some volume; left out of the mean there",
+    "n_constant": "Finite voxels within the mask that never change",
+    "coverage": "Share of the ROI that lies in the image and the mask, is finite and changes over time",
+    "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
+}
+
+
+@dataclass(frozen=True)
+class Parcellated:
+    """One scan in one atlas.
+
+    Attributes
+    ----------
+    series : (T, R) float32 array
+        Denoised, not z-scored; a column an ROI in the order of the atlas's labels, NaN where not covered.
+    coverage : DataFrame
+        `COVERAGE_COLUMNS`, one row an ROI.
+    metadata : dict
+        For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, Space, Denoising.
+    """
+
+    series: np.ndarray
+    coverage: pd.DataFrame
+    metadata: dict[str, Any]
+
+
+def parcellate(
+    image: str | Path,
+    atlases: Sequence[Atlas],
+    *,
+    mask: str | Path | None = None,
+    confounds: pd.DataFrame | None = None,
+    denoise: Denoise,
+    tr: float | None = None,
+    threshold: float = 0.5,
+    space: str | None = None,
+) -> dict[str, Parcellated]:
+    """Average a 4D image over the ROIs of atlases, in one pass.
+
+    Parameters
+    ----------
+    image : path
+        4D NIfTI in a reference space.
+    atlases : sequence of Atlas
+        Resampled to the image's grid by nearest neighbour.
+    mask : path, optional
+        Image on the same grid; voxels that are zero there are no part of any mean. Default: all voxels of the ROI.
+    confounds : DataFrame, optional
+        (T, any) table that `denoise.confounds` chooses from.
+    denoise : Denoise
+    tr : float, optional
+        Seconds; default: the header's.
+    threshold : float
+        Smallest coverage at which an ROI has a series.
+    space : str, optional
+        Reference space of the image; default: that of its name, else assumed to be the atlas's, with a warning.
+
+    Returns
+    -------
+    dict of str to Parcellated
+        By atlas name.
+
+    Raises
+    ------
+    DataError
+        The image cannot be read, is in another space than an atlas, its mask or confounds do not fit, or no
+        ROI of an atlas is covered.
+    """
+    info = check_bold(image, tr)
+    space = space or space_of(image)
+    if space is None:
+        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=2)
+    for atlas in atlases:
+        if space is not None:
+            check_space(atlas, space)
+    regressors = choose_confounds(confounds, denoise, info.n_volumes, image)
+    grids = {atlas.name: resample_to(atlas, info.shape, info.affine).ravel(order="F") for atlas in atlases}
+    inside_mask = np.ones(int(np.prod(info.shape)), bool) if mask is None else _read_mask(mask, info)
+    voxels = np.flatnonzero(np.any([grid > 0 for grid in grids.values()], axis=0) & inside_mask)
+    # the position of each voxel's label among the atlas's values; -1: another atlas's voxel
+    rois = {atlas.name: _positions(grids[atlas.name][voxels], atlas.values) for atlas in atlases}
+    means, finite, varies = _stream(image, info, voxels, {a.name: (rois[a.name], len(a.values)) for a in atlases})
+    results = {}
+    for atlas in atlases:
+        coverage = _coverage(atlas, info, grids[atlas.name], rois[atlas.name], finite, varies, threshold)
+        series = means[atlas.name]
+        coverage["covered"] &= np.isfinite(series).all(axis=0)
+        covered = coverage["covered"].to_numpy()
+        if not covered.any():
+            raise DataError(
+                f"no ROI of atlas '{atlas.name}' is covered", where=image, mend="Check the space, and the image for NaN"
+            )
+        series[:, ~covered] = np.nan
+        series[:, covered] = clean(series[:, covered], regressors, denoise, info.tr, image)
+        metadata = {
+            "RepetitionTime": info.tr,
+            "Atlas": atlas.name,
+            "AtlasSHA256": atlas.sha256,
+            "Space": space or ASSUMED,
+            "Denoising": denoise.model_dump(mode="json"),
+            "CoverageThreshold": threshold,
+        }
+        results[atlas.name] = Parcellated(
+            series.astype(np.float32), coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)], metadata
+        )
+    return results
+
+
+def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, scan_id: str) -> None:
+    """Write the files of one scan; `status.json` comes last and says that the others are whole."""
+    folder = Path(folder)
+    for name, result in results.items():
+        _write_one(folder / f"{scan_id}_atlas-{name}", result)
+    write_status(folder / "status.json", "ok", "parcellate")
+
+
+def write_empty(
+    atlases: Mapping[str, int], folder: str | Path, scan_id: str, error: BoltError, state: str = "excluded"
+) -> None:
+    """Write the agreed empty form of a scan that cannot be used: no rows, and a status that says why.
+
+    Parameters
+    ----------
+    atlases : mapping
+        Atlas name to number of ROIs.
+    """
+    folder = Path(folder)
+    for name, n_rois in atlases.items():
+        nothing = Parcellated(
+            np.empty((0, n_rois), np.float32), pd.DataFrame(columns=list(COVERAGE_COLUMNS)), {"Atlas": name}
+        )
+        _write_one(folder / f"{scan_id}_atlas-{name}", nothing)
+    write_status(folder / "status.json", state, "parcellate", error)
+
+
+def _write_one(stem: Path, result: Parcellated) -> None:
+    with atomic(f"{stem}_timeseries.npy") as temporary:
+        np.save(temporary, result.series)
+    write_json(result.metadata, f"{stem}_timeseries.json")
+    write_table(result.coverage, f"{stem}_coverage.tsv", COVERAGE_COLUMNS)
+
+
+def _stream(
+    image: str | Path, info: BoldInfo, voxels: np.ndarray, rois: Mapping[str, tuple[np.ndarray, int]]
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Means of all atlases (name to (T, R) float64), and which voxels are always finite and which ever change."""
+    members = {name: np.flatnonzero(position >= 0) for name, (position, _) in rois.items()}
+    labels = {name: position[members[name]] for name, (position, _) in rois.items()}
+    sizes = {name: np.bincount(labels[name], minlength=n) for name, (_, n) in rois.items()}
+    means = {name: np.empty((info.n_volumes, n)) for name, (_, n) in rois.items()}
+    finite, varies = np.ones(voxels.size, bool), np.zeros(voxels.size, bool)
+    first: np.ndarray | None = None
+    for t, volume in enumerate(iter_volumes(image)):
+        values = volume.ravel(order="F")[voxels]
+        first = values if first is None else first
+        varies |= values != first
+        good = np.isfinite(values)
+        whole = bool(good.all())
+        if not whole:
+            finite &= good
+            values = np.where(good, values, 0)
+        for name, (_, n) in rois.items():
+            sums = np.bincount(labels[name], values[members[name]], minlength=n)
+            counts = sizes[name] if whole else np.bincount(labels[name], good[members[name]], minlength=n)
+            with np.errstate(invalid="ignore"):  # an ROI without a voxel: NaN, as its coverage says
+                means[name][t] = sums / counts
+    return means, finite, varies
+
+
+def _coverage(
+    atlas: Atlas,
+    info: BoldInfo,
+    grid: np.ndarray,
+    position: np.ndarray,
+    finite: np.ndarray,
+    varies: np.ndarray,
+    threshold: float,
+) -> pd.DataFrame:
+    n = len(atlas.values)
+
+    def count(chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(position[chosen & (position >= 0)], minlength=n)
+
+    n_voxels = np.bincount(_positions(grid[grid > 0], atlas.values), minlength=n)
+    inside = _share_inside(atlas, info)
+    good = count(finite & varies)
+    coverage = inside * np.divide(good, n_voxels, out=np.zeros(n), where=n_voxels > 0)
+    return pd.DataFrame(
+        {
+            "value": atlas.values,
+            "name": atlas.labels["name"].to_numpy(),
+            "n_voxels": n_voxels,
+            "inside": inside.round(4),
+            "n_masked": n_voxels - count(np.ones(len(finite), bool)),
+            "n_nonfinite": count(~finite),
+            "n_constant": count(finite & ~varies),
+            "coverage": coverage.round(4),
+            "covered": (coverage >= threshold) & (coverage > 0),
+        }
+    )
+
+
+def _share_inside(atlas: Atlas, info: BoldInfo) -> np.ndarray:
+    """Share of each ROI that the grid of the image reaches: what lies beyond it has no voxel to be counted by."""
+    places = np.argwhere(atlas.data > 0)
+    to_image = np.linalg.inv(info.affine) @ atlas.image.affine
+    at = places @ to_image[:3, :3].T + to_image[:3, 3]
+    reached = ((at >= -0.5) & (at <= np.array(info.shape) - 0.5)).all(axis=1)
+    position = _positions(atlas.data[tuple(places.T)], atlas.values)
+    return np.bincount(position, reached, minlength=len(atlas.values)) / np.bincount(
+        position, minlength=len(atlas.values)
+    )
+
+
+def _positions(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Index of each label among the sorted `values`; -1 where it is not one of them."""
+    at = np.searchsorted(values, labels).clip(max=len(values) - 1)
+    return np.where(values[at] == labels, at, -1)
+
+
+def _read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
+    mask = check_image(path)
+    if mask.shape[:3] != info.shape or not np.allclose(mask.affine, info.affine, atol=1e-3):
+        raise DataError(
+            f"the mask's grid ({mask.shape}) is not the image's ({info.shape})",
+            where=path,
+            mend="Give a mask on the same grid, with the same affine",
+        )
+    inside = next(iter_volumes(path)) > 0
+    if not inside.any():
+        raise DataError("the mask is empty", where=path, mend="Check the brain extraction")
+    return inside.ravel(order="F")
