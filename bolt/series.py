@@ -1,0 +1,310 @@
+"""ROI series: z-scoring, and the cache that training reads.
+
+The cache is a folder with one packed array of all scans (`series.npy`, memory-mapped) and an index. Its manifest
+is written last: a folder without it is not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from bolt.datasets import COLUMNS, TEXT_COLUMNS
+from bolt.errors import DataError
+from bolt.files import atomic, read_json, read_table, write_json, write_table
+from bolt.series_files import read_series
+from bolt.volumes import content_hash
+
+Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
+EXCLUSION_COLUMNS = {
+    "scan_id": "Scan that is not used",
+    "stage": "Stage that left it out",
+    "reason": "Why",
+}
+ROI_COLUMNS = {
+    "value": "Value of the ROI in the atlas",
+    "name": "ROI",
+    "network": "Network or group of regions",
+    "hemisphere": "L, R or M (on the midline)",
+}
+COVERAGE_COLUMNS = {
+    "value": "Value of the ROI in the atlas",
+    "name": "ROI",
+    "n_scans": "Scans in the cache",
+    "n_uncovered": "Of these, scans in which the ROI is not covered (its series there is zeros)",
+    "n_constant": "Of these, scans in which the ROI's series is constant (zeros after z-scoring)",
+    "kept": "1: a column of the cache; 0: dropped from all scans because one does not cover it",
+}
+OWN_COLUMNS = {
+    "offset": "First row of the scan in series.npy",
+    "length": "Its number of rows (volumes)",
+}
+
+
+def zscore(series: np.ndarray) -> np.ndarray:
+    """Z-score each ROI over the time of the whole scan.
+
+    Parameters
+    ----------
+    series : (T, R) array
+        NaN columns are ROIs that are not covered.
+
+    Returns
+    -------
+    (T, R) float32 array
+        Mean 0 and standard deviation 1 (ddof 0) over time; zeros where an ROI is constant or not covered.
+    """
+    values = np.asarray(series, np.float64)
+    centred = values - values.mean(axis=0)
+    deviation = values.std(axis=0)
+    alive = np.isfinite(deviation) & ~is_constant(values)
+    return np.where(alive, centred / np.where(alive, deviation, 1), 0).astype(np.float32)
+
+
+def is_constant(series: np.ndarray) -> np.ndarray:
+    """(R,) bool: series that do not change beyond the rounding of float32."""
+    return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
+
+
+class SeriesCache:
+    """A cache of z-scored series.
+
+    Parameters
+    ----------
+    folder : path
+
+    Attributes
+    ----------
+    index : DataFrame
+        Columns of the scan table, offset and length; one row a scan.
+    rois : DataFrame
+        value, name, network, hemisphere of the columns.
+    manifest : dict
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
+        self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
+        self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
+        self._array = np.load(self.folder / "series.npy", mmap_mode="r")
+        due = (int(self.index["length"].sum()), len(self.rois))
+        if self._array.shape != due:
+            raise DataError(
+                f"series.npy has shape {self._array.shape}, the index says {due}",
+                where=self.folder,
+                mend="Delete the folder and run again",
+            )
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def n_rois(self) -> int:
+        return len(self.rois)
+
+    def series(self, i: int) -> np.ndarray:
+        """(T, R) float32 view of the scan in row `i` of the index; nothing is read before it is used."""
+        row = self.index.iloc[i]
+        return self._array[row.offset : row.offset + row.length]
+
+
+@dataclass
+class _Entry:
+    """A scan on its way into the cache."""
+
+    row: int
+    path: Path
+    length: int
+    uncovered: np.ndarray  # (R,) bool
+
+
+def build_cache(
+    scans: pd.DataFrame,
+    atlas: str,
+    rois: pd.DataFrame,
+    series_of: Callable[[Any], Path],
+    out: str | Path,
+    *,
+    policy: Policy = "zero",
+    expected: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
+    """Gather the series of all usable scans into one z-scored array.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        The scan table.
+    atlas : str
+    rois : DataFrame
+        (R rows) value, name, network, hemisphere, in the order of the series' columns.
+    series_of : callable
+        Row (named tuple) to the file with the scan's series; a `status.json` beside it is believed.
+    out : path
+        Folder of the cache.
+    policy : {"zero", "drop-scan", "drop-roi-everywhere"}
+        What an uncovered ROI (a NaN column) leads to. Labels play no part.
+    expected : mapping, optional
+        Keys the series' JSON sidecars must agree on (Atlas, AtlasSHA256, …), where there are sidecars; also kept in
+        the manifest.
+
+    Returns
+    -------
+    DataFrame
+        `EXCLUSION_COLUMNS`: the scans that are not in the cache.
+
+    Raises
+    ------
+    DataError
+        A scan with another number of ROIs than the atlas or made with other settings, or no usable scan.
+    """
+    out, expected = Path(out), dict(expected or {})
+    entries, excluded = _plan(scans, atlas, rois, series_of, expected)
+    if policy == "drop-scan":
+        for entry in (e for e in entries if e.uncovered.any()):
+            names = rois["name"][entry.uncovered].tolist()
+            reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
+            excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
+        entries = [e for e in entries if not e.uncovered.any()]
+    if not entries:
+        reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
+        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", mend="Mend the scans listed")
+    lost = np.any([e.uncovered for e in entries], axis=0)
+    kept = ~lost if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
+    if not kept.any():
+        raise DataError(f"no ROI of '{atlas}' is covered in every scan", mend="Choose uncovered: drop-scan or zero")
+    (out / "manifest.json").unlink(missing_ok=True)  # from here until the end the folder is not whole
+    n_constant = _write_array(entries, kept, out / "series.npy")
+    index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
+    lengths = np.array([e.length for e in entries])
+    index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
+    write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
+    write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
+    coverage = rois[["value", "name"]].assign(
+        n_scans=len(entries),
+        n_uncovered=np.sum([e.uncovered for e in entries], axis=0),
+        n_constant=n_constant,
+        kept=kept.astype(int),
+    )
+    write_table(coverage, out / "coverage.tsv", COVERAGE_COLUMNS)
+    manifest = {
+        "atlas": atlas,
+        "policy": policy,
+        "n_scans": len(entries),
+        "n_rois": int(kept.sum()),
+        "n_volumes": int(lengths.sum()),
+        "settings": expected,
+        "sha256": {name: content_hash(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
+    }
+    write_json(manifest, out / "manifest.json")
+    return _exclusions(excluded)
+
+
+def gather_exclusions(scans: pd.DataFrame, status_files: Mapping[str, Sequence[str | Path]]) -> pd.DataFrame:
+    """List the scans that a stage left out.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, exclude_reason.
+    status_files : mapping
+        Scan name to its status files, in the order of the stages; the first that is not ok counts.
+
+    Returns
+    -------
+    DataFrame
+        `EXCLUSION_COLUMNS`, in the order of `scans`.
+    """
+    listed = []
+    for scan in scans.itertuples():
+        known = _excluded_at_index(scan)
+        for path in [] if known else status_files.get(str(scan.scan_id), []):
+            known = known or _not_ok(Path(path))
+        if known:
+            listed.append((str(scan.scan_id), *known))
+    return _exclusions(listed)
+
+
+def _plan(
+    scans: pd.DataFrame,
+    atlas: str,
+    rois: pd.DataFrame,
+    series_of: Callable[[Any], Path],
+    expected: Mapping[str, Any],
+) -> tuple[list[_Entry], list[tuple[str, str, str]]]:
+    """Read every scan once, for its length and its uncovered ROIs."""
+    entries: list[_Entry] = []
+    excluded: list[tuple[str, str, str]] = []
+    for row, scan in enumerate(scans.itertuples()):
+        known = _excluded_at_index(scan)
+        path = None if known else Path(series_of(scan))
+        known = known or _not_ok(path.parent / "status.json")  # type: ignore[union-attr]
+        if known or path is None:
+            excluded.append((str(scan.scan_id), *known))  # type: ignore[misc]
+            continue
+        try:
+            series = read_series(path)
+        except DataError as error:
+            excluded.append((str(scan.scan_id), "cache", str(error)))
+            continue
+        if series.shape[1] != len(rois):
+            raise DataError(
+                f"scan {scan.scan_id} has {series.shape[1]} ROIs, atlas '{atlas}' has {len(rois)}",
+                where=path,
+                mend="Give the series of this atlas (time along rows), or name the atlas they were made with",
+            )
+        _check_settings(path, expected)
+        entries.append(_Entry(row, path, len(series), np.isnan(series[0])))
+    return entries, excluded
+
+
+def _write_array(entries: list[_Entry], kept: np.ndarray, path: Path) -> np.ndarray:
+    """Write the packed array scan by scan; count over scans how often each ROI is constant."""
+    n_constant = np.zeros(len(kept), int)
+    shape = (sum(e.length for e in entries), int(kept.sum()))
+    with atomic(path) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+        start = 0
+        for entry in entries:
+            series = read_series(entry.path)
+            n_constant += is_constant(series)
+            array[start : start + entry.length] = zscore(series[:, kept])
+            start += entry.length
+        array.flush()
+        del array
+    return n_constant
+
+
+def _excluded_at_index(scan: Any) -> tuple[str, str] | None:
+    reason = getattr(scan, "exclude_reason", None)
+    return ("index", str(reason)) if isinstance(reason, str) and reason else None
+
+
+def _not_ok(path: Path) -> tuple[str, str] | None:
+    if not path.is_file():
+        return None
+    status = read_json(path)
+    return None if status["state"] == "ok" else (status["stage"], status["reason"])
+
+
+def _exclusions(rows: list[tuple[str, str, str]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(EXCLUSION_COLUMNS))
+
+
+def _check_settings(path: Path, expected: Mapping[str, Any]) -> None:
+    sidecar = path.with_suffix(".json")
+    if not sidecar.is_file():
+        return
+    found = read_json(sidecar)
+    for key, value in expected.items():
+        if found.get(key) != value:
+            raise DataError(
+                f"made with {key} {found.get(key)!r}, but {value!r} is asked for",
+                where=sidecar,
+                mend="Delete the scan's folder and run again",
+            )

@@ -1,0 +1,98 @@
+"""Files with ready ROI series, in the formats people keep them in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
+
+from bolt.errors import DataError
+
+SUFFIXES = (".npy", ".csv", ".tsv", ".txt", ".1D", ".mat")
+
+
+def read_series(path: str | Path) -> np.ndarray:
+    """Read ready ROI series: time along rows, ROIs along columns.
+
+    Parameters
+    ----------
+    path : path
+        ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
+        (white space). In text a first row of names is skipped, and so are lines that begin with ``#``.
+
+    Returns
+    -------
+    (T, R) float32 array
+        A column that is NaN throughout is an ROI that is not covered.
+
+    Raises
+    ------
+    DataError
+        Missing, unreadable, not numeric, not 2D, fewer than two rows, or with single NaN or infinite values.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("file not found", where=path, mend="Correct the path")
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"unknown kind of file '{path.suffix}'", where=path, mend=f"Use one of {', '.join(SUFFIXES)}")
+    if path.suffix == ".npy":
+        series = _read_npy(path)
+    elif path.suffix == ".mat":
+        series = _read_mat(path)
+    else:
+        series = _read_text(path)
+    if series.dtype.kind not in "iufb":
+        raise DataError(f"holds {series.dtype}, not numbers", where=path, mend="Save real numbers, time × ROIs")
+    if series.ndim != 2 or series.shape[1] < 1:
+        raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, mend="Save a 2D array")
+    if len(series) < 2:
+        raise DataError(f"{len(series)} rows of time", where=path, mend="See the status.json beside it, or save T × R")
+    single = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
+    if single.any():
+        row, column = np.argwhere(single)[0]
+        raise DataError(
+            f"{series[row, column]} in row {row}, column {column} (counted from 0)",
+            where=path,
+            mend="Only whole columns may be NaN (ROIs that are not covered)",
+        )
+    return series.astype(np.float32)
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"not a readable array ({error})", where=path, mend="Save it again with numpy.save") from None
+
+
+def _read_mat(path: Path) -> np.ndarray:
+    mend = "Save one 2D variable with save(..., '-v7')"
+    try:
+        variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
+    except (NotImplementedError, ValueError, MatReadError, OSError) as error:
+        raise DataError(f"not a readable .mat file ({error})", where=path, mend=mend) from None
+    if len(variables) != 1:
+        raise DataError(f"holds {len(variables)} variables: {', '.join(sorted(variables))}", where=path, mend=mend)
+    return next(iter(variables.values()))
+
+
+def _read_text(path: Path) -> np.ndarray:
+    separator = "," if path.suffix == ".csv" else None
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in lines if not line.lstrip().startswith("#")]
+        if lines and not any(_is_number(cell) for cell in lines[0].split(separator)):
+            lines = lines[1:]  # names of the ROIs
+        return np.loadtxt(lines, delimiter=separator, ndmin=2) if lines else np.empty((0, 1))
+    except ValueError as error:  # also text that is not UTF-8
+        raise DataError(f"not a table of numbers ({error})", where=path, mend="Save numbers, a row a volume") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
