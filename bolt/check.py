@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bolt import config as configuration
-from bolt.atlases import atlas_spaces
+from bolt.atlases import describe_atlas
 from bolt.config import Config, Dataset
 from bolt.errors import ConfigError
 from bolt.models._registry import check_model
@@ -23,7 +23,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
     configuration.load_denoise(config.denoise)
     configuration.load_registration(config.preprocess.registration)
     for name in config.atlases:
-        spaces = atlas_spaces(name)
+        spaces = describe_atlas(name).spaces
         if dataset.source != "series" and config.preprocess.space not in spaces:
             raise ConfigError(
                 f"atlas '{name}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",

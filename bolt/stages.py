@@ -52,11 +52,11 @@ class Stages:
     def index(self) -> None:
         from bolt.check import minimum_volumes
         from bolt.datasets import index
-        from bolt.folds import check_counts
+        from bolt.folds import make_folds
 
         scans = index(self.config, self.dataset, minimum_volumes(self.config))
         usable = scans[scans.exclude_reason.isna()]
-        check_counts(usable, self.config.folds)
+        make_folds(usable, self.config.folds)  # too few subjects a class show here, hours before training
         write_table(scans, self.layout.scans, COLUMNS)
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
@@ -159,32 +159,33 @@ class Stages:
     # ---- series and folds --------------------------------------------------------------------
     def cache(self) -> None:
         from bolt.atlases import load_labels
-        from bolt.series import build_cache
+        from bolt.series import EXCLUSION_COLUMNS, build_cache
 
         atlas = self.options.atlas
-        scans = self._scans()
-        build_cache(
-            scans[scans.exclude_reason.isna()],
+        out = self.layout.cache(atlas)
+        excluded = build_cache(
+            self._scans(),
             atlas,
             load_labels(atlas),
             lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
-            self.layout.cache(atlas),
+            out,
             policy=self.config.parcellate.uncovered,
         )
+        write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
     def folds(self) -> None:
         from bolt.folds import FOLD_COLUMNS, audit_folds, make_folds
-        from bolt.series import EXCLUSION_COLUMNS, gather_exclusions
+        from bolt.series import EXCLUSION_COLUMNS
 
         scans = self._scans()
-        indexes = [read_table(self.layout.cache(a) / "index.tsv", text=TEXT_COLUMNS) for a in self.config.atlases]
-        everywhere = set.intersection(*(set(index.scan_id) for index in indexes))
-        usable = scans[scans.scan_id.isin(everywhere)]
+        caches = [self.layout.cache(atlas) for atlas in self.config.atlases]
+        excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
+        excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
+        write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
+        usable = scans[~scans.scan_id.isin(excluded.scan_id)]
         folds = make_folds(usable, self.config.folds)
         audit_folds(folds, usable)
         write_table(folds, self.layout.folds, FOLD_COLUMNS)
-        exclusions = gather_exclusions(scans, self.layout.series_status)
-        write_table(exclusions, self.layout.exclusions, EXCLUSION_COLUMNS)
 
     # ---- models ------------------------------------------------------------------------------
     def train(self) -> None:

@@ -15,7 +15,7 @@ from bolt.config import Config, Dataset
 from bolt.datasets._participants import describe
 from bolt.errors import DataError
 from bolt.files import read_table
-from bolt.series import read_series
+from bolt.series_files import read_series
 
 TAKEN = ("session", "run", "task")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -53,11 +53,16 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Series
     ConfigError
         For an unknown model or setting, with the nearest known one.
     """
+    check_model(name, hyper)
+    return _MODELS[name](n_rois, n_classes, **hyper)  # type: ignore[call-arg]
+
+
+def check_model(name: str, hyper: Mapping[str, Any]) -> None:
+    """Raise what `create_model` raises for names, without building anything."""
     known = known_models()
     if name not in known:
         raise ConfigError(f"unknown model '{name}'", mend=f"Known: {', '.join(known)}{nearest(name, known)}")
-    model = _MODELS[name]
-    settings = [key for key in inspect.signature(model).parameters if key not in ("n_rois", "n_classes")]
+    settings = [key for key in inspect.signature(_MODELS[name]).parameters if key not in ("n_rois", "n_classes")]
     for key in hyper:
         if key not in settings:
             raise ConfigError(
@@ -65,4 +70,3 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Series
                 where=f"hyper.{key}",
                 mend=f"Known: {', '.join(settings)}{nearest(key, settings)}",
             )
-    return model(n_rois, n_classes, **hyper)  # type: ignore[call-arg]

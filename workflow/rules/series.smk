@@ -13,6 +13,7 @@ rule cache:
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
         index=layout.cache("{atlas}") / "index.tsv",
+        exclusions=layout.cache("{atlas}") / "exclusions.tsv",
     log:
         layout.log("cache", "{atlas}"),
     benchmark:
@@ -30,7 +31,7 @@ rule cache:
 
 rule folds:
     input:
-        [layout.cache(atlas) / "index.tsv" for atlas in run.config.atlases],
+        [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlases],
         scans=layout.scans,
     output:
         folds=layout.folds,

@@ -1,0 +1,152 @@
+"""Indexing a raw BIDS dataset: what is refused as a whole, and what costs one scan only."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Config, Dataset
+from bolt.datasets import COLUMNS, index
+from bolt.errors import DataError
+from tests.fake_bids import bold_path, save_bold, write_bids
+
+CONFIG = Config(dataset="fake", atlases=["dosenbach160"])
+
+
+def dataset(path, **keys):
+    defaults = {"name": "fake", "source": "bids", "path": path, "label": "diagnosis", "classes": ["control", "patient"]}
+    return Dataset(**(defaults | keys))
+
+
+@pytest.fixture
+def bids(tmp_path):
+    return write_bids(tmp_path / "bids")
+
+
+def reasons(bids, **keys):
+    scans = index(CONFIG, dataset(bids, **keys), minimum_volumes=20).set_index("scan_id")
+    return scans.exclude_reason.dropna()
+
+
+def test_one_row_a_scan_with_all_columns(bids):
+    scans = index(CONFIG, dataset(bids, site="site", age="age", sex="sex"), minimum_volumes=20)
+    assert list(scans.columns) == list(COLUMNS)
+    assert scans.scan_id.tolist() == [f"sub-{i:02d}_task-rest" for i in range(1, 9)]
+    first = scans.iloc[0]
+    assert (first.label, first.site, first.age, first.tr, first.n_volumes) == ("control", "A", 20, 2.0, 30)
+    assert first.group == first.subject == "sub-01" and first.kind == "raw"
+    assert scans.exclude_reason.isna().all()
+
+
+def test_row_order_does_not_depend_on_the_listing(bids):
+    scans = index(CONFIG, dataset(bids))
+    assert scans.scan_id.is_monotonic_increasing
+
+
+def test_no_scans(tmp_path):
+    bids = write_bids(tmp_path / "bids", n_subjects=2)
+    for func in bids.glob("sub-*/func"):
+        shutil.rmtree(func)
+    with pytest.raises(DataError, match=r"no BOLD images found.*bold\.nii\.gz"):
+        index(CONFIG, dataset(bids))
+
+
+def test_folder_that_is_not_bids(tmp_path):
+    with pytest.raises(DataError, match="dataset folder not found"):
+        index(CONFIG, dataset(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"no dataset_description\.json"):
+        index(CONFIG, dataset(tmp_path))
+
+
+def test_subject_without_t1w_or_bold_costs_that_subject_only(bids):
+    shutil.rmtree(bids / "sub-03" / "anat")
+    shutil.rmtree(bids / "sub-04" / "func")
+    found = reasons(bids)
+    assert found.to_dict() == {
+        "sub-03_task-rest": "the subject has no T1w image",
+        "sub-04": "the subject has no BOLD image",
+    }
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("three_dimensional", "4D"),
+        ("not_gzip", "gzip"),
+        ("web_page", "web page"),
+        ("no_tr", "RepetitionTime"),
+        ("short", "19 volumes, but a model's window needs 20"),
+    ],
+)
+def test_bad_image_costs_one_scan_and_says_why(bids, damage, words):
+    path = bold_path(bids, "sub-02")
+    if damage == "three_dimensional":
+        save_bold(path, np.ones((4, 4, 4), np.int16))
+    elif damage == "not_gzip":
+        path.write_bytes(gzip.decompress(path.read_bytes()))
+    elif damage == "web_page":
+        path.write_text("<html>404 Not Found</html>")
+    elif damage == "no_tr":
+        path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"TaskName": "rest"}))
+        save_bold(path, np.ones((4, 4, 4, 30), np.int16), tr=0)
+    else:
+        save_bold(path, np.ones((4, 4, 4, 19), np.int16))
+    found = reasons(bids)
+    assert list(found.index) == ["sub-02_task-rest"]
+    assert words in found.iloc[0]
+
+
+def rewrite(bids, change):
+    path = bids / "participants.tsv"
+    change(pd.read_csv(path, sep="\t")).to_csv(path, sep="\t", index=False, na_rep="n/a")
+
+
+def test_missing_label_column_names_the_columns_found(bids):
+    rewrite(bids, lambda table: table.drop(columns="diagnosis"))
+    with pytest.raises(DataError, match="column 'diagnosis' is missing; found participant_id, site, age, sex"):
+        index(CONFIG, dataset(bids))
+
+
+def test_unlabelled_unknown_and_unlisted_subjects_cost_one_scan_each(bids):
+    def change(table):
+        table.loc[0, "diagnosis"] = None
+        table.loc[1, "diagnosis"] = "maybe"
+        return table.drop(index=2)
+
+    rewrite(bids, change)
+    found = reasons(bids)
+    assert found["sub-01_task-rest"] == "no value in label column 'diagnosis'"
+    assert found["sub-02_task-rest"] == "label 'maybe' is not one of control, patient"
+    assert "no row in" in found["sub-03_task-rest"]
+    assert len(found) == 3
+
+
+def test_one_class_only_is_refused(bids):
+    rewrite(bids, lambda table: table.assign(diagnosis="control"))
+    with pytest.raises(DataError, match=r"no usable scan has the label patient.*Set 'label' and 'classes'"):
+        index(CONFIG, dataset(bids))
+
+
+def test_subject_listed_twice_is_refused(bids):
+    rewrite(bids, lambda table: pd.concat([table, table.iloc[:1]]))
+    with pytest.raises(DataError, match="subjects stand twice: sub-01"):
+        index(CONFIG, dataset(bids))
+
+
+def test_filters_choose_scans(bids):
+    source = bold_path(bids, "sub-01")
+    for name in ("bold.nii.gz", "bold.json"):
+        shutil.copy(source.with_name(f"sub-01_task-rest_{name}"), source.with_name(f"sub-01_task-nback_run-02_{name}"))
+    assert len(index(CONFIG, dataset(bids))) == 9
+    assert len(index(CONFIG, dataset(bids, tasks=["rest"]))) == 8
+    with pytest.raises(DataError, match="no usable scan has the label patient"):
+        index(CONFIG, dataset(bids, runs=["2"]))
+
+
+def test_family_becomes_the_group(bids):
+    rewrite(bids, lambda table: table.assign(family=["f1", "f1", "f2", "f2", None, "f3", "f3", "f4"]))
+    scans = index(CONFIG, dataset(bids, group="family"))
+    assert scans.group.tolist()[:5] == ["f1", "f1", "f2", "f2", "sub-05"]

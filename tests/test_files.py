@@ -1,0 +1,63 @@
+"""Small files are whole or absent, and tables describe themselves."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from bolt.errors import BoltError, DataError
+from bolt.files import atomic, read_table, read_yaml, write_status, write_table
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_temporary_names_keep_their_suffix(tmp_path):
+    with atomic(tmp_path / "b.nii.gz") as temporary:
+        assert temporary.name.endswith(".nii.gz") and temporary.name.startswith(".")
+        temporary.touch()
+
+
+def test_table_round_trip_keeps_labels_text_and_missing_missing(tmp_path):
+    path = tmp_path / "t.tsv"
+    table = pd.DataFrame({"subject": ["001", "NA"], "age": [3.5, None]})
+    write_table(table, path, {"subject": "Person", "age": "Years"})
+    back = read_table(path, text=("subject",))
+    assert back.subject.tolist() == ["001", "NA"]
+    assert back.age.isna().tolist() == [False, True]
+    assert "n/a" in path.read_text()
+    assert json.loads((tmp_path / "t.json").read_text()) == {"subject": {"Description": "Person"}, "age": {"Description": "Years"}}
+
+
+def test_every_column_needs_a_description(tmp_path):
+    with pytest.raises(ValueError, match="age"):
+        write_table(pd.DataFrame({"age": [1]}), tmp_path / "t.tsv", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_unreadable_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.tsv: file not found"):
+        read_table(tmp_path / "gone.tsv")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(DataError, match="not valid YAML"):
+        read_yaml(tmp_path / "bad.yaml")
+
+
+def test_yaml_cannot_run_code(tmp_path):
+    (tmp_path / "evil.yaml").write_text("a: !!python/object/apply:os.system ['true']")
+    with pytest.raises(DataError, match="not valid YAML"):
+        read_yaml(tmp_path / "evil.yaml")
+
+
+def test_status_says_what_and_how_to_mend(tmp_path):
+    error = BoltError("it is empty", where="a.nii", mend="Fill it")
+    write_status(tmp_path / "status.json", "failed", "functional", error)
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status == {"state": "failed", "stage": "functional", "reason": "a.nii: it is empty. Fill it.", "mend": "Fill it"}

@@ -1,0 +1,44 @@
+"""The code fingerprint changes with code, and with nothing else."""
+
+import pytest
+
+from bolt import provenance
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "bolt"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text("from bolt import b\n\ndef f():\n    return b.g()\n")
+    (folder / "b.py").write_text("def g():\n    return 1\n")
+    (folder / "c.py").write_text("X = 1\n")
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    provenance.fingerprint.cache_clear()
+    yield folder
+    provenance.fingerprint.cache_clear()
+
+
+def fresh(*modules):
+    provenance.fingerprint.cache_clear()
+    return provenance.fingerprint(*modules)
+
+
+def test_imported_code_counts(package):
+    before = fresh("bolt.a")
+    (package / "b.py").write_text("def g():\n    return 2\n")
+    assert fresh("bolt.a") != before
+
+
+def test_comments_docstrings_and_other_modules_do_not_count(package):
+    before = fresh("bolt.a")
+    (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')
+    (package / "c.py").write_text("X = 2\n")
+    assert fresh("bolt.a") == before
+
+
+def test_provenance_names_versions_and_inputs(tmp_path):
+    (tmp_path / "in.txt").write_text("x")
+    facts = provenance.provenance([tmp_path / "in.txt"], seed=3)
+    assert facts["seed"] == 3 and "torch" in facts["packages"]
+    assert facts["inputs"][str(tmp_path / "in.txt")].startswith("2d711642b726b044")
