@@ -19,17 +19,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from bolt.errors import DataError
-from bolt.evaluate.metrics import METRICS, read_predictions, scores
-from bolt.files import atomic, read_json, read_table, write_table
+from bolt.evaluate.metrics import METRICS, scores
+from bolt.explain.importance import read_importance
+from bolt.files import atomic, read_json, write_table
 
-BATCH = 8
-IMPORTANCE_COLUMNS = {
-    "scan_id": "scan",
-    "role": "train, validation or test in this fold",
-    "predicted": "class that the weights explain: the one that the model predicts",
-    "offset": "position of the scan's first weight in importance.npy",
-    "length": "number of weights: volumes of the scan",
-}
 LANDMARK_COLUMNS = {
     "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
     "tokens": "important: the most important volumes of each scan; random: as many others, mean over the draws",
@@ -41,50 +34,6 @@ LANDMARK_COLUMNS = {
     "auc": "of the positive class's probability (mean over a scan's volumes), or macro average",
 }
 Choice = Callable[[NDArray[np.floating], str], NDArray[np.intp]]
-
-
-def explain_fold(cache: Any, run_fold: Path, device: str = "cpu") -> None:
-    """Write the importance weights of every scan of one fold, training and test alike.
-
-    Parameters
-    ----------
-    cache : bolt.series.SeriesCache
-    run_fold : Path
-        Folder of a finished fold. ``importance.npy`` (float32, the scans' weights one after the
-        other) and ``importance.tsv`` are written into it.
-    device : str
-        Torch device.
-    """
-    import torch  # here, so that the regressions and figures work without it
-
-    from bolt.explain.relevance import importance
-    from bolt.train import load_checkpoint
-
-    model, _ = load_checkpoint(run_fold)
-    model = model.to(device)
-    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
-    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    series = [cache.series(position[scan]) for scan in table["scan_id"]]
-    weights: list[NDArray[np.floating]] = [np.empty(0)] * len(series)
-    for length in sorted({len(s) for s in series}):
-        same = [i for i, s in enumerate(series) if len(s) == length]
-        for start in range(0, len(same), BATCH):
-            chosen = same[start : start + BATCH]
-            x = torch.from_numpy(np.stack([series[i] for i in chosen])).float().to(device)
-            for i, row in zip(chosen, importance(model, x).detach().cpu().numpy(), strict=True):
-                weights[i] = row
-    table["length"] = [len(w) for w in weights]
-    table["offset"] = table["length"].cumsum() - table["length"]
-    with atomic(run_fold / "importance.npy") as temporary:
-        np.save(temporary, np.concatenate(weights).astype(np.float32))
-    write_table(table[list(IMPORTANCE_COLUMNS)], run_fold / "importance.tsv", IMPORTANCE_COLUMNS)
-
-
-def read_importance(run_fold: Path) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
-    """The table and, in its order, each scan's weights (T,)."""
-    table = read_table(run_fold / "importance.tsv", text=("scan_id", "role", "predicted"))
-    weights = np.load(run_fold / "importance.npy", allow_pickle=False)
-    return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
 
 
 def top_tokens(weights: NDArray[np.floating], tokens: int) -> NDArray[np.intp]:
@@ -207,12 +156,13 @@ class _FoldData:
 
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
     """Folds of `run` that are finished and have importance weights."""
-    return [
-        fold
-        for fold in folds
-        if (run / f"fold-{fold}" / "importance.tsv").is_file()
-        and read_json(run / f"fold-{fold}" / "status.json")["state"] == "ok"
-    ]
+    done = []
+    for fold in folds:
+        folder = run / f"fold-{fold}"
+        explained = (folder / "importance.tsv").is_file() and (folder / "importance.tsv").stat().st_size > 0
+        if explained and read_json(folder / "status.json")["state"] == "ok":
+            done.append(fold)
+    return done
 
 
 def write_landmarks(

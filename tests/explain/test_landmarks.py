@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from bolt.errors import DataError
-from bolt.explain.landmarks import explained_folds, landmark_regression, read_importance, top_tokens, write_landmarks
+from bolt.explain.importance import read_importance
+from bolt.explain.landmarks import explained_folds, landmark_regression, top_tokens, write_landmarks
 from bolt.files import read_table, write_status
 from tests.explain.runs import INFORMATIVE, make_run
 

@@ -1,0 +1,81 @@
+"""One look for all pictures: palette, sizes, saving.
+
+Colours are told apart in the common forms of colour blindness: a red and a blue of equal weight for
+two classes, Okabe and Ito's set for more (https://jfly.uni-koeln.de/color/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from bolt.files import atomic
+
+WIDTH = 7.2  # inches: two journal columns
+INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
+TWO = ("#c0392b", "#2166ac")
+MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
+LANDMARK = "#f2b134"
+DIVERGING = "RdBu_r"
+RC: Any = {  # matplotlib's stubs want each key as a literal
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.facecolor": "white",
+    "svg.hashsalt": "bolt",  # equal figures, equal files
+}
+
+
+def class_colours(classes: Sequence[str]) -> dict[str, str]:
+    """A colour for each class, in the order of `classes`."""
+    palette = TWO if len(classes) == 2 else MANY
+    return {name: palette[i % len(palette)] for i, name in enumerate(classes)}
+
+
+@contextmanager
+def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
+    """A figure that is saved as `out` (PNG, for screens) and as SVG beside it (for papers).
+
+    Parameters
+    ----------
+    out : Path
+        Ends in ``.png``.
+    width, height : float
+        Inches.
+    **options
+        Passed on to `matplotlib.pyplot.figure`.
+    """
+    with plt.rc_context(RC):
+        figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
+        try:
+            yield figure
+            for path in (out, out.with_suffix(".svg")):
+                with atomic(path) as temporary:
+                    metadata = {"Date": None} if path.suffix == ".svg" else None
+                    figure.savefig(temporary, dpi=180, metadata=metadata)
+        finally:
+            plt.close(figure)
