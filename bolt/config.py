@@ -78,6 +78,15 @@ class Config(Keys):
     folds: Folds = Folds()
     explain: Explain = Explain()
 
+    @property
+    def dataset_name(self) -> str:
+        return Path(self.dataset).stem
+
+    @property
+    def atlas_places(self) -> dict[str, str]:
+        """Atlas name to what the configuration calls it: the name, or the path of a folder."""
+        return {Path(atlas).name: atlas for atlas in self.atlases}
+
     @model_validator(mode="after")
     def _not_empty(self) -> Config:
         for name in ("atlases", "models", "seeds"):

@@ -22,8 +22,8 @@ class Layout:
     """
 
     def __init__(self, config: Config) -> None:
-        self.results = config.paths.results / config.dataset
-        self.work = config.paths.work / config.dataset
+        self.results = config.paths.results / config.dataset_name
+        self.work = config.paths.work / config.dataset_name
         self.variant = f"{config.preprocess.space}-{config.denoise}"
         self.space = config.preprocess.space
 

@@ -137,7 +137,7 @@ class Stages:
         confounds = layout.confounds(scan.scan_id) if raw else _path(scan.confounds)
 
         def work() -> None:
-            atlases = [self._atlas(name) for name in self.config.atlases]
+            atlases = [self._atlas(name) for name in self.config.atlas_places]
             results = parcellate(
                 bold,
                 atlases,
@@ -153,7 +153,7 @@ class Stages:
         outcome = Outcome("parcellate", layout.series_status(scan.scan_id), self.options.attempt)
         if raw:
             outcome.after(layout.functional_status(scan.scan_id))
-        outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlases]
+        outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlas_places]
         outcome.of(work)
 
     # ---- series and folds --------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Stages:
         excluded = build_cache(
             self._scans(),
             atlas,
-            load_labels(atlas),
+            load_labels(self.config.atlas_places[atlas]),
             lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
             out,
             policy=self.config.parcellate.uncovered,
@@ -178,7 +178,7 @@ class Stages:
         from bolt.series import EXCLUSION_COLUMNS
 
         scans = self._scans()
-        caches = [self.layout.cache(atlas) for atlas in self.config.atlases]
+        caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
         excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
         excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
         write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
@@ -289,7 +289,8 @@ class Stages:
         from bolt.atlases import load_atlas
 
         paths = self.config.paths
-        return load_atlas(name, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+        place = self.config.atlas_places[name]
+        return load_atlas(place, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
 
     def _model(self) -> configuration.Model:
         name = self.options.model

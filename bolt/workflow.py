@@ -136,7 +136,7 @@ class Run:
 
     def runs(self) -> list[tuple[str, str, int]]:
         """Every (atlas, model, seed) that is asked for."""
-        return [(a, m, s) for a in self.config.atlases for m in self.models for s in self.config.seeds]
+        return [(a, m, s) for a in self.config.atlas_places for m in self.models for s in self.config.seeds]
 
     def metrics(self, variant: str | None = None) -> list[Path]:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]

@@ -5,7 +5,7 @@ rule parcellate:
     input:
         unpack(lambda wildcards: run.parcellate_inputs(wildcards.scan)),
     output:
-        [layout.series_file("{scan}", atlas) for atlas in run.config.atlases],
+        [layout.series_file("{scan}", atlas) for atlas in run.config.atlas_places],
         status=layout.series_status("{scan}"),
     log:
         layout.log("parcellate", "{scan}"),

@@ -31,7 +31,7 @@ rule cache:
 
 rule folds:
     input:
-        [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlases],
+        [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlas_places],
         scans=layout.scans,
     output:
         folds=layout.folds,
@@ -50,5 +50,5 @@ rule folds:
 
 rule series:
     input:
-        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlases],
+        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
         layout.folds,
