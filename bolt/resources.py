@@ -11,6 +11,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 from bolt.atlases import ATLASES, describe_atlas, load_atlas
@@ -45,12 +46,13 @@ def stage_atlases(config: Config, folder: Path = ATLASES) -> None:
             about = describe_atlas(place)
             if not about.url or not about.file:
                 raise missing
-            fetch(about.url, folder / name / about.file, about.sha256)
+            file = about.file.removesuffix(".gz") if about.url.endswith(".zip") else about.file
+            fetch(about.url, folder / name / file, about.sha256)
             log.info("atlas %s: fetched from %s", name, about.url)
 
 
 def fetch(url: str, path: Path, accepted: list[str], pause: float = 2.0) -> None:
-    """Download a file; it appears under its name only when its sha256 is one of `accepted`.
+    """Download a file (out of its zip archive, if it is in one); it appears under its name only when its sha256 is one of `accepted`.
 
     Parameters
     ----------
@@ -73,6 +75,8 @@ def fetch(url: str, path: Path, accepted: list[str], pause: float = 2.0) -> None
                         f"download failed ({error})", where=url, mend=f"Fetch it by hand and save it as {path}"
                     ) from None
                 time.sleep(pause * 2**attempt)
+        if url.endswith(".zip"):
+            _unpack(temporary, path.name)
         found = sha256(temporary)
         if accepted and found not in accepted:
             raise DataError(
@@ -80,3 +84,13 @@ def fetch(url: str, path: Path, accepted: list[str], pause: float = 2.0) -> None
                 where=url,
                 mend=f"Fetch the file by hand, and save it as {path} if it is right",
             )
+
+
+def _unpack(archive: Path, name: str) -> None:
+    """Replace a zip archive by its member `name`."""
+    with zipfile.ZipFile(archive) as packed:
+        members = [member for member in packed.namelist() if Path(member).name == name]
+        if not members:
+            raise DataError(f"the archive does not hold {name}", where=archive.name, mend="Fetch the image by hand")
+        data = packed.read(members[0])
+    archive.write_bytes(data)
