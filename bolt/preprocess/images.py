@@ -1,0 +1,162 @@
+"""Images between nibabel and ANTs, grids, and rigid transforms.
+
+World coordinates are NIfTI's: millimetres, right, anterior, superior (RAS). ITK, on which ANTs stands,
+points the first two axes the other way (LPS); the change happens here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ants
+import nibabel as nib
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from bolt.errors import DataError
+from bolt.files import atomic
+from bolt.volumes import check_image
+
+FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
+"""RAS to LPS, and back."""
+SHEAR_TOLERANCE = 1e-3
+
+
+def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
+    """An (X, Y, Z) array and its (4, 4) voxel-to-RAS affine as an ANTs image (float32).
+
+    Raises
+    ------
+    DataError
+        Where the affine shears: ITK knows only orthogonal grids.
+    """
+    lps = FLIP @ affine
+    spacing = nib.affines.voxel_sizes(lps)
+    direction = lps[:3, :3] / spacing
+    if np.abs(direction.T @ direction - np.eye(3)).max() > SHEAR_TOLERANCE:
+        raise DataError("the affine shears the image", mend="Resample it to an orthogonal grid")
+    return ants.from_numpy(
+        np.ascontiguousarray(data, dtype=np.float32),
+        origin=tuple(lps[:3, 3]),
+        spacing=tuple(spacing),
+        direction=direction,
+    )
+
+
+def affine_of(image: ants.ANTsImage) -> np.ndarray:
+    """(4, 4) voxel-to-RAS affine of an ANTs image."""
+    lps = np.eye(4)
+    lps[:3, :3] = np.asarray(image.direction) * np.asarray(image.spacing)
+    lps[:3, 3] = image.origin
+    return FLIP @ lps
+
+
+def load(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """(X, Y, Z) float32 array and affine of a 3D NIfTI file, voxel axes as they are."""
+    image = check_image(path)
+    return np.asarray(image.dataobj, dtype=np.float32), image.affine
+
+
+def read(path: str | Path) -> ants.ANTsImage:
+    """Read a 3D NIfTI file; its voxel axes are turned to the nearest RAS order."""
+    image = nib.as_closest_canonical(check_image(path))
+    try:
+        return to_ants(np.asarray(image.dataobj, dtype=np.float32), image.affine)
+    except DataError as error:
+        raise DataError(error.what, where=path, mend=error.mend) from None
+
+
+def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32") -> None:
+    """Write an ANTs image as NIfTI, with sform and qform alike."""
+    save(image.numpy(), affine_of(image), path, dtype)
+
+
+def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "float32") -> None:
+    """Write an (X, Y, Z) array as NIfTI, with sform and qform alike, under a temporary name first."""
+    nifti = nib.Nifti1Image(np.asarray(data).astype(dtype), affine)
+    nifti.set_sform(affine, 1)
+    nifti.set_qform(affine, 1)
+    nifti.header.set_xyzt_units("mm", "sec")
+    with atomic(path) as temporary:
+        nib.save(nifti, temporary)
+
+
+def resample_to_spacing(image: ants.ANTsImage, spacing: float) -> ants.ANTsImage:
+    """The image at isotropic `spacing` (mm) over the same field of view; linear interpolation."""
+    return ants.resample_image(image, (spacing,) * 3, use_voxels=False, interp_type=0)
+
+
+def grid(template: str | Path, resolution: float) -> tuple[tuple[int, int, int], np.ndarray]:
+    """Shape and affine of a grid over a template's field of view at `resolution` mm.
+
+    At the template's own resolution it is the template's own grid, so that images fit the atlases made
+    on it voxel by voxel.
+    """
+    image = nib.as_closest_canonical(check_image(template))
+    size = nib.affines.voxel_sizes(image.affine)
+    if np.allclose(size, resolution, atol=1e-3):
+        return image.shape[:3], image.affine
+    zoom = resolution / size
+    shape = tuple(int(n) for n in np.ceil(np.asarray(image.shape[:3]) / zoom - 1e-3))
+    # voxel centres: the corner of the field of view, half a voxel outside the first centre, stays in place
+    scale = np.eye(4)
+    scale[:3, :3] = np.diag(zoom)
+    scale[:3, 3] = (zoom - 1) / 2
+    return shape, image.affine @ scale  # type: ignore[return-value]
+
+
+def apply(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Map (..., 3) points by a (4, 4) matrix."""
+    return points @ matrix[:3, :3].T + matrix[:3, 3]
+
+
+def mask_centre(mask: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """Centre of mass of an (X, Y, Z) mask, RAS mm."""
+    return apply(affine, np.argwhere(mask).mean(0))
+
+
+def rigid_matrix(parameters: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """(4, 4) rigid matrix in RAS mm.
+
+    Parameters
+    ----------
+    parameters : (6,) array
+        Translation (mm) and rotation (radians) about the fixed axes x, then y, then z.
+    centre : (3,) array
+        The point the rotation leaves in place, mm.
+    """
+    matrix = np.eye(4)
+    matrix[:3, :3] = Rotation.from_euler("xyz", parameters[3:]).as_matrix()
+    matrix[:3, 3] = centre + parameters[:3] - matrix[:3, :3] @ centre
+    return matrix
+
+
+def rigid_parameters(matrix: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """Inverse of `rigid_matrix`: (6,) array."""
+    translation = matrix[:3, :3] @ centre + matrix[:3, 3] - centre
+    return np.concatenate([translation, Rotation.from_matrix(matrix[:3, :3]).as_euler("xyz")])
+
+
+def read_matrix(path: str | Path) -> np.ndarray:
+    """(4, 4) matrix in RAS mm of an ITK linear transform: points of the fixed to points of the moving image."""
+    transform = ants.read_transform(str(path))
+    parameters, centre = np.asarray(transform.parameters), np.asarray(transform.fixed_parameters)
+    lps = np.eye(4)
+    lps[:3, :3] = parameters[:9].reshape(3, 3)
+    lps[:3, 3] = parameters[9:] + centre - lps[:3, :3] @ centre
+    return FLIP @ lps @ FLIP
+
+
+def write_matrix(matrix: np.ndarray, path: str | Path, centre: np.ndarray | None = None) -> None:
+    """Write a (4, 4) RAS matrix as an ITK linear transform (``.txt`` or ``.mat``).
+
+    `centre` (RAS mm) is where a registration that starts from it turns the image; the map is the same.
+    """
+    lps = FLIP @ matrix @ FLIP
+    about = FLIP[:3, :3] @ (np.zeros(3) if centre is None else centre)
+    offset = lps[:3, :3] @ about + lps[:3, 3] - about
+    transform = ants.new_ants_transform(transform_type="AffineTransform")
+    transform.set_fixed_parameters(about)
+    transform.set_parameters(np.concatenate([lps[:3, :3].ravel(), offset]))
+    with atomic(path) as temporary:
+        ants.write_transform(transform, str(temporary))

@@ -1,0 +1,300 @@
+"""Small nipype interfaces around ANTsPy. (nipype's own call ANTs' programs, which the Python package lacks.)
+
+An interface reads files, calls functions of the modules beside it, and writes files into its node's folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("NIPYPE_NO_ET", "1")  # no phoning home
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nipype import Workflow
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, traits
+from nipype.pipeline.engine.nodes import NodeExecutionError
+
+from bolt.config import Registration
+from bolt.errors import BoltError, DataError
+from bolt.files import atomic
+from bolt.preprocess import confounds, images, registration, resample
+from bolt.volumes import VolumeWriter, check_bold, iter_volumes
+
+REFERENCE_VOLUMES = 15
+"""The motion reference is the median of so many volumes, spread over the scan."""
+
+
+class Interface(SimpleInterface):
+    """A step whose work is `work`, a method from inputs to a dictionary of outputs."""
+
+    problems: list[BoltError] = []
+    """What bad data raised inside a node: nipype keeps only the text of an exception."""
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _run_interface(self, runtime: Any) -> Any:
+        try:
+            self._results.update(self.work(Path(runtime.cwd)))
+        except BoltError as error:
+            Interface.problems.append(error)
+            raise
+        return runtime
+
+
+def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
+    """Run a workflow serially in `folder`, where a crash leaves its dump; return its ``outputnode``'s values.
+
+    Raises
+    ------
+    BoltError
+        Bad data found inside a node; `where` is the file it is put down to unless the error names one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    workflow.base_dir = str(folder.resolve())
+    workflow.config["execution"] = {"crashdump_dir": str(folder.resolve()), "stop_on_first_crash": "true"}
+    workflow.config["execution"]["remove_unnecessary_outputs"] = "false"
+    for name in ("nipype.workflow", "nipype.interface", "nipype.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    Interface.problems.clear()
+    try:
+        graph = workflow.run(plugin="Linear")
+    except NodeExecutionError:
+        if not Interface.problems:
+            raise
+        problem = Interface.problems[0]
+        raise type(problem)(problem.what, where=problem.where or where, mend=problem.mend) from None
+    results = {node.name: node.result.outputs for node in graph.nodes()}
+    ends = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)  # nipype drops identity nodes in a run
+    return {port: getattr(results[node.name], made) for node, _, edge in ends for made, port in edge["connect"]}
+
+
+def keep(made: str | Path, path: Path) -> None:
+    """Give a file its final name; no second copy of its bytes where the disk allows."""
+    with atomic(path) as temporary:
+        try:
+            os.link(made, temporary)
+        except OSError:  # another disk
+            shutil.copyfile(made, temporary)
+
+
+class _Settings(BaseInterfaceInputSpec):
+    settings = traits.Dict(mandatory=True, desc="keys of bolt.config.Registration")
+
+
+class ConformInput(_Settings):
+    t1w = File(exists=True, mandatory=True)
+
+
+class ImageOutput(TraitedSpec):
+    out = File(exists=True)
+
+
+class Conform(Interface):
+    """T1w in RAS order at the working resolution (finer ones are reduced), bias field taken out."""
+
+    input_spec, output_spec = ConformInput, ImageOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        settings = Registration(**self.inputs.settings)
+        image = images.read(self.inputs.t1w)
+        if min(image.spacing) < settings.working_resolution - 0.05:
+            image = images.resample_to_spacing(image, settings.working_resolution)
+        out = folder / "T1w.nii.gz"
+        images.write(registration.bias_correct(image, settings), out)
+        return {"out": str(out)}
+
+
+class BrainMaskInput(_Settings):
+    t1w = File(exists=True, mandatory=True)
+    template = File(exists=True, mandatory=True)
+    template_mask = File(exists=True, mandatory=True)
+
+
+class BrainMask(Interface):
+    """Brain extraction by the template's mask."""
+
+    input_spec, output_spec = BrainMaskInput, ImageOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        mask = registration.brain_mask(
+            images.read(self.inputs.t1w),
+            images.read(self.inputs.template),
+            images.read(self.inputs.template_mask),
+            Registration(**self.inputs.settings),
+        )
+        out = folder / "mask.nii.gz"
+        images.write(mask, out, "uint8")
+        return {"out": str(out)}
+
+
+class NormaliseInput(BrainMaskInput):
+    mask = File(exists=True, mandatory=True)
+
+
+class NormaliseOutput(TraitedSpec):
+    forward = File(exists=True)
+    inverse = File(exists=True)
+    warped = File(exists=True)
+
+
+class Normalise(Interface):
+    """T1w to template, brain to brain."""
+
+    input_spec, output_spec = NormaliseInput, NormaliseOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
+        template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
+        forward, inverse = registration.normalise(
+            t1w * mask, template * template_mask, Registration(**self.inputs.settings), folder
+        )
+        warped = folder / "warped.nii.gz"
+        images.write(registration.warp(template, t1w, [forward]), warped)
+        return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}
+
+
+class ReferenceInput(_Settings):
+    bold = File(exists=True, mandatory=True)
+
+
+class ReferenceOutput(TraitedSpec):
+    reference = File(exists=True)
+    mask = File(exists=True)
+
+
+class Reference(Interface):
+    """Robust BOLD reference in the scanner's own voxels, and its brain mask."""
+
+    input_spec, output_spec = ReferenceInput, ReferenceOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        info = check_bold(self.inputs.bold, 1.0)
+        chosen = set(np.linspace(0, info.n_volumes - 1, min(REFERENCE_VOLUMES, info.n_volumes)).astype(int))
+        volumes = [volume for t, volume in enumerate(iter_volumes(self.inputs.bold)) if t in chosen]
+        settings = Registration(**self.inputs.settings)
+        reference, mask = registration.motion_reference(volumes, info.affine, settings)
+        paths = {"reference": str(folder / "boldref.nii.gz"), "mask": str(folder / "mask.nii.gz")}
+        images.save(reference, info.affine, paths["reference"])
+        images.save(mask, info.affine, paths["mask"], "uint8")
+        return paths
+
+
+class HeadMotionInput(_Settings):
+    bold = File(exists=True, mandatory=True)
+    reference = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+
+
+class HeadMotion(Interface):
+    """Head position in every volume."""
+
+    input_spec, output_spec = HeadMotionInput, ImageOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        reference, affine = images.load(self.inputs.reference)
+        mask = images.load(self.inputs.mask)[0] > 0
+        settings = Registration(**self.inputs.settings)
+        positions = registration.head_motion(iter_volumes(self.inputs.bold), affine, reference, mask, settings)
+        out = folder / "motion.tsv"
+        confounds.write_motion(np.stack(list(positions)), images.mask_centre(mask, affine), out)
+        return {"out": str(out)}
+
+
+class CoregisterInput(_Settings):
+    reference = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+    t1w = File(exists=True, mandatory=True)
+    t1w_mask = File(exists=True, mandatory=True)
+
+
+class CoregisterOutput(ImageOutput):
+    dice = traits.Float()
+
+
+class Coregister(Interface):
+    """BOLD reference to T1w."""
+
+    input_spec, output_spec = CoregisterInput, CoregisterOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        settings = Registration(**self.inputs.settings)
+        matrix, dice = registration.coregister(
+            registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2),
+            images.read(self.inputs.mask),
+            images.read(self.inputs.t1w),
+            images.read(self.inputs.t1w_mask),
+            settings,
+        )
+        out = folder / "bold_to_t1w.txt"
+        images.write_matrix(matrix, out)
+        return {"out": str(out), "dice": dice}
+
+
+class ResampleInput(BaseInterfaceInputSpec):
+    bold = File(exists=True, mandatory=True)
+    motion = File(exists=True, mandatory=True)
+    bold_to_t1w = File(exists=True, mandatory=True)
+    t1w_to_space = File(exists=True, mandatory=True)
+    t1w_mask = File(exists=True, mandatory=True)
+    template = File(exists=True, mandatory=True)
+    resolution = traits.Float(mandatory=True)
+    tr = traits.Float(mandatory=True)
+
+
+class ResampleOutput(TraitedSpec):
+    bold = File(exists=True)
+    mask = File(exists=True)
+    reference = File(exists=True)
+    tsnr = File(exists=True)
+    confounds = File(exists=True)
+
+
+class Resample(Interface):
+    """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way."""
+
+    input_spec, output_spec = ResampleInput, ResampleOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        given = self.inputs
+        info = check_bold(given.bold, given.tr)
+        motion = confounds.read_motion(given.motion)
+        shape, affine = images.grid(given.template, given.resolution)
+        brain = registration.warp(
+            images.to_ants(np.zeros(shape), affine), images.read(given.t1w_mask), [given.t1w_to_space]
+        ).numpy()
+        area = resample.output_area(brain > 0.5, affine)
+        points = resample.reference_points(shape, affine, given.t1w_to_space, given.bold_to_t1w)[area]
+        inside = (brain[area] > 0.5) & resample.field_mask(points, motion, info.shape, info.affine)
+        if not inside.any():
+            raise DataError(
+                "no voxel of the brain was acquired in every volume",
+                where=given.bold,
+                mend="Look at the registration pictures: T1w and BOLD do not show the same head",
+            )
+        statistics = confounds.BrainStatistics(int(inside.sum()))
+        total = np.zeros(len(points))
+        names = {"bold": "bold", "mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
+        paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
+        with VolumeWriter(paths["bold"], affine, shape, info.tr) as writer:
+            for values in resample.resample(iter_volumes(given.bold), info.affine, motion, points):
+                statistics.add(values[inside])
+                total += values
+                writer.append(_volume(values, area))
+        images.save(_volume(inside, area), affine, paths["mask"], "uint8")
+        images.save(_volume(total / len(motion), area), affine, paths["reference"])
+        images.save(_volume(statistics.tsnr, _volume(inside, area) > 0), affine, paths["tsnr"])
+        confounds.write_confounds(given.motion, statistics, folder / "confounds.tsv")
+        return {**paths, "confounds": str(folder / "confounds.tsv")}
+
+
+def _volume(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Put values back into an (X, Y, Z) float32 volume, zero elsewhere."""
+    volume = np.zeros(where.shape, dtype=np.float32)
+    volume[where] = values
+    return volume

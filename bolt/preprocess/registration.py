@@ -1,0 +1,353 @@
+"""Registrations and brain extraction: functions over ANTs images, without files of their own.
+
+Everything is seeded and, on one thread, gives the same numbers each time. Transforms follow ITK: the transform
+from A to B resamples images of A on the grid of B, and so maps *points* of B to points of A.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import ants
+import nibabel as nib
+import numpy as np
+from ants.internal import get_pointer_string
+from nilearn.masking import compute_epi_mask
+from scipy import ndimage
+
+from bolt.config import Registration
+from bolt.errors import DataError
+from bolt.preprocess import images
+from bolt.preprocess.resample import resample
+
+COARSE = 4.0
+"""Voxel size (mm) at which the head is registered to find the brain."""
+TRUNCATE = 0.999
+"""Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
+SMALLEST_BRAIN = 3e5
+"""mm³; below it the extraction has failed."""
+MOTION_SAMPLES = 8000
+"""Head motion is estimated from at least so many voxels, whatever the sampling: coarse images have few."""
+SAME_PLACE = 0.8
+"""Dice of the masks above which a BOLD-to-T1w registration from the header's geometry is believed."""
+
+
+def seed(settings: Registration) -> None:
+    """Seed ANTs for the registrations that follow (threads are left as the environment sets them)."""
+    ants.config.set_ants_deterministic(on=False, seed_value=settings.seed)
+
+
+def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | None = None) -> ants.ANTsImage:
+    """N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908) inside the head.
+
+    Parameters
+    ----------
+    image : ANTs image
+    settings : Registration
+    shrink : int, optional
+        In place of ``settings.n4_shrink``.
+    """
+    image = cut_bright(image)
+    head = ants.threshold_image(image, "Otsu", 1)
+    head = ants.iMath(head, "MD", 2)
+    return ants.n4_bias_field_correction(
+        image,
+        mask=head,
+        shrink_factor=shrink or settings.n4_shrink,
+        convergence={"iters": list(settings.n4_iterations), "tol": 1e-5},
+    )
+
+
+def cut_bright(image: ants.ANTsImage) -> ants.ANTsImage:
+    """The image without negative values, and without the brightest per mille."""
+    data = image.numpy()
+    positive = data[data > 0]
+    if positive.size == 0:
+        raise DataError("the image has no positive voxel", mend="Check the conversion from DICOM")
+    return image.new_image_like(np.clip(data, 0, np.quantile(positive, TRUNCATE)))
+
+
+def brain_mask(
+    t1w: ants.ANTsImage, template: ants.ANTsImage, template_mask: ants.ANTsImage, settings: Registration
+) -> ants.ANTsImage:
+    """Brain mask by registration of whole heads: the template's mask, carried back.
+
+    The heads are aligned at 4 mm (affine, then coarse SyN); the mask is interpolated, smoothed, cut at one
+    half, reduced to its largest component, and filled.
+
+    Raises
+    ------
+    DataError
+        Where what is found is too small to be a brain.
+    """
+    spacing = max(COARSE, *t1w.spacing)
+    fixed = images.resample_to_spacing(t1w, spacing)
+    moving = images.resample_to_spacing(cut_bright(template), spacing)
+    seed(settings)
+    with tempfile.TemporaryDirectory() as folder:
+        found = ants.registration(
+            fixed,
+            moving,
+            "SyN",
+            outprefix=f"{folder}/head_",
+            aff_iterations=tuple(settings.affine_iterations[:3]),
+            aff_shrink_factors=(4, 2, 1),
+            aff_smoothing_sigmas=(2, 1, 0),
+            reg_iterations=(60, 40, 20),
+        )
+        share = warp(t1w, template_mask, found["fwdtransforms"])
+    return t1w.new_image_like(one_piece(ants.smooth_image(share, 1.5).numpy() > 0.5, t1w.spacing))
+
+
+def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:
+    """The mask's largest component, holes filled, (X, Y, Z) float32; a DataError where it is too small."""
+    parts, count = ndimage.label(mask)
+    sizes = np.bincount(parts.ravel())[1:] if count else np.zeros(1)
+    volume = sizes.max() * float(np.prod(list(spacing)))
+    if volume < SMALLEST_BRAIN:
+        raise DataError(
+            f"brain extraction found {volume / 1000:.0f} ml, no brain",
+            mend="Check that the T1w shows a whole head and that its header orientation is right",
+        )
+    return ndimage.binary_fill_holes(parts == sizes.argmax() + 1).astype(np.float32)
+
+
+def normalise(
+    brain: ants.ANTsImage, template_brain: ants.ANTsImage, settings: Registration, folder: str | Path
+) -> tuple[Path, Path]:
+    """T1w brain to template brain: affine, then SyN (Avants et al. 2008, doi:10.1016/j.media.2007.06.004).
+
+    Parameters
+    ----------
+    brain, template_brain : ANTs image
+        Zero outside the brain.
+    settings : Registration
+    folder : path
+        Where the transforms are written.
+
+    Returns
+    -------
+    forward, inverse : path
+        Composite transforms (``.h5``) from T1w to template and back.
+    """
+    levels = len(settings.affine_iterations)
+    seed(settings)
+    found = ants.registration(
+        cut_bright(template_brain),
+        cut_bright(brain),
+        "SyN",
+        outprefix=f"{folder}/t1w_to_template_",
+        aff_iterations=tuple(settings.affine_iterations),
+        aff_shrink_factors=(6, 4, 2, 1)[-levels:],
+        aff_smoothing_sigmas=(3, 2, 1, 0)[-levels:],
+        reg_iterations=tuple(settings.syn_iterations),
+        syn_metric=settings.syn_metric,
+        syn_sampling=32 if settings.syn_metric == "mattes" else 4,
+        write_composite_transform=True,
+    )
+    return Path(found["fwdtransforms"]), Path(found["invtransforms"])
+
+
+def rigid(
+    fixed: ants.ANTsImage,
+    moving: ants.ANTsImage,
+    mask: ants.ANTsImage | None,
+    start: str | Path | None,
+    *,
+    sampling: float,
+    iterations: tuple[int, ...],
+    shrink: tuple[int, ...],
+    smoothing: tuple[int, ...],
+    step: float = 0.1,
+) -> np.ndarray:
+    """Rigid registration by mutual information.
+
+    ``ants.registration`` starts from centres of mass and with long steps, which loses precision on images that
+    almost fit; so the same program is called with its own words.
+
+    Parameters
+    ----------
+    fixed, moving : ANTs image
+    mask : ANTs image, optional
+        On the fixed image.
+    start : path, optional
+        Transform to start from; default: align the centres of mass.
+    sampling : float
+        Share of the voxels that is looked at.
+
+    Returns
+    -------
+    (4, 4) array
+        RAS mm, points of `fixed` to points of `moving`.
+    """
+    pair = f"{get_pointer_string(fixed)},{get_pointer_string(moving)}"
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
+        command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
+        command += ["--metric", f"MI[{pair},1,32,Regular,{sampling}]", "--transform", f"Rigid[{step}]"]
+        command += ["--convergence", f"[{'x'.join(map(str, iterations))},1e-6,5]"]
+        command += ["--shrink-factors", "x".join(map(str, shrink))]
+        command += ["--smoothing-sigmas", "x".join(map(str, smoothing))]
+        command += ["--masks", f"[{get_pointer_string(mask) if mask is not None else 'NA'},NA]"]
+        command += ["--output", f"{folder}/rigid_"]
+        ants.registration(command, None)
+        return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")
+
+
+def motion_reference(
+    volumes: list[np.ndarray], affine: np.ndarray, settings: Registration
+) -> tuple[np.ndarray, np.ndarray]:
+    """A reference that no single bad volume can spoil.
+
+    The volume that resembles the others most is the first guess; the others are aligned to it, and the voxelwise
+    median taken.
+
+    Parameters
+    ----------
+    volumes : list of (X, Y, Z) arrays
+        Spread over the scan.
+    affine : (4, 4) array
+
+    Returns
+    -------
+    reference, mask : (X, Y, Z) arrays
+        float32; bool, the brain (as nilearn's `compute_epi_mask` finds it).
+    """
+    flat = np.stack([volume.ravel()[::4] for volume in volumes])
+    likeness = np.nan_to_num(np.corrcoef(flat)).mean(axis=0)
+    guess = volumes[int(likeness.argmax())]
+    mask = epi_mask(guess, affine)
+    positions = np.stack(list(head_motion(volumes, affine, guess, mask, settings)))
+    centres = images.apply(affine, np.moveaxis(np.indices(guess.shape, dtype=np.float32), 0, -1).reshape(-1, 3))
+    reference = np.median(np.stack(list(resample(volumes, affine, positions, centres))), axis=0).reshape(guess.shape)
+    return reference.astype(np.float32), epi_mask(reference, affine)
+
+
+def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """Brain of an EPI volume, (X, Y, Z) bool; a DataError where there is none."""
+    try:
+        mask = compute_epi_mask(nib.Nifti1Image(volume, affine))
+    except ValueError as error:  # nilearn's MaskWarning is an exception where nothing is left
+        raise DataError(f"no brain found in the BOLD image ({error})", mend="Look at the scan") from None
+    return np.asarray(mask.dataobj) > 0
+
+
+def warp(target: ants.ANTsImage, image: ants.ANTsImage, transforms: Sequence[str | Path]) -> ants.ANTsImage:
+    """The image on the target's grid, linearly interpolated; the last transform is applied first."""
+    return ants.apply_transforms(target, image, [str(t) for t in transforms], interpolator="linear")
+
+
+def head_motion(
+    volumes: Iterable[np.ndarray],
+    affine: np.ndarray,
+    reference: np.ndarray,
+    mask: np.ndarray,
+    settings: Registration,
+) -> Iterator[np.ndarray]:
+    """Rigid head position in each volume, each started from the last one's.
+
+    Parameters
+    ----------
+    volumes : iterable of (X, Y, Z) arrays
+    affine : (4, 4) array
+    reference, mask : (X, Y, Z) arrays
+
+    Yields
+    ------
+    (4, 4) array
+        RAS mm, points of the reference to points of the volume: the head's own displacement.
+    """
+    box = _box(mask, margin=2)
+    corner = affine.copy()
+    corner[:3, 3] = images.apply(affine, np.array([axis.start for axis in box]))
+    fixed = images.to_ants(reference[box], corner)
+    inside = images.to_ants(mask[box], corner)
+    sampling = min(1.0, max(settings.motion_sampling, MOTION_SAMPLES / max(mask.sum(), 1)))
+    seed(settings)
+    position = np.eye(4)
+    centre = images.mask_centre(mask, affine)
+    with tempfile.TemporaryDirectory() as folder:
+        start = Path(folder, "start.mat")
+        for volume in volumes:
+            images.write_matrix(position, start, centre)
+            position = rigid(
+                fixed,
+                images.to_ants(volume[box], corner),
+                inside,
+                start,
+                sampling=sampling,
+                iterations=(settings.motion_iterations,),
+                shrink=(1,),
+                smoothing=(1,),
+            )
+            yield position
+
+
+def coregister(
+    bold: ants.ANTsImage,
+    bold_mask: ants.ANTsImage,
+    t1w: ants.ANTsImage,
+    t1w_mask: ants.ANTsImage,
+    settings: Registration,
+) -> tuple[np.ndarray, float]:
+    """BOLD reference to T1w, rigid, by mutual information within the brain.
+
+    The start is the header's geometry (one session, one scanner). Where the masks then do not meet, the centres
+    of mass are tried, and the better of the two is kept.
+
+    Returns
+    -------
+    matrix : (4, 4) array
+        RAS mm, T1w points to BOLD points.
+    dice : float
+        Overlap of the two brain masks within the acquired field.
+    """
+    fixed = images.resample_to_spacing(cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
+    moving = cut_bright(bold) * bold_mask
+    area = ants.iMath(ants.resample_image_to_target(t1w_mask, fixed, "nearestNeighbor"), "MD", 2)
+    seed(settings)
+    best = (np.eye(4), -1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        start = Path(folder, "start.mat")
+        images.write_matrix(np.eye(4), start, images.mask_centre(t1w_mask.numpy() > 0, images.affine_of(t1w_mask)))
+        for begin in (start, None):
+            matrix = rigid(
+                fixed,
+                moving,
+                area,
+                begin,
+                sampling=0.3,
+                iterations=(200, 100, 50),
+                shrink=(3, 2, 1),
+                smoothing=(2, 1, 0),
+            )
+            found = (matrix, masks_overlap(bold_mask, t1w_mask, matrix))
+            best = max(best, found, key=lambda candidate: candidate[1])
+            if best[1] >= SAME_PLACE:
+                break
+    return best
+
+
+def masks_overlap(bold_mask: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray) -> float:
+    """Dice of the BOLD brain mask and the T1w mask carried to the BOLD grid (so: within the acquired field)."""
+    with tempfile.TemporaryDirectory() as folder:
+        transform = Path(folder, "t1w_to_bold.mat")
+        images.write_matrix(np.linalg.inv(matrix), transform)
+        carried = warp(bold_mask, t1w_mask, [transform])
+    return dice(carried.numpy() > 0.5, bold_mask.numpy() > 0.5)
+
+
+def dice(a: np.ndarray, b: np.ndarray) -> float:
+    """Twice the intersection of two masks over the sum of their sizes."""
+    total = a.sum() + b.sum()
+    return float(2 * (a & b).sum() / total) if total else 0.0
+
+
+def _box(mask: np.ndarray, margin: int) -> tuple[slice, ...]:
+    """Smallest box around a mask, widened by `margin` voxels, within the image."""
+    return tuple(
+        slice(max(axis.start - margin, 0), min(axis.stop + margin, n))
+        for axis, n in zip(ndimage.find_objects(mask.astype(int))[0], mask.shape, strict=True)
+    )

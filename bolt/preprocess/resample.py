@@ -1,0 +1,107 @@
+"""One interpolation from the scanner's voxels to the output grid, volume by volume.
+
+For every voxel of the output grid its place in the BOLD reference is found once (template to T1w to BOLD); the
+head's position in each volume then moves these places rigidly, and the volume is interpolated there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import ants
+import numpy as np
+from scipy import ndimage
+
+from bolt.preprocess import images
+
+MARGIN = 6.0
+"""Output reaches so far (mm) around the brain; beyond it is zero, which keeps files and time small."""
+
+
+def reference_points(
+    shape: tuple[int, int, int], affine: np.ndarray, t1w_to_space: str | Path, bold_to_t1w: str | Path
+) -> np.ndarray:
+    """Where the voxels of the output grid lie in the BOLD reference.
+
+    Parameters
+    ----------
+    shape, affine
+        The output grid.
+    t1w_to_space, bold_to_t1w : path
+        ITK transforms.
+
+    Returns
+    -------
+    (X, Y, Z, 3) float32 array
+        RAS mm.
+    """
+    empty = images.to_ants(np.zeros(shape), affine)
+    with tempfile.TemporaryDirectory() as folder:
+        composed = ants.apply_transforms(empty, empty, [str(t1w_to_space), str(bold_to_t1w)], compose=f"{folder}/")
+        if composed is None:
+            raise RuntimeError(f"{t1w_to_space} and {bold_to_t1w} could not be composed")
+        shift = ants.image_read(composed).numpy() @ images.FLIP[:3, :3]
+    voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+    return (images.apply(affine, voxels) + shift).astype(np.float32)
+
+
+def field_mask(
+    points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray
+) -> np.ndarray:
+    """Points that every volume has acquired.
+
+    Parameters
+    ----------
+    points : (N, 3) array
+        Places in the BOLD reference, mm.
+    motion : (T, 4, 4) array
+        Reference to volume.
+    shape, affine
+        The scanner's grid.
+
+    Returns
+    -------
+    (N,) bool array
+    """
+    inside = np.ones(len(points), dtype=bool)
+    upper = np.asarray(shape) - 0.5
+    to_voxels = np.linalg.inv(affine)
+    for position in motion:
+        left = np.flatnonzero(inside)
+        voxels = images.apply(to_voxels @ position, points[left])
+        inside[left] = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
+    return inside
+
+
+def resample(
+    volumes: Iterable[np.ndarray], affine: np.ndarray, motion: np.ndarray, points: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Cubic-spline values of each volume at the points, the head's motion taken out.
+
+    Parameters
+    ----------
+    volumes : iterable of T (X, Y, Z) arrays
+    affine : (4, 4) array
+        The scanner's grid.
+    motion : (T, 4, 4) array
+        Reference to volume, mm.
+    points : (N, 3) array
+        Places in the BOLD reference, mm.
+
+    Yields
+    ------
+    (N,) float32 array
+        Beyond the acquired field the nearest voxel's value.
+    """
+    to_voxels = np.linalg.inv(affine)
+    for volume, position in zip(volumes, motion, strict=True):
+        voxels = images.apply(to_voxels @ position, points)
+        yield ndimage.map_coordinates(volume, voxels.T, order=3, mode="nearest", output=np.float32)
+
+
+def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """The brain widened by `MARGIN` mm, (X, Y, Z) bool."""
+    sizes = np.linalg.norm(affine[:3, :3], axis=0)
+    return ndimage.distance_transform_edt(~brain, sampling=sizes) <= MARGIN
