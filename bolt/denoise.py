@@ -97,7 +97,7 @@ def clean(
             series,
             confounds=regressors,
             detrend=denoise.detrend,
-            standardize=False,  # the default has moved between releases; z-scoring is the cache's
+            standardize=None,  # the default has moved between releases; z-scoring is the cache's
             standardize_confounds=True,
             filter="butterworth" if filtered else False,
             high_pass=denoise.high_pass,
