@@ -195,6 +195,7 @@ def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
                     mean = pd.concat(curves, axis=1).mean(axis=1)
                     axis.plot(mean.index, mean, color=colour, lw=2, label=part)
             axis.set(xlabel="epoch", title=what.capitalize())
+            axis.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes[0].set_ylim(bottom=0)
         axes[1].set_ylim(0, 1.03)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

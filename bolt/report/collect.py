@@ -1,0 +1,209 @@
+"""Gather what the workflow left behind, draw it, and hand it to the page.
+
+Whatever is not there is not shown: ready ROI series have no registration, real data no truth table, and a
+run that failed leaves a line in its table of folds.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from bolt import __version__
+from bolt.config import Config, Dataset, Model, load_model
+from bolt.datasets import TEXT_COLUMNS
+from bolt.files import read_json, read_table
+from bolt.layout import Layout
+from bolt.provenance import versions
+from bolt.report import figures, tables
+from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
+from bolt.report.methods import methods
+from bolt.report.runs import figure_folder, run_section
+from bolt.series import SeriesCache
+
+PICTURES = {
+    "normalisation": "In template space, under the contours of the template's brain and white matter.",
+    "brainmask": "The brain mask and the edge of white matter on the subject's own T1w image.",
+    "coregistration": "BOLD reference under the contours of the T1w image's brain and white matter.",
+    "motion": "Head motion over the scan: translations, rotations, framewise displacement, DVARS.",
+}
+
+
+def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
+    """Everything the report shows, from the files named in ``docs/architecture.md``.
+
+    Pictures are drawn into ``figures`` beside the page.
+    """
+    scans = read_table(layout.scans, text=TEXT_COLUMNS)
+    exclusions = _exclusions(layout, scans)
+    used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
+    models = [load_model(name) for name in config.models]
+    quality, pictures = _quality(layout)
+    runs = [
+        run_section(config, dataset, layout, atlas, model, seed)
+        for atlas in config.atlases
+        for model in models
+        for seed in config.seeds
+    ]
+    truth = layout.tables / "truth.tsv"
+    return ReportData(
+        dataset=dataset.name,
+        description=dataset.description,
+        facts=_facts(config, dataset, layout, used, exclusions, models),
+        truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        cohort=_cohort(dataset, layout, used),
+        exclusions=exclusions,
+        quality=quality,
+        scans=pictures,
+        series=[block for atlas in config.atlases for block in _series(config, layout, atlas)],
+        runs=runs,
+        methods=methods(config, dataset, models),
+        provenance={
+            "date": time.strftime("%Y-%m-%d %H:%M"),
+            "BolT": __version__,
+            "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+            "packages": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        },
+        configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
+    )
+
+
+def _exclusions(layout: Layout, scans: pd.DataFrame) -> pd.DataFrame:
+    if layout.exclusions.is_file():
+        return read_table(layout.exclusions, text=("scan_id", "stage", "reason")).fillna("")
+    listed = scans.loc[scans["exclude_reason"].notna(), ["scan_id", "exclude_reason"]]
+    return listed.rename(columns={"exclude_reason": "reason"}).assign(stage="index")
+
+
+def _facts(
+    config: Config, dataset: Dataset, layout: Layout, used: pd.DataFrame, exclusions: pd.DataFrame, models: list[Model]
+) -> dict[str, str]:
+    facts = {
+        "scans used": f"{len(used)} of {len(used) + len(exclusions)}",
+        "subjects": str(used["subject"].nunique()),
+        "classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes)),
+        "atlases": ", ".join(config.atlases),
+        "models": ", ".join(model.name for model in models),
+    }
+    if used["site"].notna().any():
+        facts["sites"] = str(used["site"].nunique())
+    first = layout.runs(config.atlases[0], models[0], config.seeds[0]) / "summary.json"
+    pooled = read_json(first)["pooled"] if first.is_file() else None
+    if pooled:
+        facts[f"accuracy, {models[0].name}"] = f"{tables.percent(pooled['accuracy']['value'])} %"
+    return facts
+
+
+def _cohort(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]:
+    if used.empty:
+        return [Text("No scan could be used: see the reasons below.", warning=True)]
+    picture = figure_folder(layout) / "cohort.png"
+    figures.cohort(used, dataset.classes, picture)
+    blocks: list[Block] = [
+        Table(
+            tables.cohort(used, dataset.classes),
+            "Scans that were used. Spread is the standard deviation.",
+            layout.scans,
+        )
+    ]
+    caption = (
+        "Scans that were used, by class; bars mark medians. If classes differ in site, age, sex or head motion, a "
+        "model may tell them by those alone."
+    )
+    return [*blocks, Picture(picture, caption)]
+
+
+def _quality(layout: Layout) -> tuple[list[Block], list[Scan]]:
+    """Group tables of quality numbers, and the pictures of each subject (and session) with its scans."""
+    numbers: dict[str, dict[str, Any]] = {}
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    known: dict[Path, dict[str, Any]] = defaultdict(dict)
+    for file in sorted(layout.derivatives.glob("**/*_desc-quality.json")):
+        numbers[file.name.removesuffix("_desc-quality.json")] = read_json(file)
+        known[file.parent.parent] |= read_json(file)
+    for file in sorted(layout.derivatives.glob("**/figures/*.*")):
+        if file.suffix == ".png" or (file.suffix == ".svg" and not file.with_suffix(".png").is_file()):
+            folders[file.parent.parent].append(file)
+    blocks: list[Block] = []
+    for title, chosen in (
+        ("T1w images", {k: v for k, v in numbers.items() if "template_mask_dice" in v}),
+        ("BOLD scans", {k: v for k, v in numbers.items() if "template_mask_dice" not in v}),
+    ):
+        if chosen:
+            blocks.append(Table(tables.quality(chosen), f"{title}: quality numbers; the first rows sum them up."))
+    scans = []
+    for folder, files in sorted(folders.items()):
+        found = known[folder]
+        shown = [f"{tables.QUALITY_NAMES[k]} {tables.number(found[k], 2)}" for k in tables.HIGHLIGHTS if k in found]
+        pictures = [Picture(f, _caption(f)) for f in sorted(files, key=_rank)]
+        scans.append(Scan(folder.relative_to(layout.derivatives).as_posix(), " · ".join(shown), pictures))
+    return blocks, scans
+
+
+def _description(file: Path) -> str:
+    found = re.search(r"_desc-([A-Za-z0-9]+)", file.name)
+    return found.group(1) if found else ""
+
+
+def _rank(file: Path) -> tuple[int, str]:
+    names = list(PICTURES)
+    name = _description(file)
+    return (names.index(name) if name in names else len(names), file.name)
+
+
+def _caption(file: Path) -> str:
+    name = re.split(r"_(?:space|desc)-", file.name)[0]
+    return f"{name}. {PICTURES.get(_description(file), _description(file))}"
+
+
+def _series(config: Config, layout: Layout, atlas: str) -> list[Block]:
+    if not (layout.cache(atlas) / "manifest.json").is_file():
+        return [Text(f"{atlas}: no series were made.", warning=True)]
+    cache = SeriesCache(layout.cache(atlas))
+    blocks: list[Block] = []
+    scan = cache.index.iloc[0]
+    picture = figure_folder(layout) / f"{atlas}_series.png"
+    figures.example_series(
+        cache.series(0), cache.rois, float(scan["tr"]), picture, title=f"{scan['scan_id']} · {atlas}"
+    )
+    what = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."
+    blocks.append(Picture(picture, f"{what} The z-scored series of one scan, ROIs grouped by network."))
+    files = sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv"))
+    tables_found = [read_table(f) for f in files if f.stat().st_size]
+    if tables_found:
+        shares = pd.concat([t.set_index("value")["coverage"] for t in tables_found], axis=1)
+        spread = pd.DataFrame(
+            {"median": shares.median(axis=1), "minimum": shares.min(axis=1), "maximum": shares.max(axis=1)}
+        )
+        picture = figure_folder(layout) / f"{atlas}_coverage.png"
+        figures.coverage(spread, config.parcellate.coverage, picture)
+        caption = f"{atlas}: share of each ROI inside the acquired field and the T1-derived brain mask."
+        blocks.append(Picture(picture, f"{caption} ROIs below the threshold in a scan are not used there."))
+    blocks.append(_uncovered(layout, atlas))
+    return blocks
+
+
+def _uncovered(layout: Layout, atlas: str) -> Block:
+    table = read_table(layout.cache(atlas) / "coverage.tsv", text=("name",))
+    lost = table[(table["n_uncovered"] > 0) | (table["n_constant"] > 0)]
+    if lost.empty:
+        return Text(f"{atlas}: every ROI is covered in every scan.")
+    shown = pd.DataFrame(
+        {
+            "ROI": lost["name"],
+            "scans without coverage": [
+                f"{u} of {n}" for u, n in zip(lost["n_uncovered"], lost["n_scans"], strict=True)
+            ],
+            "scans with a constant series": [
+                f"{c} of {n}" for c, n in zip(lost["n_constant"], lost["n_scans"], strict=True)
+            ],
+        }
+    )
+    return Table(shown, f"{atlas}: ROIs that some scans lack.", layout.cache(atlas) / "coverage.tsv")

@@ -1,0 +1,149 @@
+"""The report: one page, its pictures in a folder beside it, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bolt.files import atomic, write_text
+
+
+@dataclass
+class Picture:
+    """A figure; an SVG of the same name beside the PNG is offered for papers."""
+
+    file: Path
+    caption: str
+    kind: str = "picture"
+
+
+@dataclass
+class Table:
+    """A table of strings (see `bolt.report.tables`)."""
+
+    frame: pd.DataFrame
+    caption: str
+    file: Path | None = None
+    """Where the same numbers stand for machines; named under the table."""
+    kind: str = "table"
+
+
+@dataclass
+class Text:
+    """A paragraph; with `warning`, one that must be seen."""
+
+    text: str
+    warning: bool = False
+    kind: str = "text"
+
+
+Block = Picture | Table | Text
+
+
+@dataclass
+class Scan:
+    """Pictures of one scan or subject, folded behind a thumbnail."""
+
+    name: str
+    note: str
+    pictures: list[Picture]
+
+
+@dataclass
+class Run:
+    """One atlas, model and seed."""
+
+    title: str
+    performance: list[Block] = field(default_factory=list)
+    explanation: list[Block] = field(default_factory=list)
+
+
+@dataclass
+class ReportData:
+    """All that the report shows. Sections whose content is empty are left out.
+
+    Attributes
+    ----------
+    dataset, description : str
+    facts : dict
+        What to know first: name to value, both short.
+    truth : DataFrame or None
+        From `bolt.report.tables.truth`; simulated data only.
+    cohort, series : list of blocks
+    exclusions : DataFrame
+        ``scan_id, stage, reason``.
+    quality : list of blocks
+        Group tables; empty where nothing was preprocessed here.
+    scans : list of Scan
+    runs : list of Run
+    methods : list of str
+        Paragraphs.
+    provenance : dict
+        Name to value.
+    configuration : str
+        The YAML that was run.
+    """
+
+    dataset: str
+    description: str
+    facts: dict[str, str]
+    truth: pd.DataFrame | None
+    cohort: list[Block]
+    exclusions: pd.DataFrame
+    quality: list[Block]
+    scans: list[Scan]
+    series: list[Block]
+    runs: list[Run]
+    methods: list[str]
+    provenance: dict[str, str]
+    configuration: str
+
+
+def write_report(data: ReportData, out: Path) -> None:
+    """Write the page `out` and copy its pictures into ``figures`` beside it.
+
+    Pictures that already lie beside the page are linked where they are, so the folder can be sent
+    to a colleague as it is.
+    """
+    environment = Environment(
+        loader=PackageLoader("bolt.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["place"] = lambda file: _place(Path(file), out.parent)
+    environment.filters["vector"] = lambda file: _vector(Path(file), out.parent)
+    environment.filters["alignment"] = _alignment
+    write_text(environment.get_template("report.html").render(data=data), out)
+
+
+def _place(file: Path, folder: Path) -> str:
+    """Path of a picture relative to the page, after it has been brought there."""
+    if file.is_relative_to(folder):
+        return file.relative_to(folder).as_posix()
+    short = hashlib.sha256(str(file.parent).encode()).hexdigest()[:6]  # equal names from different folders
+    target = folder / "figures" / "scans" / f"{short}_{file.name}"
+    with atomic(target) as temporary:
+        shutil.copyfile(file, temporary)
+    return target.relative_to(folder).as_posix()
+
+
+def _vector(file: Path, folder: Path) -> str | None:
+    drawing = file.with_suffix(".svg")
+    return _place(drawing, folder) if file.suffix != ".svg" and drawing.is_file() else None
+
+
+def _alignment(frame: pd.DataFrame) -> list[str]:
+    """A CSS class a column: numbers (``n``, also such as '3 of 4') are set right-aligned."""
+    classes = []
+    for _, column in frame.items():
+        filled = [str(v) for v in column if v not in ("", "–")]
+        classes.append("n" if filled and all(re.match(r"[-≥≤ ]*\d[^A-Z]*$", v) for v in filled) else "")
+    return classes

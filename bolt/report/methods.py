@@ -1,0 +1,33 @@
+"""The methods section, written from the configuration that was run (``templates/methods.txt``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bolt.config import Config, Dataset, Model, load_denoise, load_registration
+from bolt.provenance import versions
+
+
+def methods(config: Config, dataset: Dataset, models: Sequence[Model]) -> list[str]:
+    """Paragraphs for a manuscript.
+
+    Parameters
+    ----------
+    config : Config
+    dataset : Dataset
+    models : sequence of Model
+        Those of `config`, loaded.
+    """
+    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
+    text = environment.get_template("methods.txt").render(
+        config=config,
+        dataset=dataset,
+        models=models,
+        raw=dataset.source in ("phantom", "bids"),
+        registration=load_registration(config.preprocess.registration),
+        denoise=load_denoise(config.denoise),
+        versions=versions(),
+    )
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]

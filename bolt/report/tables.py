@@ -1,0 +1,196 @@
+"""Tables for people: numbers rounded, names spelled out, what is missing shown as a dash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bolt.evaluate.metrics import METRICS
+
+DASH = "–"
+NAMES = {"auc": "AUC", "n_test": "test scans", "selection_frequency": "selected in folds"}
+QUALITY_NAMES = {
+    "brain_ml": "brain (ml)",
+    "template_mask_dice": "Dice with template brain",
+    "template_correlation": "correlation with template",
+    "n_volumes": "volumes",
+    "mean_fd": "mean FD (mm)",
+    "max_fd": "max FD (mm)",
+    "share_moved": "volumes with FD > 0.5 mm",
+    "mean_std_dvars": "mean std. DVARS",
+    "median_tsnr": "median tSNR",
+    "coregistration_mask_dice": "Dice of BOLD and T1w brain",
+    "template_brain_covered": "template brain covered",
+}
+HIGHLIGHTS = ("template_correlation", "mean_fd", "median_tsnr")  # shown under a thumbnail
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number with `digits` significant digits; whole numbers stay whole; missing is a dash."""
+    if value is None or (isinstance(value, float) and pd.isna(value)) or value is pd.NA:
+        return DASH
+    if isinstance(value, str):
+        return value
+    if float(value).is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.{digits}g}"
+
+
+def percent(value: Any) -> str:
+    return DASH if value is None or pd.isna(value) else f"{100 * value:.1f}"
+
+
+def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    """One row a class: scans, subjects, age, sex, motion, length, as far as they are known."""
+    rows = []
+    for name in [*classes, "all"]:
+        part = scans if name == "all" else scans[scans["label"].astype(str) == name]
+        row = {"class": name, "scans": len(part), "subjects": part["subject"].nunique()}
+        if scans["site"].notna().any():
+            row["sites"] = part["site"].nunique()
+        if scans["age"].notna().any():
+            row["age (years)"] = _spread(part["age"])
+        if scans["sex"].notna().any():
+            row["sex"] = ", ".join(f"{n} {s}" for s, n in part["sex"].value_counts().sort_index().items())
+        if scans["mean_fd"].notna().any():
+            row["mean FD (mm)"] = _spread(part["mean_fd"])
+        row["volumes"] = _range(part["n_volumes"])
+        row["TR (s)"] = _range(part["tr"])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _spread(values: pd.Series) -> str:
+    return f"{number(values.mean())} ± {number(values.std(ddof=0))}" if values.notna().any() else DASH
+
+
+def _range(values: pd.Series) -> str:
+    values = values.dropna()
+    if values.empty:
+        return DASH
+    low, high = number(values.min()), number(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.DataFrame:
+    """Metrics in per cent: a row a fold, mean ± sd, and all test scans with their interval."""
+    rows = []
+    for row in table.to_dict("records"):
+        if row["fold"] in ("mean", "sd"):
+            continue
+        values = {NAMES.get(m, m): percent(row[m]) for m in METRICS}
+        note = row["note"] if isinstance(row["note"], str) else ""
+        rows.append(
+            {
+                "": f"fold {row['fold']}",
+                **values,
+                "test scans": number(row["n_test"]),
+                "state": row["state"],
+                "note": note,
+            }
+        )
+    summary = table.set_index("fold")
+    spread = {NAMES.get(m, m): f"{percent(summary.loc['mean', m])} ± {percent(summary.loc['sd', m])}" for m in METRICS}
+    note = summary.loc["mean", "note"]
+    rows.append({"": "mean ± sd", **spread, "note": note if isinstance(note, str) else ""})
+    if pooled:
+        values = {}
+        for m in METRICS:
+            found = pooled[m]
+            interval = f" [{percent(found['low'])}, {percent(found['high'])}]"
+            values[NAMES.get(m, m)] = percent(found["value"]) + interval
+        rows.append({"": "all test scans [95 %]", **values, "test scans": number(pooled["n_scans"])})
+        rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
+    return _without_empty(pd.DataFrame(rows).fillna(""))
+
+
+def landmarks(table: pd.DataFrame) -> pd.DataFrame:
+    """Landmark regression in per cent, mean ± sd over folds: important against random volumes."""
+    indexed = table.set_index(["fold", "level", "tokens"])
+    rows = []
+    for level, name in (("scan", "a scan, by vote of its volumes"), ("token", "a single volume")):
+        for tokens in ("important", "random"):
+            mean, sd = (indexed.loc[(fold, level, tokens)] for fold in ("mean", "sd"))
+            values = {NAMES.get(m, m): f"{percent(mean[m])} ± {percent(sd[m])}" for m in METRICS}
+            rows.append({"what is judged": name, "volumes": tokens, **values})
+    return pd.DataFrame(rows)
+
+
+def top_rois(table: pd.DataFrame) -> pd.DataFrame:
+    """The selected ROIs of every class."""
+    chosen = table[table["selected"].astype(bool)]
+    return pd.DataFrame(
+        {
+            "class": chosen["class"],
+            "rank": chosen["rank"].map(number),
+            "ROI": chosen["name"],
+            "network": chosen["network"].fillna(DASH),
+            "hemisphere": chosen["hemisphere"].fillna(DASH),
+            "weight (log odds per SD)": [
+                f"{w:.2f} ± {s:.2f}" for w, s in zip(chosen["weight"], chosen["weight_sd"], strict=True)
+            ],
+            "odds ratio − 1": chosen["importance"].map(lambda v: number(v, 2)),
+            "in top of folds (%)": chosen["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
+        }
+    )
+
+
+def networks(table: pd.DataFrame) -> pd.DataFrame:
+    """Networks with a selected ROI, a class."""
+    chosen = table[table["n_selected"] > 0]
+    return pd.DataFrame(
+        {
+            "class": chosen["class"],
+            "network": chosen["network"].fillna(DASH),
+            "selected ROIs": [f"{s} of {n}" for s, n in zip(chosen["n_selected"], chosen["n_rois"], strict=True)],
+        }
+    )
+
+
+def quality(numbers: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Quality numbers: median and range over all, then a row each.
+
+    Parameters
+    ----------
+    numbers : mapping
+        Scan (or subject) to the content of its ``desc-quality.json``; values that are not numbers are left out.
+    """
+    table = pd.DataFrame(numbers).T.sort_index()
+    table = table[[c for c in table if pd.to_numeric(table[c], errors="coerce").notna().any()]].astype(float)
+    table = table[sorted(table, key=lambda c: (list(QUALITY_NAMES).index(c) if c in QUALITY_NAMES else 99, c))]
+    summary = pd.DataFrame({"median": table.median(), "lowest": table.min(), "highest": table.max()}).T
+    shown = pd.concat([summary, table] if len(table) > 1 else [table])
+    for column in shown:
+        shown[column] = shown[column].map(lambda v: number(v, 3)).astype(object)
+    shown = shown.rename(columns=QUALITY_NAMES)
+    shown.insert(0, "", shown.index)
+    return shown.reset_index(drop=True)
+
+
+def truth(table: pd.DataFrame) -> pd.DataFrame:
+    """The truth table with its ranges in words; `passed` stays, for the colour of the row."""
+    unit = table["unit"].fillna("").astype(str).where(lambda u: u != "1", "")
+    return pd.DataFrame(
+        {
+            "measure": table["measure"],
+            "value": [f"{number(v)} {u}".strip() for v, u in zip(table["value"], unit, strict=True)],
+            "null": table["null"].map(number),
+            "oracle": table["oracle"].map(number),
+            "expected": [_expected(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
+            "passed": table["passed"].map(lambda p: None if pd.isna(p) else str(p).lower() in ("true", "1", "1.0")),
+        }
+    )
+
+
+def _expected(low: Any, high: Any) -> str:
+    if pd.isna(low) and pd.isna(high):
+        return DASH
+    if pd.isna(low):
+        return f"≤ {number(high)}"
+    return f"≥ {number(low)}" if pd.isna(high) else f"{number(low)} to {number(high)}"
+
+
+def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
+    return table[[c for c in table if c == "" or (table[c] != "").any()]]

@@ -1,0 +1,183 @@
+"""A made-up results tree: what a run of the workflow leaves behind, in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.atlases import load_atlas, load_labels
+from bolt.config import Config, Dataset, Keys, Model, parse
+from bolt.datasets import COLUMNS
+from bolt.errors import DataError
+from bolt.evaluate.metrics import write_metrics
+from bolt.explain.importance import IMPORTANCE_COLUMNS
+from bolt.explain.landmarks import write_landmarks
+from bolt.explain.regions import write_regions
+from bolt.files import write_json, write_status, write_table, write_yaml
+from bolt.layout import Layout
+from bolt.report.style import canvas
+from bolt.series import EXCLUSION_COLUMNS, SeriesCache, build_cache
+
+ATLAS = "dosenbach160"
+CLASSES = ["control", "patient"]
+INFORMATIVE = [10, 25, 60]
+TRUTH = [
+    ("registration error over grey matter, median", 1.31, "mm", 4.9, np.nan, np.nan, 2.0, True),
+    ("correlation of ROI series with the true ones, median", 0.91, "1", 0.02, 1.0, 0.8, np.nan, True),
+    ("pooled accuracy", 0.71, "1", 0.5, 0.96, 0.8, np.nan, False),
+    ("landmark AUC, position alone", 0.52, "1", np.nan, np.nan, 0.4, 0.6, True),
+]
+
+
+def settings(folder: Path, **changes: object) -> tuple[Config, Dataset, Model, Layout]:
+    """Configuration of the made-up run; model and paths lie in `folder`."""
+    write_yaml({"model": "bolt", "training": {"epochs": 3}}, folder / "tiny.yaml")
+    config = parse(
+        Config,
+        {
+            "dataset": "phantom",
+            "atlases": [ATLAS],
+            "models": [str(folder / "tiny.yaml")],
+            "paths": {"results": str(folder / "results"), "work": str(folder / "work")},
+            "folds": {"outer": 3},
+            **changes,
+        },
+        "test",
+    )
+    dataset = parse(
+        Dataset,
+        {
+            "name": "phantom",
+            "source": "phantom",
+            "description": "Simulated heads with a known answer.",
+            "path": str(folder),
+            "label": "diagnosis",
+            "classes": CLASSES,
+        },
+        "test",
+    )
+    model = parse(Model, {"name": "tiny", "model": "bolt", "training": {"epochs": 3}}, "test")
+    assert isinstance(config, Keys)
+    return config, dataset, model, Layout(config)
+
+
+def make_scans(layout: Layout, n: int, length: int = 60) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    scans = pd.DataFrame(index=range(n), columns=list(COLUMNS), dtype=object)
+    scans["subject"] = [f"sub-{i:02d}" for i in range(n)]
+    scans["scan_id"] = scans["subject"] + "_task-rest"
+    scans["group"], scans["task"], scans["kind"], scans["tr"] = scans["subject"], "rest", "raw", 2.0
+    scans["label"] = [CLASSES[i % 2] for i in range(n)]
+    scans["site"] = ["london" if i < n / 2 else "york" for i in range(n)]
+    scans["sex"] = [["F", "M"][i // 2 % 2] for i in range(n)]
+    scans["age"] = random.normal(30, 6, n).round(1)
+    scans["n_volumes"] = length
+    scans["bold"] = "bold.nii.gz"
+    write_table(scans, layout.scans, COLUMNS)
+    excluded = pd.DataFrame(
+        [(scans["scan_id"].iloc[-1], "functional", "bold.nii.gz: the file ends within volume 17. Copy it again.")],
+        columns=list(EXCLUSION_COLUMNS),
+    )
+    write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
+    return scans
+
+
+def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Series with class-dependent events, the cache, and the volumes of the events."""
+    random = np.random.default_rng(1)
+    events = {}
+    for scan in scans.itertuples():
+        x = random.standard_normal((scan.n_volumes, 160))
+        x = (x + np.roll(x, 1, axis=0)).astype(np.float32)
+        when = np.concatenate([np.arange(s, s + 4) for s in (8 + scan.Index % 5, 33 + scan.Index % 7)])
+        x[np.ix_(when, INFORMATIVE)] += 3 if scan.label == "patient" else -3
+        events[scan.scan_id] = when
+        path = layout.series_file(scan.scan_id, ATLAS)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        x[:, 100] = np.nan if scan.Index == 1 else x[:, 100]
+        np.save(path, x)
+        write_status(layout.series_status(scan.scan_id), "ok", "parcellate")
+        coverage = np.clip(random.beta(12, 1, 160), 0, 1)
+        table = pd.DataFrame({"value": load_labels(ATLAS)["value"], "coverage": coverage})
+        described = {"value": "Value of the ROI", "coverage": "Share"}
+        write_table(table, path.with_name(f"{scan.scan_id}_atlas-{ATLAS}_coverage.tsv"), described)
+    build_cache(scans, ATLAS, load_labels(ATLAS), lambda s: layout.series_file(s.scan_id, ATLAS), layout.cache(ATLAS))
+    return events
+
+
+def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str, np.ndarray]) -> None:
+    """Two finished folds and a failed one, judged and explained."""
+    random = np.random.default_rng(2)
+    run = layout.runs(ATLAS, model, 0)
+    for fold in (0, 1):
+        role = ["test" if i // 2 % 3 == fold else "train" for i in range(len(scans))]
+        p = np.clip(np.where(scans["label"] == "patient", 0.8, 0.25) + random.normal(0, 0.25, len(scans)), 0.02, 0.98)
+        table = scans[["scan_id", "subject", "group", "site"]].assign(
+            role=role, fold=fold, seed=0, label=scans["label"]
+        )
+        table["predicted"] = np.where(p > 0.5, "patient", "control")
+        table["p_control"], table["p_patient"] = 1 - p, p
+        folder = run / f"fold-{fold}"
+        write_table(table, folder / "predictions.tsv", dict.fromkeys(table.columns, "Test"))
+        weights = []
+        for scan in scans.itertuples():
+            w = np.convolve(random.uniform(0, 1, scan.n_volumes), np.ones(3) / 3, "same")
+            w[events[scan.scan_id]] += 1.2
+            weights.append(w * 0.01)
+        index = table[["scan_id", "role", "predicted"]].assign(length=[len(w) for w in weights])
+        index["offset"] = index["length"].cumsum() - index["length"]
+        write_table(index[list(IMPORTANCE_COLUMNS)], folder / "importance.tsv", IMPORTANCE_COLUMNS)
+        np.save(folder / "importance.npy", np.concatenate(weights).astype(np.float32))
+        epochs = np.arange(1, 21)
+        history = pd.DataFrame({"epoch": epochs, "train_loss": 0.8 * np.exp(-epochs / 7) + random.uniform(0, 0.05, 20)})
+        history["validation_loss"] = history["train_loss"] + 0.2
+        history["train_accuracy"], history["validation_accuracy"] = 1 - history["train_loss"] / 2, 0.8
+        write_table(history, folder / "history.tsv", dict.fromkeys(history.columns, "Test"))
+        write_status(folder / "status.json", "ok", "train")
+    write_status(run / "fold-2" / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
+    write_metrics(run, CLASSES, range(3), run)
+    cache, out = SeriesCache(layout.cache(ATLAS)), layout.explanation(ATLAS, model, 0)
+    write_landmarks(cache, run, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
+    image = load_atlas(ATLAS).image
+    write_regions(out / "coefficients.npy", cache.rois, CLASSES, image, out, fraction=0.02)
+
+
+def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
+    """Quality numbers and a picture a kind."""
+    random = np.random.default_rng(3)
+    for scan in scans.itertuples():
+        figures = layout.derivatives / scan.subject / "figures"
+        anatomical = {"template_mask_dice": 0.97, "template_correlation": random.uniform(0.9, 0.97), "brain_ml": 1500}
+        functional = {"mean_fd": random.gamma(4, 0.05), "median_tsnr": random.uniform(40, 70), "n_volumes": 60}
+        write_json(anatomical, layout.anatomical(scan.subject) / f"{scan.subject}_desc-quality.json")
+        write_json(functional, layout.functional(scan.subject) / f"{scan.scan_id}_desc-quality.json")
+        for name in (
+            f"{scan.subject}_space-T_desc-normalisation_T1w.png",
+            f"{scan.scan_id}_desc-coregistration_boldref.png",
+            f"{scan.scan_id}_desc-motion_timeseries.png",
+        ):
+            with canvas(figures / name, width=6, height=2.5) as figure:
+                figure.subplots().plot(random.standard_normal(60).cumsum())
+            (figures / name).with_suffix(".svg").unlink()
+
+
+def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
+    columns = ["measure", "value", "unit", "null", "oracle", "low", "high", "passed"]
+    write_table(pd.DataFrame(TRUTH, columns=columns), layout.tables / "truth.tsv", dict.fromkeys(columns, "Test"))
+    rows = pd.DataFrame([(s, v) for s, volumes in events.items() for v in volumes], columns=["scan_id", "volume"])
+    write_table(rows, layout.tables / "true_landmarks.tsv", {"scan_id": "Scan", "volume": "Volume"})
+
+
+def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> tuple[Config, Dataset, Layout]:
+    """The whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
+    config, dataset, model, layout = settings(folder)
+    scans = make_scans(layout, n)
+    used = scans.iloc[:-1]
+    events = make_series(layout, used)
+    make_run(layout, model, used, events)
+    if everything:
+        make_quality(layout, used)
+        make_truth(layout, events)
+    return config, dataset, layout
