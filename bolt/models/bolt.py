@@ -64,6 +64,9 @@ class BolT(SeriesModel):
     fringe : sequence of int, optional
         Given outright, one a block, in place of β.
     dropout : float
+    input_dropout : float
+        Share of ROI values set to zero while training. Not in the paper; noise of this kind is a ridge on the input
+        projection, which a training set of a few dozen scans needs.
     mlp_ratio : float
         Inner width of the MLP over `hidden`.
     cwr_weight : float
@@ -98,6 +101,7 @@ class BolT(SeriesModel):
         stride: int | None = None,
         fringe: Sequence[int] | None = None,
         dropout: float = 0.1,
+        input_dropout: float = 0.0,
         mlp_ratio: float = 1.0,
         cwr_weight: float = 0.1,
         input_projection: bool = True,
@@ -115,6 +119,7 @@ class BolT(SeriesModel):
         if not input_projection and n_rois != hidden:
             raise _wrong("input_projection", f"is needed: {n_rois} ROIs, hidden {hidden}")
 
+        self.input_dropout = nn.Dropout(input_dropout)
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
         self.cls = nn.Parameter(torch.randn(1, 1, hidden))
         self.blocks = nn.ModuleList(
@@ -180,7 +185,7 @@ class BolT(SeriesModel):
             `cls` are the windows' CLS tokens after the final norm, (batch, windows, hidden).
         """
         starts = self.window_starts(x.shape[1]).to(x.device)
-        bold = self.projection(x[:, : int(starts[-1]) + self.window])
+        bold = self.projection(self.input_dropout(x[:, : int(starts[-1]) + self.window]))
         cls = self.cls.expand(len(x), len(starts), -1)
         for block in self.blocks:
             bold, cls = block(bold, cls, starts, attention)

@@ -1,0 +1,136 @@
+"""A model's weights on disk: what a finished training leaves, and what an interrupted one goes on from.
+
+Safetensors and JSON only: nothing here can run code when it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bolt.errors import DataError
+from bolt.files import atomic, read_json, write_json
+from bolt.models._base import SeriesModel
+from bolt.models._registry import create_model
+
+RESUME = "resume.safetensors"
+
+
+@dataclass
+class Progress:
+    """How far a training has come.
+
+    Attributes
+    ----------
+    history : list of dict
+        One row an epoch.
+    epoch : int
+        The epoch whose weights will be kept, as far as is known; from 1.
+    chosen : dict
+        Its weights, where it need not be the last one.
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    epoch: int = 0
+    chosen: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save_resume(
+    folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Keep everything that the next epoch depends on, in one file, so that no kill can tear it.
+
+    Random states are not among it: every epoch starts from a seed of its own.
+    """
+    tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
+    tensors |= {f"chosen.{name}": value for name, value in progress.chosen.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    facts = {"fingerprint": fingerprint, "history": progress.history, "epoch": progress.epoch}
+    with atomic(folder / RESUME) as temporary:
+        save_file(_portable(tensors), temporary, metadata={"progress": json.dumps(facts)})
+
+
+def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer) -> Progress | None:
+    """Put `net` and `optimizer` where an interrupted training left them.
+
+    Returns
+    -------
+    Progress or None
+        None where there is nothing to go on from, or it belongs to other settings or data.
+    """
+    try:
+        with safe_open(folder / RESUME, framework="pt") as file:
+            facts = json.loads(file.metadata()["progress"])
+            if facts["fingerprint"] != fingerprint:
+                return None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (FileNotFoundError, SafetensorError):
+        return None
+    net.load_state_dict(_under("net.", tensors))
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, value in _under("optimizer.", tensors).items():
+        index, key = name.split(".")
+        states.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+    return Progress(facts["history"], facts["epoch"], _under("chosen.", tensors))
+
+
+def remove_resume(folder: Path) -> None:
+    (folder / RESUME).unlink(missing_ok=True)
+
+
+def save_checkpoint(folder: Path, net: SeriesModel, info: dict[str, Any]) -> None:
+    """Write ``checkpoint.safetensors`` and ``checkpoint.json``; `info` holds at least what `load_checkpoint` needs:
+    model (the configuration), n_rois and classes."""
+    with atomic(folder / "checkpoint.safetensors") as temporary:
+        save_file(_portable(net.state_dict()), temporary)
+    write_json(info, folder / "checkpoint.json")
+
+
+def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
+    """Read a trained model.
+
+    Parameters
+    ----------
+    folder : path
+        A run's ``fold-<k>``.
+
+    Returns
+    -------
+    tuple
+        The model in evaluation mode, on the CPU; and what ``checkpoint.json`` says: model, fold, seed, n_rois, classes,
+        rois (values in the atlas), crop, epoch.
+
+    Raises
+    ------
+    DataError
+        Where the files are missing or do not belong together.
+    """
+    folder = Path(folder)
+    info = read_json(folder / "checkpoint.json")
+    net = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
+    weights = folder / "checkpoint.safetensors"
+    try:
+        net.load_state_dict(load_file(weights))
+    except FileNotFoundError:
+        raise DataError("file not found", where=weights, mend="Train this fold again") from None
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"weights do not fit checkpoint.json: {reason}", where=weights, mend="Train again") from None
+    return net.eval(), info
+
+
+def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

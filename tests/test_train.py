@@ -1,0 +1,355 @@
+"""The training loop: what it leaves, resume to the last bit, seeds, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bolt.train
+from bolt.config import ROOT, Dataset, Model, Training
+from bolt.errors import ConfigError, DataError
+from bolt.files import read_json, read_table, read_yaml
+from bolt.predict import Scans
+from bolt.series import SeriesCache
+from bolt.train import learning_rate, load_checkpoint, predict, train_fold
+
+ROIS = 6
+LENGTHS = [30, 24, 30, 18, 30, 30, 24, 30, 30, 18, 24, 30]
+ROLES = ["train"] * 8 + ["validation"] * 2 + ["test"] * 2
+DATASET = Dataset(name="toy", source="series", path=Path("x"), label="label", classes=["no", "yes"], crop=20)
+HYPER = {"hidden": 8, "n_blocks": 2, "n_heads": 2, "head_dim": 4, "window": 6}
+FINISHED = {
+    "checkpoint.json", "checkpoint.safetensors", "config.yaml", "exclusions.json", "exclusions.tsv", "history.json",
+    "history.tsv", "predictions.json", "predictions.tsv", "status.json",
+}  # fmt: skip
+
+
+def toy_model(**training) -> Model:
+    settings = {"epochs": 4, "batch_size": 3, "warmup_epochs": 2, "learning_rate": 1e-3, "peak_learning_rate": 1e-2}
+    return Model(name="toy", model="bolt", hyper=HYPER, training=Training(**{**settings, **training}))
+
+
+def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=None) -> tuple[Path, Path]:
+    """A cache and a folds.tsv by the contract: the label decides the sign of the first two ROIs' common step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+    labels = labels or ["no", "yes"] * (len(lengths) // 2)
+    series = [random.standard_normal((n, ROIS)).astype(np.float32) for n in lengths]
+    for values, label in zip(series, labels, strict=True):
+        values[:, :2] += 1.5 if label == "yes" else -1.5
+    if change:
+        change(series)
+    names = [f"sub-{i:02d}_task-rest" for i in range(len(lengths))]
+    subjects = [name[:6] for name in names]
+    offsets = np.cumsum([0, *lengths[:-1]])
+    index = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects, "site": "a", "label": labels})
+    index = index.assign(offset=offsets, length=lengths)
+    rois = pd.DataFrame({"value": range(11, 11 + ROIS), "name": "r", "network": "n", "hemisphere": "L"})
+    roles = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects, "fold": 1, "role": roles})
+    cache = folder / "cache"
+    cache.mkdir(exist_ok=True)
+    np.save(cache / "series.npy", np.concatenate(series))
+    index.to_csv(cache / "index.tsv", sep="\t", index=False)
+    rois.to_csv(cache / "rois.tsv", sep="\t", index=False)
+    (cache / "manifest.json").write_text(json.dumps({"n_rois": ROIS}))
+    roles.to_csv(folder / "folds.tsv", sep="\t", index=False)
+    return cache, folder / "folds.tsv"
+
+
+def run(
+    toy: tuple[Path, Path], out: Path, model: Model | None = None, dataset: Dataset = DATASET, seed: int = 0
+) -> Path:
+    train_fold(*toy, model or toy_model(), dataset, fold=1, seed=seed, out=out, device="cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def finished(toy, tmp_path_factory):
+    return run(toy, tmp_path_factory.mktemp("run") / "fold-1")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoint.safetensors")
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ---- what a finished training leaves ---------------------------------------------------------------------------------
+def test_files_of_a_finished_run(finished):
+    assert {path.name for path in finished.iterdir()} == FINISHED
+    assert read_json(finished / "status.json")["state"] == "ok"
+    assert read_yaml(finished / "config.yaml")["model"]["training"]["epochs"] == 4
+
+
+def test_predictions_of_all_roles(finished):
+    table = read_table(finished / "predictions.tsv", text=("scan_id", "label", "predicted"))
+    assert list(table.columns[:9]) == [
+        "scan_id", "subject", "group", "site", "role", "fold", "seed", "label", "predicted",
+    ]  # fmt: skip
+    assert table["role"].tolist() == ROLES
+    assert (table["fold"] == 1).all() and (table["seed"] == 0).all()
+    np.testing.assert_allclose(table[["p_no", "p_yes"]].sum(axis=1), 1)
+    assert (table["predicted"] == np.where(table["p_yes"] > table["p_no"], "yes", "no")).all()
+
+
+def test_it_learns(toy, tmp_path):
+    table = read_table(run(toy, tmp_path, toy_model(epochs=12)) / "predictions.tsv", text=("label", "predicted"))
+    assert (table["label"] == table["predicted"]).all()
+
+
+def test_history_has_a_row_an_epoch(finished):
+    history = read_table(finished / "history.tsv")
+    assert history["epoch"].tolist() == [1, 2, 3, 4]
+    rates = [learning_rate(toy_model().training, epoch) for epoch in (1, 2, 3, 4)]
+    assert history["learning_rate"].tolist() == pytest.approx(rates)
+    assert history.notna().all().all()
+
+
+def test_checkpoint_is_the_model_that_predicted(finished, toy):
+    net, info = load_checkpoint(finished)
+    assert not net.training
+    assert (info["classes"], info["n_rois"], info["rois"]) == (["no", "yes"], ROIS, list(range(11, 11 + ROIS)))
+    table = read_table(finished / "predictions.tsv")
+    np.testing.assert_allclose(predict(net, SeriesCache(toy[0]), range(12)), table[["p_no", "p_yes"]], atol=1e-12)
+
+
+def test_weights_that_do_not_fit_are_refused(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    info = read_json(folder / "checkpoint.json")
+    info["n_rois"] = 7
+    (folder / "checkpoint.json").write_text(json.dumps(info))
+    with pytest.raises(DataError, match=r"do not fit checkpoint\.json"):
+        load_checkpoint(folder)
+    (folder / "checkpoint.safetensors").write_bytes(b"half")
+    with pytest.raises(DataError, match="do not fit"):
+        load_checkpoint(folder)
+
+
+# ---- seeds, and what must not matter ---------------------------------------------------------------------------------
+def test_seed_decides_everything(finished, toy, tmp_path):
+    assert equal(weights(finished), weights(run(toy, tmp_path / "same")))
+    for name in ("predictions.tsv", "history.tsv"):
+        assert (finished / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
+    assert not equal(weights(finished), weights(run(toy, tmp_path / "other", seed=1)))
+
+
+def test_test_scans_do_not_touch_the_weights(finished, tmp_path):
+    def spoil(series):
+        series[-1][:] = 7
+
+    toy = write_toy(tmp_path / "toy", change=spoil, labels=["no", "yes"] * 5 + ["yes", "no"])
+    assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
+
+
+def test_order_of_the_folds_table_does_not_matter(finished, toy, tmp_path):
+    table = pd.read_csv(toy[1], sep="\t")
+    table.iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    assert equal(weights(finished), weights(run((toy[0], tmp_path / "folds.tsv"), tmp_path / "run")))
+
+
+def test_choice_of_epoch_by_validation(toy, tmp_path):
+    # a learning rate that ruins the model late: the best epoch is not the last
+    training = {"epochs": 6, "warmup_epochs": 4, "peak_learning_rate": 0.01, "final_learning_rate": 3.0}
+    out = run(toy, tmp_path, toy_model(epoch_choice="best_validation", **training))
+    losses = read_table(out / "history.tsv")["validation_loss"]
+    epoch = read_json(out / "checkpoint.json")["epoch"]
+    assert epoch == int(losses.argmin()) + 1
+    assert epoch < 6
+    table = read_table(out / "predictions.tsv", text=("label",))
+    validation = table[table["role"] == "validation"]
+    right = np.where(validation["label"] == "yes", validation["p_yes"], validation["p_no"])
+    assert -np.log(right).mean() == pytest.approx(losses.min(), rel=1e-5)
+
+
+# ---- killed and resumed ----------------------------------------------------------------------------------------------
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("choice", ["last", "best_validation"])
+def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, choice):
+    model = toy_model(epochs=6, epoch_choice=choice)
+    whole = run(toy, tmp_path / "whole", model)
+    real, kills = bolt.train.learning_rate, iter([2, 4, 5, 3, 4])
+    countdown = [next(kills)]
+
+    def dies(training, epoch):  # called once a step
+        countdown[0] -= 1
+        if countdown[0] == 0:
+            raise Killed
+        return real(training, epoch)
+
+    monkeypatch.setattr(bolt.train, "learning_rate", dies)
+    died = 0
+    while not (tmp_path / "torn" / "status.json").is_file():
+        try:
+            run(toy, tmp_path / "torn", model)
+        except Killed:
+            died += 1
+            countdown[0] = next(kills, 10**9)
+    assert died == 5
+    assert equal(weights(whole), weights(tmp_path / "torn"))
+    assert (whole / "history.tsv").read_bytes() == (tmp_path / "torn" / "history.tsv").read_bytes()
+    assert (whole / "predictions.tsv").read_bytes() == (tmp_path / "torn" / "predictions.tsv").read_bytes()
+    assert {path.name for path in (tmp_path / "torn").iterdir()} == FINISHED
+
+
+def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
+    def dies(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(bolt.train, "predict", dies)
+        run(toy, tmp_path)
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
+def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(bolt.train, "predict", lambda *_: (_ for _ in ()).throw(Killed))
+        run(toy, tmp_path, toy_model(weight_decay=0.5))
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from tests.test_train import run, toy_model
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+run((folder / "cache", folder / "folds.tsv"), Path(sys.argv[2]), toy_model(epochs=150))
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment(tmp_path):
+    write_toy(tmp_path / "toy")
+
+    def start(out):
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "toy"), str(out)]
+        return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    assert start(tmp_path / "whole").wait() == 0
+    random, torn = np.random.default_rng(0), tmp_path / "torn"
+    for _ in range(5):
+        process = start(torn)
+        while process.poll() is None and not (torn / "history.tsv").is_file():
+            time.sleep(0.05)
+        rows = len(read_table(torn / "history.tsv"))
+        while process.poll() is None and len(read_table(torn / "history.tsv")) <= rows:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (torn / "status.json").is_file()
+    assert start(torn).wait() == 0
+    assert equal(weights(tmp_path / "whole"), weights(torn))
+    assert {path.name for path in torn.iterdir()} == FINISHED
+
+
+# ---- what it refuses -------------------------------------------------------------------------------------------------
+def test_a_loss_that_is_not_finite_names_fold_epoch_and_step(toy, tmp_path):
+    with pytest.raises(ConfigError, match=r"loss is not finite: toy, fold 1, seed 0, epoch \d+, step \d+"):
+        run(toy, tmp_path, toy_model(learning_rate=1e30, peak_learning_rate=1e30))
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_a_class_without_training_scan(tmp_path):
+    toy = write_toy(tmp_path, labels=["no"] * 8 + ["yes"] * 4)
+    with pytest.raises(DataError, match="fold 1 has no training scan of class 'yes'"):
+        run(toy, tmp_path / "run")
+
+
+def test_no_test_scan(tmp_path):
+    with pytest.raises(DataError, match="no test scan"):
+        run(write_toy(tmp_path, roles=["train"] * 12), tmp_path / "run")
+
+
+def test_a_label_that_is_no_class(tmp_path):
+    with pytest.raises(DataError, match="label 'maybe', not one of"):
+        run(write_toy(tmp_path, labels=["no", "yes"] * 5 + ["maybe", "no"]), tmp_path / "run")
+
+
+def test_a_series_that_is_not_finite(tmp_path):
+    def spoil(series):
+        series[3][2, 1] = np.nan
+
+    with pytest.raises(DataError, match="scan 'sub-03_task-rest' has NaN"):
+        run(write_toy(tmp_path, change=spoil), tmp_path / "run")
+
+
+def test_scans_shorter_than_the_window_are_left_out_and_listed(tmp_path):
+    lengths = [*LENGTHS[:10], 5, 30]
+    out = run(write_toy(tmp_path, lengths=lengths), tmp_path / "run")
+    excluded = read_table(out / "exclusions.tsv", text=("scan_id",))
+    assert excluded["scan_id"].tolist() == ["sub-10_task-rest"]
+    assert "5 volumes, fewer than the model's window of 6" in excluded["reason"][0]
+    assert len(read_table(out / "predictions.tsv")) == 11
+
+
+def test_a_crop_shorter_than_the_window(toy, tmp_path):
+    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the window"):
+        run(toy, tmp_path, dataset=DATASET.model_copy(update={"crop": 5}))
+
+
+def test_no_validation_part(tmp_path):
+    roles = ["train"] * 10 + ["test"] * 2
+    out = run(write_toy(tmp_path, roles=roles), tmp_path / "run", toy_model(epoch_choice="best_validation"))
+    assert "validation_loss" not in read_table(out / "history.tsv")
+    assert read_json(out / "checkpoint.json")["epoch"] == 4
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(toy, tmp_path):
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        train_fold(*toy, toy_model(), DATASET, fold=1, seed=0, out=tmp_path, device="cuda")
+
+
+# ---- crops and the schedule ------------------------------------------------------------------------------------------
+def test_crops_are_stretches_of_their_scan_and_short_scans_repeat(tmp_path):
+    def number(series):  # every value tells scan and volume
+        for i, values in enumerate(series):
+            values[:] = 100 * i + np.arange(len(values))[:, None]
+
+    cache = SeriesCache(write_toy(tmp_path, change=number)[0])
+    scans, random = Scans(cache, range(12), "cpu"), torch.Generator().manual_seed(0)
+    which, starts = torch.tensor([3, 0, 5]), set()
+    for _ in range(200):
+        crops = scans.crops(which, 20, random)[..., 0]
+        np.testing.assert_array_equal(crops[0], 300 + np.arange(20) % 18)  # 18 volumes: repeated
+        starts.add(int(crops[1, 0]))
+        np.testing.assert_array_equal(crops[1:].diff(dim=1), 1)
+    assert starts == set(range(11))  # both ends can be drawn
+    np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
+
+
+def test_learning_rate_of_the_paper():
+    training = Training()
+    points = {0: 1e-4, 5: 1.5e-4, 10: 2e-4, 15: 1.05e-4, 20: 1e-5}
+    assert {epoch: learning_rate(training, epoch) for epoch in points} == pytest.approx(points)
+
+
+@pytest.mark.parametrize(("warmup", "first", "last"), [(0, 2e-4, 1e-5), (20, 1e-4, 2e-4), (50, 1e-4, 2e-4)])
+def test_learning_rate_at_the_limits(warmup, first, last):
+    training = Training(warmup_epochs=warmup)
+    assert learning_rate(training, 0) == pytest.approx(first)
+    assert learning_rate(training, 20) == pytest.approx(last)
