@@ -238,8 +238,10 @@ def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.N
         raise ConfigError("spheres need 'radius_mm' here and x, y, z in labels.tsv", where=folder / "atlas.yaml")
     voxels = np.indices(SPHERE_SHAPE).reshape(3, -1).T
     centres = cKDTree(labels[["x", "y", "z"]].to_numpy(float))
-    distance, nearest = centres.query(nib.affines.apply_affine(SPHERE_AFFINE, voxels))
-    values = np.where(distance <= about.radius_mm, labels["value"].to_numpy()[nearest], 0)
+    places = nib.affines.apply_affine(SPHERE_AFFINE, voxels)
+    reach = about.radius_mm + 1e-6  # a voxel at exactly the radius belongs to the sphere
+    _, nearest = centres.query(places, distance_upper_bound=reach)
+    values = np.append(labels["value"].to_numpy(), 0)[nearest]  # out of reach: one past the last centre
     image = nib.Nifti1Image(values.reshape(SPHERE_SHAPE).astype(np.int32), SPHERE_AFFINE)
     _compare(image, labels, folder / "labels.tsv")
     return image

@@ -51,9 +51,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds) -> pd.DataFrame:
         Never, unless this function is wrong: the result is audited.
     """
     scans = _checked(scans, settings.outer)
-    people = scans.drop_duplicates(["group", "subject", "label", "site"]).sort_values(
-        ["group", "subject", "label", "site"], ignore_index=True
-    )
+    people = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
     n_inner = max(2, round((1 - 1 / settings.outer) / settings.validation))
     folds = []
     for fold, test in enumerate(_parts(people, settings.outer, settings.seed)):

@@ -18,7 +18,7 @@ import pandas as pd
 from bolt.atlases import Atlas, check_space, resample_to
 from bolt.config import Denoise
 from bolt.denoise import choose_confounds, clean
-from bolt.errors import BoltError, DataError
+from bolt.errors import DataError
 from bolt.files import atomic, write_json, write_status, write_table
 from bolt.volumes import BoldInfo, check_bold, check_image, iter_volumes, space_of
 
@@ -84,7 +84,8 @@ def parcellate(
     threshold : float
         Smallest coverage at which an ROI has a series.
     space : str, optional
-        Reference space of the image; default: that of its name, else assumed to be the atlas's, with a warning.
+        Reference space of the image; needed where its name declares none (else the atlas's is assumed, with a
+        warning), and an error where its name declares another.
 
     Returns
     -------
@@ -98,11 +99,9 @@ def parcellate(
         ROI of an atlas is covered.
     """
     info = check_bold(image, tr)
-    space = space or space_of(image)
-    if space is None:
-        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=2)
+    space = _space(image, space)
     for atlas in atlases:
-        if space is not None:
+        if space != ASSUMED:
             check_space(atlas, space)
     regressors = choose_confounds(confounds, denoise, info.n_volumes, image)
     grids = {atlas.name: resample_to(atlas, info.shape, info.affine).ravel(order="F") for atlas in atlases}
@@ -127,7 +126,7 @@ def parcellate(
             "RepetitionTime": info.tr,
             "Atlas": atlas.name,
             "AtlasSHA256": atlas.sha256,
-            "Space": space or ASSUMED,
+            "Space": space,
             "Denoising": denoise.model_dump(mode="json"),
             "CoverageThreshold": threshold,
         }
@@ -145,23 +144,17 @@ def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, sc
     write_status(folder / "status.json", "ok", "parcellate")
 
 
-def write_empty(
-    atlases: Mapping[str, int], folder: str | Path, scan_id: str, error: BoltError, state: str = "excluded"
-) -> None:
-    """Write the agreed empty form of a scan that cannot be used: no rows, and a status that says why.
-
-    Parameters
-    ----------
-    atlases : mapping
-        Atlas name to number of ROIs.
-    """
-    folder = Path(folder)
-    for name, n_rois in atlases.items():
-        nothing = Parcellated(
-            np.empty((0, n_rois), np.float32), pd.DataFrame(columns=list(COVERAGE_COLUMNS)), {"Atlas": name}
+def _space(image: str | Path, given: str | None) -> str:
+    declared = space_of(image)
+    if given and declared and given != declared:
+        raise DataError(
+            f"the name declares space {declared}, but {given} is asked for",
+            where=image,
+            mend=f"Set the space to {declared}, and choose an atlas that is valid there",
         )
-        _write_one(folder / f"{scan_id}_atlas-{name}", nothing)
-    write_status(folder / "status.json", state, "parcellate", error)
+    if not given and not declared:
+        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=3)
+    return given or declared or ASSUMED
 
 
 def _write_one(stem: Path, result: Parcellated) -> None:

@@ -6,7 +6,7 @@ is written last: a folder without it is not whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -150,8 +150,8 @@ def build_cache(
     policy : {"zero", "drop-scan", "drop-roi-everywhere"}
         What an uncovered ROI (a NaN column) leads to. Labels play no part.
     expected : mapping, optional
-        Keys the series' JSON sidecars must agree on (Atlas, AtlasSHA256, …), where there are sidecars; also kept in
-        the manifest.
+        Keys the series' JSON sidecars must agree on (Atlas, Denoising, …) where they have them; also kept in the
+        manifest.
 
     Returns
     -------
@@ -203,31 +203,6 @@ def build_cache(
     }
     write_json(manifest, out / "manifest.json")
     return _exclusions(excluded)
-
-
-def gather_exclusions(scans: pd.DataFrame, status_files: Mapping[str, Sequence[str | Path]]) -> pd.DataFrame:
-    """List the scans that a stage left out.
-
-    Parameters
-    ----------
-    scans : DataFrame
-        scan_id, exclude_reason.
-    status_files : mapping
-        Scan name to its status files, in the order of the stages; the first that is not ok counts.
-
-    Returns
-    -------
-    DataFrame
-        `EXCLUSION_COLUMNS`, in the order of `scans`.
-    """
-    listed = []
-    for scan in scans.itertuples():
-        known = _excluded_at_index(scan)
-        for path in [] if known else status_files.get(str(scan.scan_id), []):
-            known = known or _not_ok(Path(path))
-        if known:
-            listed.append((str(scan.scan_id), *known))
-    return _exclusions(listed)
 
 
 def _plan(
@@ -302,9 +277,9 @@ def _check_settings(path: Path, expected: Mapping[str, Any]) -> None:
         return
     found = read_json(sidecar)
     for key, value in expected.items():
-        if found.get(key) != value:
+        if key in found and found[key] != value:
             raise DataError(
-                f"made with {key} {found.get(key)!r}, but {value!r} is asked for",
+                f"made with {key} {found[key]!r}, but {value!r} is asked for",
                 where=sidecar,
                 mend="Delete the scan's folder and run again",
             )

@@ -102,6 +102,9 @@ def test_spheres_are_drawn_around_their_centres():
     centres = atlas.labels[["x", "y", "z"]].to_numpy(float)
     distances = np.linalg.norm(places[:, None] - centres, axis=2)
     assert (distances.min(axis=1) <= 5).all()
+    everywhere = nib.affines.apply_affine(atlas.image.affine, np.argwhere(np.ones(atlas.data.shape, bool)))
+    within = np.linalg.norm(everywhere - centres[0], axis=1) <= 5  # the first sphere is whole: it overlaps no other
+    assert (atlas.data == atlas.values[0]).sum() == within.sum()
     np.testing.assert_array_equal(atlas.data[tuple(voxels.T)], atlas.values[distances.argmin(axis=1)])
     assert atlas.sha256 == load_atlas("dosenbach160").sha256
 

@@ -14,7 +14,7 @@ from bolt.config import Denoise, load_denoise
 from bolt.denoise import choose_confounds
 from bolt.errors import DataError
 from bolt.files import read_json, read_table
-from bolt.parcellate import COVERAGE_COLUMNS, parcellate, write_empty, write_parcellated
+from bolt.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
 from bolt.volumes import VolumeWriter
 
 SPACE = "MNI152NLin6Asym"
@@ -154,10 +154,12 @@ def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):
     path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
     with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
         parcellate(path, [make_atlas()], denoise=NONE)
-    assert parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
+    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is asked for"):
+        parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
     with pytest.warns(UserWarning, match="declares no space"):
         assert parcellate(bare, [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
+    assert parcellate(bare, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
 
 
 def test_mask_must_lie_on_the_grid(tmp_path, data):
@@ -262,13 +264,3 @@ def test_files_of_the_contract(tmp_path, data):
     assert sidecar["Denoising"]["name"] == "none"
     assert len(read_table(tmp_path / "out/sub-01_atlas-cubes_coverage.tsv")) == 3
     assert read_json(tmp_path / "out/status.json")["state"] == "ok"
-
-
-def test_the_empty_form(tmp_path):
-    error = DataError("the file is cut off", where="bold.nii.gz", mend="Copy it again")
-    write_empty({"cubes": 3, "other": 2}, tmp_path, "sub-01", error)
-    assert np.load(tmp_path / "sub-01_atlas-cubes_timeseries.npy").shape == (0, 3)
-    assert read_table(tmp_path / "sub-01_atlas-other_coverage.tsv").empty
-    status = read_json(tmp_path / "status.json")
-    assert (status["state"], status["stage"], status["mend"]) == ("excluded", "parcellate", "Copy it again")
-    assert "cut off" in status["reason"]

@@ -8,7 +8,7 @@ from scipy.io import savemat
 from bolt.datasets import COLUMNS
 from bolt.errors import DataError
 from bolt.files import read_json, read_table, write_json, write_status
-from bolt.series import SeriesCache, build_cache, gather_exclusions, read_series, zscore
+from bolt.series import SeriesCache, build_cache, read_series, zscore
 from tests.shared import shared_data
 
 ROIS = pd.DataFrame({"value": [7, 300, 4001], "name": ["a", "b", "c"], "network": ["N", None, "M"], "hemisphere": "L"})
@@ -232,6 +232,11 @@ def test_series_made_with_other_settings_are_refused(made):
         made(expected={"Atlas": "schaefer400"})
 
 
+def test_sidecars_that_say_nothing_are_no_obstacle(made):
+    made(expected={"Denoising": {"name": "none"}})
+    assert SeriesCache(made.out).manifest["settings"] == {"Denoising": {"name": "none"}}
+
+
 def test_an_unreadable_series_costs_one_scan(made):
     (made.series / "002" / "a.npy").write_bytes(b"junk")
     excluded = made().set_index("scan_id")
@@ -273,14 +278,3 @@ def test_a_cache_that_disagrees_with_its_index_is_refused(made):
     np.save(made.out / "series.npy", numbers(4))
     with pytest.raises(DataError, match=r"shape \(4, 3\), the index says \(34, 3\)"):
         SeriesCache(made.out)
-
-
-def test_gather_exclusions_takes_the_first_stage_that_failed(made, tmp_path):
-    for name, state in (("anat", "ok"), ("func", "excluded"), ("late", "failed")):
-        write_status(tmp_path / f"{name}.json", state, name, None if state == "ok" else DataError(f"{name} is bad"))
-    files = [tmp_path / f"{n}.json" for n in ("anat", "missing", "func", "late")]
-    table = gather_exclusions(made.scans, {"001": files, "002": files[:1], "005": files})
-    assert table.to_dict("records") == [
-        {"scan_id": "001", "stage": "func", "reason": "func is bad."},
-        {"scan_id": "005", "stage": "index", "reason": "no label"},
-    ]

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import warnings
 
 import nibabel as nib
 import numpy as np
@@ -151,7 +152,9 @@ def test_no_usable_repetition_time(tmp_path, data, tr, unit):
     with pytest.raises(DataError, match="no repetition time") as caught:
         check_bold(path)
     assert "sidecar" in caught.value.mend
-    assert check_bold(path, tr=2.0).tr == 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert check_bold(path, tr=2.0).tr == 2.0
 
 
 def test_sidecar_wins_and_a_difference_is_warned_of(tmp_path, data, recwarn):
