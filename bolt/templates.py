@@ -101,6 +101,6 @@ def _fetch(client: Any, space: str, resolution: int, part: str) -> Path:
 
 def _fill(space: str, home: Path) -> str:
     return (
-        f"On a machine with network: TEMPLATEFLOW_HOME={home} python -c \"from templateflow import api; "
+        f'On a machine with network: TEMPLATEFLOW_HOME={home} python -c "from templateflow import api; '
         f"api.get('{space}', resolution=2, suffix=['T1w', 'mask'])\"; then copy the folder here"
     )

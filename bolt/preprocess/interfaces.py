@@ -12,7 +12,7 @@ os.environ.setdefault("NIPYPE_NO_ET", "1")  # no phoning home
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from nipype import Workflow
@@ -22,8 +22,8 @@ from nipype.pipeline.engine.nodes import NodeExecutionError
 from bolt.config import Registration
 from bolt.errors import BoltError, DataError
 from bolt.files import atomic
-from bolt.preprocess import confounds, images, registration, resample
-from bolt.volumes import VolumeWriter, check_bold, iter_volumes
+from bolt.preprocess import confounds, images, motion, registration, resample
+from bolt.volumes import VolumeWriter, check_bold, check_image, iter_volumes
 
 REFERENCE_VOLUMES = 15
 """The motion reference is the median of so many volumes, spread over the scan."""
@@ -32,7 +32,7 @@ REFERENCE_VOLUMES = 15
 class Interface(SimpleInterface):
     """A step whose work is `work`, a method from inputs to a dictionary of outputs."""
 
-    problems: list[BoltError] = []
+    problems: ClassVar[list[BoltError]] = []
     """What bad data raised inside a node: nipype keeps only the text of an exception."""
 
     def work(self, folder: Path) -> dict[str, Any]:
@@ -55,6 +55,7 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
     BoltError
         Bad data found inside a node; `where` is the file it is put down to unless the error names one.
     """
+    shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would keep results of code that has changed
     folder.mkdir(parents=True, exist_ok=True)
     workflow.base_dir = str(folder.resolve())
     workflow.config["execution"] = {"crashdump_dir": str(folder.resolve()), "stop_on_first_crash": "true"}
@@ -174,14 +175,14 @@ class Reference(Interface):
     input_spec, output_spec = ReferenceInput, ReferenceOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        info = check_bold(self.inputs.bold, 1.0)
-        chosen = set(np.linspace(0, info.n_volumes - 1, min(REFERENCE_VOLUMES, info.n_volumes)).astype(int))
+        image = check_image(self.inputs.bold)
+        affine, n_volumes = image.affine, image.shape[3]
+        chosen = set(np.linspace(0, n_volumes - 1, min(REFERENCE_VOLUMES, n_volumes)).astype(int))
         volumes = [volume for t, volume in enumerate(iter_volumes(self.inputs.bold)) if t in chosen]
-        settings = Registration(**self.inputs.settings)
-        reference, mask = registration.motion_reference(volumes, info.affine, settings)
+        reference, mask = motion.motion_reference(volumes, affine, Registration(**self.inputs.settings))
         paths = {"reference": str(folder / "boldref.nii.gz"), "mask": str(folder / "mask.nii.gz")}
-        images.save(reference, info.affine, paths["reference"])
-        images.save(mask, info.affine, paths["mask"], "uint8")
+        images.save(reference, affine, paths["reference"])
+        images.save(mask, affine, paths["mask"], "uint8")
         return paths
 
 
@@ -199,10 +200,10 @@ class HeadMotion(Interface):
     def work(self, folder: Path) -> dict[str, Any]:
         reference, affine = images.load(self.inputs.reference)
         mask = images.load(self.inputs.mask)[0] > 0
-        settings = Registration(**self.inputs.settings)
-        positions = registration.head_motion(iter_volumes(self.inputs.bold), affine, reference, mask, settings)
+        estimator = motion.HeadMotion(reference, mask, affine, Registration(**self.inputs.settings))
+        positions = np.stack(list(estimator.positions(iter_volumes(self.inputs.bold))))
         out = folder / "motion.tsv"
-        confounds.write_motion(np.stack(list(positions)), images.mask_centre(mask, affine), out)
+        confounds.write_motion(positions, estimator.centre, out)
         return {"out": str(out)}
 
 
@@ -263,14 +264,14 @@ class Resample(Interface):
     def work(self, folder: Path) -> dict[str, Any]:
         given = self.inputs
         info = check_bold(given.bold, given.tr)
-        motion = confounds.read_motion(given.motion)
+        positions = confounds.read_motion(given.motion)
         shape, affine = images.grid(given.template, given.resolution)
         brain = registration.warp(
             images.to_ants(np.zeros(shape), affine), images.read(given.t1w_mask), [given.t1w_to_space]
         ).numpy()
         area = resample.output_area(brain > 0.5, affine)
         points = resample.reference_points(shape, affine, given.t1w_to_space, given.bold_to_t1w)[area]
-        inside = (brain[area] > 0.5) & resample.field_mask(points, motion, info.shape, info.affine)
+        inside = (brain[area] > 0.5) & resample.field_mask(points, positions, info.shape, info.affine)
         if not inside.any():
             raise DataError(
                 "no voxel of the brain was acquired in every volume",
@@ -282,12 +283,12 @@ class Resample(Interface):
         names = {"bold": "bold", "mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
         paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
         with VolumeWriter(paths["bold"], affine, shape, info.tr) as writer:
-            for values in resample.resample(iter_volumes(given.bold), info.affine, motion, points):
+            for values in resample.resample(iter_volumes(given.bold), info.affine, positions, points):
                 statistics.add(values[inside])
                 total += values
                 writer.append(_volume(values, area))
         images.save(_volume(inside, area), affine, paths["mask"], "uint8")
-        images.save(_volume(total / len(motion), area), affine, paths["reference"])
+        images.save(_volume(total / len(positions), area), affine, paths["reference"])
         images.save(_volume(statistics.tsnr, _volume(inside, area) > 0), affine, paths["tsnr"])
         confounds.write_confounds(given.motion, statistics, folder / "confounds.tsv")
         return {**paths, "confounds": str(folder / "confounds.tsv")}

@@ -20,10 +20,13 @@ from sklearn.cluster import KMeans
 from bolt.files import atomic, read_table
 from bolt.preprocess import images
 from bolt.preprocess.confounds import HEAD_RADIUS
-from bolt.preprocess.registration import cut_bright, dice, warp
+from bolt.preprocess.registration import dice, warp
 
 BRAIN, WHITE = "#e4572e", "#17a2b8"
 """Colours of the contours: edge of the brain, edge of the white matter."""
+FRAME = 12.0
+"""mm shown around the brain."""
+SLICES = 7
 MOVED = 0.5
 """mm of framewise displacement above which a volume counts as moved (Power et al. 2012)."""
 
@@ -146,7 +149,9 @@ def draw_motion(confounds: Path, path: Path, numbers: Mapping[str, Any]) -> None
         axis.margins(x=0)
     axes[2].set_ylim(0, max(1.0, 1.1 * numbers["max_fd"]))
     axes[3].set_xlabel("Volume")
-    figure.suptitle(f"Head motion · mean FD {numbers['mean_fd']:.2f} mm, largest {numbers['max_fd']:.2f} mm", fontsize=10)
+    figure.suptitle(
+        f"Head motion · mean FD {numbers['mean_fd']:.2f} mm, largest {numbers['max_fd']:.2f} mm", fontsize=10
+    )
     _save(figure, path)
 
 
@@ -167,29 +172,40 @@ def _mosaic(
     path: Path,
     around: ants.ANTsImage | None = None,
 ) -> None:
-    """Seven sagittal, coronal and axial slices each, with contours at one half."""
+    """Axial, coronal and sagittal slices around the brain, with contours at one half."""
     first = contours[0][0] if around is None else around
     places = images.apply(images.affine_of(first), np.argwhere(first.numpy() > 0.5))
     low, high = places.min(axis=0), places.max(axis=0)
-    cuts = [np.round(np.linspace(low[k] + 0.08 * (high - low)[k], high[k] - 0.08 * (high - low)[k], 7), 1) for k in range(3)]
-    bright = np.quantile(image.numpy()[image.numpy() > 0], 0.995)
-    figure, axes = plt.subplots(3, 1, figsize=(13, 6.6), layout="constrained")
-    for axis, mode, coordinates in zip(axes, "zyx", cuts[::-1], strict=True):
+    shown = _cropped(image, low - FRAME, high + FRAME)
+    bright = np.quantile(shown.get_fdata()[shown.get_fdata() > 0], 0.995)
+    figure = plt.figure(figsize=(13, 7))
+    for row, (mode, k) in enumerate(zip("zyx", (2, 1, 0), strict=True)):
+        cuts = np.linspace(low[k], high[k], SLICES + 2)[1:-1]
         view = plotting.plot_anat(
-            _nifti(image),
+            shown,
             display_mode=mode,
-            cut_coords=list(coordinates),
-            axes=axis,
+            cut_coords=[float(cut) for cut in cuts],
+            axes=figure.add_axes((0.0, 0.63 - 0.315 * row, 1.0, 0.315)),
             annotate=False,
             draw_cross=False,
             black_bg=True,
+            colorbar=False,
             vmin=0,
             vmax=bright,
         )
         for contour, colour in contours:
             view.add_contours(_nifti(contour), levels=[0.5], colors=colour, linewidths=0.7)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title, fontsize=12, y=0.985)
     _save(figure, path)
+
+
+def _cropped(image: ants.ANTsImage, low: np.ndarray, high: np.ndarray) -> nib.Nifti1Image:
+    """The part of an image between two corners (mm)."""
+    nifti = _nifti(image)
+    corners = images.apply(np.linalg.inv(nifti.affine), np.stack([low, high]))
+    start = np.maximum(np.floor(corners.min(axis=0)), 0).astype(int)
+    stop = np.minimum(np.ceil(corners.max(axis=0)) + 1, nifti.shape).astype(int)
+    return nifti.slicer[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))]
 
 
 def _nifti(image: ants.ANTsImage) -> nib.Nifti1Image:

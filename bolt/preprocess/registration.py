@@ -7,7 +7,7 @@ from A to B resamples images of A on the grid of B, and so maps *points* of B to
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import ants
@@ -20,7 +20,6 @@ from scipy import ndimage
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.resample import resample
 
 COARSE = 4.0
 """Voxel size (mm) at which the head is registered to find the brain."""
@@ -28,9 +27,7 @@ TRUNCATE = 0.999
 """Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
 SMALLEST_BRAIN = 3e5
 """mm³; below it the extraction has failed."""
-MOTION_SAMPLES = 8000
-"""Head motion is estimated from at least so many voxels, whatever the sampling: coarse images have few."""
-SAME_PLACE = 0.8
+SAME_PLACE = 0.9
 """Dice of the masks above which a BOLD-to-T1w registration from the header's geometry is believed."""
 
 
@@ -150,32 +147,19 @@ def normalise(
     return Path(found["fwdtransforms"]), Path(found["invtransforms"])
 
 
-def rigid(
-    fixed: ants.ANTsImage,
-    moving: ants.ANTsImage,
-    mask: ants.ANTsImage | None,
-    start: str | Path | None,
-    *,
-    sampling: float,
-    iterations: tuple[int, ...],
-    shrink: tuple[int, ...],
-    smoothing: tuple[int, ...],
-    step: float = 0.1,
-) -> np.ndarray:
-    """Rigid registration by mutual information.
+def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:
+    """Rigid registration by mutual information, in three levels.
 
-    ``ants.registration`` starts from centres of mass and with long steps, which loses precision on images that
-    almost fit; so the same program is called with its own words.
+    ``ants.registration`` steps so far that it leaves images that almost fit; so the same program is called with its
+    own words.
 
     Parameters
     ----------
     fixed, moving : ANTs image
-    mask : ANTs image, optional
+    mask : ANTs image
         On the fixed image.
     start : path, optional
         Transform to start from; default: align the centres of mass.
-    sampling : float
-        Share of the voxels that is looked at.
 
     Returns
     -------
@@ -186,43 +170,12 @@ def rigid(
     with tempfile.TemporaryDirectory() as folder:
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
         command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
-        command += ["--metric", f"MI[{pair},1,32,Regular,{sampling}]", "--transform", f"Rigid[{step}]"]
-        command += ["--convergence", f"[{'x'.join(map(str, iterations))},1e-6,5]"]
-        command += ["--shrink-factors", "x".join(map(str, shrink))]
-        command += ["--smoothing-sigmas", "x".join(map(str, smoothing))]
-        command += ["--masks", f"[{get_pointer_string(mask) if mask is not None else 'NA'},NA]"]
+        command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
+        command += ["--convergence", "[200x100x50,1e-6,5]", "--shrink-factors", "2x1x1", "--smoothing-sigmas", "2x1x0"]
+        command += ["--masks", f"[{get_pointer_string(mask)},NA]"]
         command += ["--output", f"{folder}/rigid_"]
         ants.registration(command, None)
         return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")
-
-
-def motion_reference(
-    volumes: list[np.ndarray], affine: np.ndarray, settings: Registration
-) -> tuple[np.ndarray, np.ndarray]:
-    """A reference that no single bad volume can spoil.
-
-    The volume that resembles the others most is the first guess; the others are aligned to it, and the voxelwise
-    median taken.
-
-    Parameters
-    ----------
-    volumes : list of (X, Y, Z) arrays
-        Spread over the scan.
-    affine : (4, 4) array
-
-    Returns
-    -------
-    reference, mask : (X, Y, Z) arrays
-        float32; bool, the brain (as nilearn's `compute_epi_mask` finds it).
-    """
-    flat = np.stack([volume.ravel()[::4] for volume in volumes])
-    likeness = np.nan_to_num(np.corrcoef(flat)).mean(axis=0)
-    guess = volumes[int(likeness.argmax())]
-    mask = epi_mask(guess, affine)
-    positions = np.stack(list(head_motion(volumes, affine, guess, mask, settings)))
-    centres = images.apply(affine, np.moveaxis(np.indices(guess.shape, dtype=np.float32), 0, -1).reshape(-1, 3))
-    reference = np.median(np.stack(list(resample(volumes, affine, positions, centres))), axis=0).reshape(guess.shape)
-    return reference.astype(np.float32), epi_mask(reference, affine)
 
 
 def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
@@ -239,52 +192,6 @@ def warp(target: ants.ANTsImage, image: ants.ANTsImage, transforms: Sequence[str
     return ants.apply_transforms(target, image, [str(t) for t in transforms], interpolator="linear")
 
 
-def head_motion(
-    volumes: Iterable[np.ndarray],
-    affine: np.ndarray,
-    reference: np.ndarray,
-    mask: np.ndarray,
-    settings: Registration,
-) -> Iterator[np.ndarray]:
-    """Rigid head position in each volume, each started from the last one's.
-
-    Parameters
-    ----------
-    volumes : iterable of (X, Y, Z) arrays
-    affine : (4, 4) array
-    reference, mask : (X, Y, Z) arrays
-
-    Yields
-    ------
-    (4, 4) array
-        RAS mm, points of the reference to points of the volume: the head's own displacement.
-    """
-    box = _box(mask, margin=2)
-    corner = affine.copy()
-    corner[:3, 3] = images.apply(affine, np.array([axis.start for axis in box]))
-    fixed = images.to_ants(reference[box], corner)
-    inside = images.to_ants(mask[box], corner)
-    sampling = min(1.0, max(settings.motion_sampling, MOTION_SAMPLES / max(mask.sum(), 1)))
-    seed(settings)
-    position = np.eye(4)
-    centre = images.mask_centre(mask, affine)
-    with tempfile.TemporaryDirectory() as folder:
-        start = Path(folder, "start.mat")
-        for volume in volumes:
-            images.write_matrix(position, start, centre)
-            position = rigid(
-                fixed,
-                images.to_ants(volume[box], corner),
-                inside,
-                start,
-                sampling=sampling,
-                iterations=(settings.motion_iterations,),
-                shrink=(1,),
-                smoothing=(1,),
-            )
-            yield position
-
-
 def coregister(
     bold: ants.ANTsImage,
     bold_mask: ants.ANTsImage,
@@ -294,8 +201,9 @@ def coregister(
 ) -> tuple[np.ndarray, float]:
     """BOLD reference to T1w, rigid, by mutual information within the brain.
 
-    The start is the header's geometry (one session, one scanner). Where the masks then do not meet, the centres
-    of mass are tried, and the better of the two is kept.
+    Compared are the BOLD's own voxels, since its field of view is the smaller; all of them, because sparse ones let
+    the search end at once. The start is the header's geometry (one session, one scanner). Where the masks then do
+    not meet, the centres of mass are tried, and the better of the two is kept.
 
     Returns
     -------
@@ -304,27 +212,18 @@ def coregister(
     dice : float
         Overlap of the two brain masks within the acquired field.
     """
-    fixed = images.resample_to_spacing(cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
-    moving = cut_bright(bold) * bold_mask
-    area = ants.iMath(ants.resample_image_to_target(t1w_mask, fixed, "nearestNeighbor"), "MD", 2)
+    fixed = cut_bright(bold) * bold_mask
+    moving = images.resample_to_spacing(cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
+    area = ants.iMath(bold_mask, "MD", 2)
+    centre = images.mask_centre(bold_mask.numpy() > 0, images.affine_of(bold_mask))
     seed(settings)
     best = (np.eye(4), -1.0)
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder, "start.mat")
-        images.write_matrix(np.eye(4), start, images.mask_centre(t1w_mask.numpy() > 0, images.affine_of(t1w_mask)))
+        images.write_matrix(np.eye(4), start, centre)
         for begin in (start, None):
-            matrix = rigid(
-                fixed,
-                moving,
-                area,
-                begin,
-                sampling=0.3,
-                iterations=(200, 100, 50),
-                shrink=(3, 2, 1),
-                smoothing=(2, 1, 0),
-            )
-            found = (matrix, masks_overlap(bold_mask, t1w_mask, matrix))
-            best = max(best, found, key=lambda candidate: candidate[1])
+            matrix = np.linalg.inv(rigid(fixed, moving, area, begin))
+            best = max(best, (matrix, masks_overlap(bold_mask, t1w_mask, matrix)), key=lambda found: found[1])
             if best[1] >= SAME_PLACE:
                 break
     return best
@@ -343,11 +242,3 @@ def dice(a: np.ndarray, b: np.ndarray) -> float:
     """Twice the intersection of two masks over the sum of their sizes."""
     total = a.sum() + b.sum()
     return float(2 * (a & b).sum() / total) if total else 0.0
-
-
-def _box(mask: np.ndarray, margin: int) -> tuple[slice, ...]:
-    """Smallest box around a mask, widened by `margin` voxels, within the image."""
-    return tuple(
-        slice(max(axis.start - margin, 0), min(axis.stop + margin, n))
-        for axis, n in zip(ndimage.find_objects(mask.astype(int))[0], mask.shape, strict=True)
-    )

@@ -47,9 +47,7 @@ def reference_points(
     return (images.apply(affine, voxels) + shift).astype(np.float32)
 
 
-def field_mask(
-    points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray
-) -> np.ndarray:
+def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
     """Points that every volume has acquired.
 
     Parameters
