@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.files import atomic, read_table, write_table
 
@@ -22,7 +23,7 @@ IMPORTANCE_COLUMNS = {
 }
 
 
-def explain_fold(cache: Any, run_fold: Path, device: str = "cpu") -> None:
+def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     """Write the importance weights of every scan of one fold, training and test alike.
 
     Parameters
@@ -31,16 +32,29 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "cpu") -> None:
     run_fold : Path
         Folder of a finished fold. ``importance.npy`` (float32, the scans' weights one after the
         other) and ``importance.tsv`` are written into it.
-    device : str
-        Torch device.
+    device : {"auto", "cpu", "cuda"}
+
+    Raises
+    ------
+    DataError
+        For a model without attention maps to explain it by.
     """
     import torch  # here, so that the regressions and figures work without it
 
+    from bolt.checkpoint import load_checkpoint
     from bolt.explain.relevance import importance
-    from bolt.train import load_checkpoint
+    from bolt.models.bolt import BolT
 
-    model, _ = load_checkpoint(run_fold)
-    model = model.to(device)
+    model, info = load_checkpoint(run_fold)
+    if not isinstance(model, BolT):
+        raise DataError(
+            f"importance weights are defined for BolT, not for '{info['model']['model']}'",
+            where=run_fold / "checkpoint.json",
+            mend="Explain a BolT run",
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device)
     table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]

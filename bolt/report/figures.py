@@ -119,7 +119,7 @@ def time_course(
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2.2])
         for i, token in enumerate(np.sort(tokens)):
             name = f"the {len(tokens)} most important volumes" if i == 0 else None
-            upper.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, alpha=0.8, label=name)
+            upper.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, zorder=0, label=name)
         upper.plot(time, importance, color=INK, lw=1.3)
         top = max(float(importance.max()), 1e-12)
         if landmarks is not None and len(landmarks):

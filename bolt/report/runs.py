@@ -22,7 +22,7 @@ from bolt.report.brain import plot_regions
 from bolt.report.html import Block, Picture, Run, Table, Text
 from bolt.series import SeriesCache
 
-EXAMPLES = 2  # time courses shown for each class
+EXAMPLES = 1  # time courses shown for each class
 
 
 def figure_folder(layout: Layout) -> Path:

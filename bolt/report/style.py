@@ -23,7 +23,7 @@ WIDTH = 7.2  # inches: two journal columns
 INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
 TWO = ("#c0392b", "#2166ac")
 MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
-LANDMARK = "#f2b134"
+LANDMARK = "#f5c35b"
 DIVERGING = "RdBu_r"
 RC: Any = {  # matplotlib's stubs want each key as a literal
     "font.family": "DejaVu Sans",

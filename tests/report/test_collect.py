@@ -1,0 +1,91 @@
+"""The page from a whole results tree, and from trees in which parts are missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bolt.report.collect import collect
+from bolt.report.html import write_report
+from tests.report.results import make_results, make_scans, settings
+
+
+def page_of(folder: Path, **options: bool) -> tuple[str, Path]:
+    config, dataset, layout = make_results(folder, n=8, **options)
+    write_report(collect(config, dataset, layout), layout.report)
+    return layout.report.read_text(), layout.report
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    return page_of(tmp_path_factory.mktemp("whole"))
+
+
+def section(page: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}">(.*?)</section>', page, re.S)
+    assert found, f"no section {name}"
+    return found.group(1)
+
+
+def test_every_picture_and_link_exists_and_nothing_comes_from_elsewhere(whole: tuple[str, Path]) -> None:
+    page, path = whole
+    places = re.findall(r'(?:src|href)="([^"#]+)"', page)
+    assert len(places) > 20
+    assert all((path.parent / place).is_file() for place in places)
+    assert not re.search(r"https?://", page) and "<script" not in page
+    assert not any(place.startswith(("/", "..")) for place in places)  # the folder can be sent away
+
+
+def test_anchors_lead_to_sections(whole: tuple[str, Path]) -> None:
+    page, _ = whole
+    for name in re.findall(r'href="#([a-z]+)"', page):
+        assert f'id="{name}"' in page
+
+
+def test_out_of_range_is_red_and_the_common_origin_is_said(whole: tuple[str, Path]) -> None:
+    truth = section(whole[0], "truth")
+    assert "1 of 4 measures out of range" in truth and truth.count('<tr class="bad">') == 1
+    assert re.search(r'<tr class="bad"><td>pooled accuracy', truth)
+    assert "made from the same brain" in truth
+
+
+def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
+    page, _ = whole
+    cohort = section(page, "cohort")
+    assert "ends within volume 17. Copy it again." in cohort and "1 scan is not part" in cohort
+    quality = section(page, "quality")
+    assert quality.count("<details>") == 7 and "mean FD (mm)" in quality
+    assert "scans without coverage" in section(page, "series")
+    performance = section(page, "performance")
+    assert "Without fold 2" in performance and "loss is NaN at epoch 3" in performance
+    explanation = section(page, "explanation")
+    assert "important" in explanation and "random" in explanation
+    assert explanation.count("importance of each volume") >= 2 and "_brain.png" in explanation
+    assert "vmPFC 11" in explanation  # the planted ROI at position 10
+    methods = section(page, "methods")
+    assert "3-fold cross-validation" in methods and "outer: 3" in methods and "torch" in methods
+
+
+def test_ready_series_have_no_registration_and_no_truth(tmp_path: Path) -> None:
+    page, _ = page_of(tmp_path, everything=False)
+    assert 'id="quality"' not in page and 'id="truth"' not in page and "simulated event" not in page
+    assert "importance of each volume" in section(page, "explanation")
+
+
+def test_before_anything_was_trained(tmp_path: Path) -> None:
+    config, dataset, _, layout = settings(tmp_path)
+    make_scans(layout, 6)
+    write_report(collect(config, dataset, layout), layout.report)
+    page = layout.report.read_text()
+    assert "no series were made" in section(page, "series")
+    assert "Not judged yet" in section(page, "performance") and 'id="explanation"' not in page
+
+
+def test_text_is_escaped(tmp_path: Path) -> None:
+    config, dataset, _, layout = settings(tmp_path)
+    make_scans(layout, 6)
+    data = collect(config, dataset.model_copy(update={"description": "<b>a & b</b>"}), layout)
+    write_report(data, layout.report)
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in layout.report.read_text()

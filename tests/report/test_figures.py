@@ -1,0 +1,92 @@
+"""Pictures exist, are not empty, and show what they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.report import figures
+from bolt.report.style import LANDMARK, MANY, class_colours
+
+ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
+
+
+def has_colour(path: Path, colour: str, at_least: int = 20) -> bool:
+    pixels = matplotlib.image.imread(path)[..., :3]
+    wanted = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return int((np.abs(pixels - wanted).max(axis=-1) < 0.02).sum()) >= at_least
+
+
+def metrics() -> tuple[pd.DataFrame, dict]:
+    table = pd.DataFrame({"fold": ["0", "1"], "state": ["ok", "failed"]})
+    for name in ("accuracy", "recall", "precision", "auc"):
+        table[name] = [0.9, np.nan]
+    value = {"value": 0.9, "low": 0.7, "high": 1.0}
+    pooled = dict.fromkeys(["accuracy", "recall", "precision"], value)
+    pooled |= {"auc": {"value": None, "low": None, "high": None}, "majority_accuracy": 0.5}
+    return table, {**pooled, "classes": ["a", "b"], "confusion": [[5, 1], [0, 6]]}
+
+
+def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights, series = random.uniform(size=40), random.standard_normal((40, 12))
+    plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
+    figures.time_course(weights, series, ROIS, np.array([3]), 2.0, plain)
+    figures.time_course(
+        weights, series, ROIS, np.array([3, 20, 30]), 2.0, marked, landmarks=np.array([4, 5]), title="s"
+    )
+    assert has_colour(marked, MANY[2]) and not has_colour(plain, MANY[2])
+    assert has_colour(plain, LANDMARK, 1000) and not has_colour(plain, LANDMARK, 9000)
+    assert has_colour(marked, LANDMARK, 9000)  # three bars of a fortieth of the axis each
+    assert marked.with_suffix(".svg").is_file()
+
+
+def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path: Path) -> None:
+    series = np.random.default_rng(0).standard_normal((40, 12))
+    for name, tr in (("seconds", 2.0), ("volumes", np.nan)):
+        figures.example_series(series, ROIS, tr, tmp_path / f"{name}.png")
+    assert (tmp_path / "seconds.png").read_bytes() != (tmp_path / "volumes.png").read_bytes()
+    assert (tmp_path / "volumes.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("columns", [["site", "sex", "age", "mean_fd"], ["age"], []])
+def test_cohort_draws_what_is_known(tmp_path: Path, columns: list[str]) -> None:
+    scans = pd.DataFrame(
+        {"label": ["a", "b"] * 4, "task": "rest", "site": "x", "sex": "F", "age": 30.0, "mean_fd": 0.2}
+    )
+    unknown = [c for c in ("site", "sex", "age", "mean_fd") if c not in columns]
+    figures.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
+    colours = class_colours(["a", "b"])
+    assert has_colour(tmp_path / "cohort.png", colours["a"]) and has_colour(tmp_path / "cohort.png", colours["b"])
+
+
+def test_performance_with_and_without_roc_and_with_a_missing_value(tmp_path: Path) -> None:
+    table, pooled = metrics()
+    figures.performance(table, pooled, tmp_path / "plain.png")
+    curve = {"false_positive_rate": [0, 0, 1], "true_positive_rate": [0, 1, 1]}
+    figures.performance(table, {**pooled, "roc": curve}, tmp_path / "roc.png")
+    assert has_colour(tmp_path / "roc.png", MANY[0], 200) and has_colour(tmp_path / "plain.png", MANY[1])
+
+
+def test_seven_classes_have_seven_colours() -> None:
+    assert len(set(class_colours(list("abcdefg")).values())) == 7
+
+
+def test_the_others(tmp_path: Path) -> None:
+    history = pd.DataFrame({"epoch": [1, 2], "train_loss": [1, 0.5], "train_accuracy": [0.5, 0.9]})
+    figures.training_curves({0: history}, tmp_path / "training.png")
+    figures.example_series(np.random.default_rng(0).standard_normal((30, 12)), ROIS, 2.0, tmp_path / "series.png")
+    spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
+    figures.coverage(spread, 0.5, tmp_path / "coverage.png")
+    assert all(has_colour(tmp_path / f"{n}.png", MANY[0]) for n in ("training", "coverage"))
+
+
+def test_equal_pictures_are_equal_files(tmp_path: Path) -> None:
+    spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
+    for name in ("one", "two"):
+        figures.coverage(spread, 0.5, tmp_path / name / "coverage.png")
+    assert (tmp_path / "one/coverage.svg").read_bytes() == (tmp_path / "two/coverage.svg").read_bytes()
