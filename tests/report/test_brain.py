@@ -67,6 +67,7 @@ def test_two_classes_share_a_brain(tmp_path: Path) -> None:
     assert (tmp_path / "brain.svg").stat().st_size < 2_000_000  # the surfaces are pictures, not triangles
 
 
+@pytest.mark.slow
 def test_a_class_without_regions_is_drawn_empty(tmp_path: Path) -> None:
     classes = ["female", "male"]
     plot_regions(weights(classes, {"female": [5], "male": []}), IMAGE, classes, tmp_path / "brain.png")
