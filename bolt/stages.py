@@ -170,6 +170,10 @@ class Stages:
             lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
             out,
             policy=self.config.parcellate.uncovered,
+            expected={
+                "Atlas": atlas,
+                "Denoising": configuration.load_denoise(self.config.denoise).model_dump(mode="json"),
+            },
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
@@ -247,15 +251,22 @@ class Stages:
             random_draws=settings.random_draws,
             seed=options.seed,
         )
-        atlas = self._atlas(options.atlas)
+        try:
+            atlas = self._atlas(options.atlas)
+            image, space = atlas.image, atlas.spaces[0]
+        except DataError as error:
+            if self.dataset.source != "series":
+                raise
+            log.warning("no brain maps: %s", error)  # ready series need no atlas image
+            image, space = None, ""
         write_regions(
             out / "coefficients.npy",
             cache.rois,
             self.dataset.classes,
-            atlas.image,
+            image,
             out,
             fraction=settings.top_rois,
-            space=atlas.spaces[0],
+            space=space,
         )
 
     # ---- the demo's truth --------------------------------------------------------------------

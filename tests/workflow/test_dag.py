@@ -1,0 +1,124 @@
+"""Dry runs: what is asked for is planned, and what cannot be is refused in one line."""
+
+import re
+
+import pytest
+
+from bolt.config import ROOT
+from tests.fake_bids import write_bids
+from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
+
+
+def bids_config(folder, n_subjects=8, **config):
+    write_bids(folder / "bids", n_subjects)
+    data = {"source": "bids", "path": "bids", "label": "diagnosis", "classes": ["control", "patient"]}
+    dataset = write_yaml(folder / "own.yaml", data)
+    model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
+    keys = {"dataset": str(dataset), "models": [str(model)], "atlases": ["dosenbach160"], "folds": {"outer": 3}}
+    return write_yaml(folder / "config.yaml", keys | config)
+
+
+def jobs(output: str) -> dict[str, int]:
+    """Rule to number of jobs, from the last table of a dry run."""
+    table = output.rsplit("Job stats:", 1)[1].split("total")[0]
+    return {name: int(n) for name, n in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+
+
+def last_line(output: str) -> str:
+    return output.strip().splitlines()[-1]
+
+
+def test_the_shipped_configuration_plans_the_phantom(tmp_path):
+    done = snakemake(tmp_path, "-n", config=ROOT / "config/config.yaml")
+    assert done.returncode == 0, done.stdout
+    planned = jobs(done.stdout)
+    assert planned["simulate"] == planned["index"] == planned["truth"] == planned["report"] == 1
+    assert planned["train_fold"] == 8  # four folds, and the oracle's four
+    assert re.match(r"A complete run: 24 scans, \d+ jobs, about [\d.]+ GB of disk and .*", last_line(done.stdout))
+
+
+def test_the_scans_are_known_after_the_index(tmp_path):
+    config = bids_config(tmp_path)
+    before = snakemake(tmp_path, "-n", config=config)
+    assert before.returncode == 0, before.stdout
+    assert "anatomical" not in jobs(before.stdout)
+    done = snakemake(tmp_path, "results/own/scans.tsv", config=config)
+    assert done.returncode == 0, done.stdout
+    after = snakemake(tmp_path, "-n", config=config)
+    planned = jobs(after.stdout)
+    assert planned["anatomical"] == planned["functional"] == planned["parcellate"] == 8
+    assert planned["train_fold"] == planned["explain_fold"] == 3
+    assert "A complete run: 8 scans, " in last_line(after.stdout)
+    said = int(re.search(r"(\d+) jobs", last_line(after.stdout))[1])
+    assert said == sum(planned.values()) - planned["all"] + 1  # all but the target rule; the index is done
+
+
+def test_a_scan_that_cannot_be_used_is_not_planned(tmp_path):
+    config = bids_config(tmp_path)
+    (tmp_path / "bids/sub-03/anat/sub-03_T1w.nii.gz").unlink()
+    assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
+    assert jobs(snakemake(tmp_path, "-n", config=config).stdout)["functional"] == 7
+
+
+def test_ready_series_skip_the_images(tmp_path):
+    config = series_dataset(tmp_path)
+    planned = jobs(snakemake(tmp_path, "-n", config=config).stdout)
+    assert not {"anatomical", "functional", "parcellate", "template", "truth"} & set(planned)
+    assert planned["train_fold"] == 3
+
+
+@pytest.mark.parametrize("target", ["series", "train", "tables", "figures"])
+def test_every_target_can_be_asked_for(tmp_path, target):
+    config = series_dataset(tmp_path)
+    done = snakemake(tmp_path, "-n", target, config=config)
+    assert done.returncode == 0, done.stdout
+    assert "report" not in jobs(done.stdout)
+
+
+def test_one_fold_can_be_asked_for(tmp_path):
+    config = series_dataset(tmp_path, folds={"outer": 3, "run": [1]})
+    assert jobs(snakemake(tmp_path, "-n", config=config).stdout)["train_fold"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dataset": "phantm"}, r"unknown dataset 'phantm'\. Known: .*did you mean 'phantom'"),
+        ({"atlases": ["shaefer400"]}, r"unknown atlas 'shaefer400'\. Known: .*schaefer400"),
+        ({"models": ["bolt_smal"]}, r"unknown model 'bolt_smal'\. Known: .*did you mean 'bolt_small'"),
+        ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
+        ({"modles": ["bolt"]}, r"unknown key 'modles'\. Known here: .*did you mean 'models'"),
+        ({"atlases": ["schaefer400"]}, r"atlas 'schaefer400' is drawn in MNI152NLin6Asym, but the images will be in MNI152NLin2009aSym"),
+    ],
+)
+def test_a_wrong_name_is_one_clear_line(tmp_path, change, words):
+    shipped = {"dataset": "phantom", "atlases": ["dosenbach160"], "models": ["bolt_small"]}
+    shipped |= {"preprocess": {"space": "MNI152NLin2009aSym"}}
+    done = snakemake(tmp_path, "-n", config=write_yaml(tmp_path / "c.yaml", shipped | change))
+    assert done.returncode != 0
+    assert re.search(words, done.stdout), done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_too_few_subjects_a_class_stop_the_run_before_any_work(tmp_path):
+    config = bids_config(tmp_path, n_subjects=4)
+    done = snakemake(tmp_path, config=config)
+    assert done.returncode != 0
+    assert "has 2 subjects or families, fewer than the 3 folds" in done.stdout
+    assert not list((tmp_path / "results").rglob("*.nii.gz"))
+
+
+def test_slurm_profile_plans_the_same_jobs(tmp_path):
+    config = series_dataset(tmp_path)
+    profile = str(ROOT / "workflow/profiles/slurm")
+    done = snakemake(tmp_path, "-n", "--workflow-profile", profile, config=config)
+    assert done.returncode == 0, done.stdout
+    assert jobs(done.stdout)["train_fold"] == 3
+    assert "gpu=1" in done.stdout
+
+
+def test_lint_finds_nothing(tmp_path):
+    done = snakemake(tmp_path, "--lint", config=series_dataset(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert "Congratulations" in done.stdout

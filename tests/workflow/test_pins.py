@@ -1,0 +1,96 @@
+"""The pins of pip and conda agree, and every environment holds what its rules import."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bolt import provenance
+from bolt.config import ROOT
+from bolt.workflow import STAGES
+
+CONDA_NAMES = {"pytorch": "torch"}
+IMPORT_NAMES = {"ants": "antspyx", "bids": "pybids", "sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}
+ENVIRONMENTS = [ROOT / "environment.yml", *sorted((ROOT / "workflow/envs").glob("*.yaml"))]
+ALWAYS = {"numpy", "pandas", "pydantic", "pyyaml"}  # what the command line itself imports
+WITH_OTHERS = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn"}  # always installed by these
+
+
+def project_pins() -> dict[str, str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = project["dependencies"] + project["optional-dependencies"]["test"]
+    return dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", pin).groups() for pin in listed)
+
+
+def conda_pins(path: Path) -> dict[str, str]:
+    pins = dict(re.fullmatch(r"([\w.-]+)=([\w.]+)", pin).groups() for pin in yaml.safe_load(path.read_text())["dependencies"])
+    return {CONDA_NAMES.get(name, name): version for name, version in pins.items()}
+
+
+@pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.name)
+def test_conda_pins_equal_the_projects(path):
+    pins, project = conda_pins(path), project_pins()
+    assert pins.pop("python") == "3.11"
+    assert {name: project.get(name) for name in pins} == pins
+
+
+def test_launching_environment_holds_all_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    direct = {pin.split("==")[0] for pin in project["dependencies"]}
+    assert direct <= set(conda_pins(ROOT / "environment.yml"))
+
+
+def test_locked_requirements_hold_the_projects_pins():
+    locked = "".join((ROOT / name).read_text() for name in ("requirements.txt", "requirements-test.txt"))
+    for name, version in project_pins().items():
+        assert re.search(rf"^{re.escape(name)}=={re.escape(version)}$", locked, re.MULTILINE), name
+
+
+def test_requirements_name_no_host_and_no_local_version():
+    locked = (ROOT / "requirements.txt").read_text() + (ROOT / "requirements-test.txt").read_text()
+    assert "://" not in locked and "+" not in locked and "@" not in locked
+
+
+def rule_environments() -> dict[str, set[str]]:
+    """Stage (command) to the environments of the rules that run it."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
+        for body in re.split(r"^\s*(?:rule|checkpoint) \w+:", path.read_text(), flags=re.MULTILINE)[1:]:
+            environment = re.search(r'envs/(\w+)\.yaml"', body)
+            command = re.search(r"python -m bolt ([\w-]+)", body)
+            if environment and command:
+                found.setdefault(command[1], set()).add(environment[1])
+    return found
+
+
+def imported_packages(*modules: str) -> set[str]:
+    """Packages that these modules import, and the `bolt` modules they import, at any depth."""
+    seen, waiting, packages = set(), list(modules), set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        tree = ast.parse(provenance._source(name).read_text())
+        for found in provenance._imports(tree):
+            if provenance._is_module(found):
+                waiting.append(found)
+            elif not found.startswith("bolt"):
+                packages.add(found.split(".")[0])
+    return packages - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_environments_hold_what_their_stages_import(stage):
+    commands = {"truth": ["truth", "oracle-cache"]}.get(stage, [stage])
+    for command in commands:
+        for environment in rule_environments()[command]:
+            pins = set(conda_pins(ROOT / f"workflow/envs/{environment}.yaml"))
+            models = ["bolt.models.bolt"] if stage in ("train", "explain") else []
+            needed = {IMPORT_NAMES.get(p, p) for p in imported_packages(*STAGES[stage], *models)} | ALWAYS
+            missing = {n for n in needed if n not in pins and WITH_OTHERS.get(n) not in pins}
+            assert not missing, f"{command} in {environment}: {missing}"
