@@ -28,6 +28,7 @@ wildcard_constraints:
     folder=r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?",
     scan=r"[^/]+",
     atlas=r"[^/]+",
+    variant=r"[^/]+",
     model=r"[^/]+",
     seed=r"\d+",
     fold=r"\d+",

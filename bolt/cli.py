@@ -69,13 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     one_of_many("parcellate", "Average a scan over the ROIs of all atlases.", "scan")
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
-    variant = "the cache to learn from; default: <space>-<denoise>"
-    train = one_of_many("train", "Train a model on one fold and predict.", "atlas", "model", "seed", "fold")
-    train.add_argument("--variant", help=variant)
-    one_of_many("explain", "Importance weights of every scan for one fold's model.", "atlas", "model", "seed", "fold")
-    evaluate = command("evaluate", "Metrics per fold and over folds.", "atlas", "model", "seed")
-    evaluate.add_argument("--variant", help=variant)
-    command("regions", "Landmark regressions, ROI weights and brain maps.", "atlas", "model", "seed")
+    fold = ("atlas", "model", "seed", "fold")
+    for one in (
+        one_of_many("train", "Train a model on one fold and predict.", *fold),
+        one_of_many("explain", "Importance weights of every scan for one fold's model.", *fold),
+        command("evaluate", "Metrics per fold and over folds.", *fold[:3]),
+        command("regions", "Landmark regressions, ROI weights and brain maps.", *fold[:3]),
+    ):
+        one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
     command("truth", "Compare the demo's results with the phantom's truth.", "atlas", "model", "seed")
     command("report", "Write the HTML report.")

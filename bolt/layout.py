@@ -116,9 +116,9 @@ class Layout:
     ) -> Path:
         return self.runs(atlas, model, seed, variant) / f"fold-{fold}"
 
-    def explanation(self, atlas: str, model: Model | str, seed: int | str) -> Path:
+    def explanation(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
         name = model if isinstance(model, str) else model.run_name
-        return self.results / "explain" / atlas / self.variant / name / f"seed-{seed}"
+        return self.results / "explain" / atlas / (variant or self.variant) / name / f"seed-{seed}"
 
     # ---- report ------------------------------------------------------------------------------
     @property

@@ -219,11 +219,13 @@ class Stages:
         from bolt.explain.importance import explain_fold
         from bolt.series import SeriesCache
 
-        out = self._fold(None)
-        outcome = Outcome("explain", out / "explain_status.json", self.options.attempt)
+        options = self.options
+        out = self._fold(options.variant)
+        cache = self.layout.cache(options.atlas, options.variant)
+        outcome = Outcome("explain", out / "explain_status.json", options.attempt)
         outcome.after(out / "status.json")
         outcome.empty = [out / "importance.npy", out / "importance.tsv"]
-        outcome.of(lambda: explain_fold(SeriesCache(self.layout.cache(self.options.atlas)), out, self.config.device))
+        outcome.of(lambda: explain_fold(SeriesCache(cache), out, self.config.device))
 
     def evaluate(self) -> None:
         from bolt.evaluate.metrics import write_metrics
@@ -238,9 +240,9 @@ class Stages:
         from bolt.series import SeriesCache
 
         options, settings = self.options, self.config.explain
-        out = self.layout.explanation(options.atlas, options.model, options.seed)
-        cache = SeriesCache(self.layout.cache(options.atlas))
-        run = self.layout.runs(options.atlas, options.model, options.seed)
+        out = self.layout.explanation(options.atlas, options.model, options.seed, options.variant)
+        cache = SeriesCache(self.layout.cache(options.atlas, options.variant))
+        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
         write_landmarks(
             cache,
             run,

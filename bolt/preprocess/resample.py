@@ -7,7 +7,7 @@ head's position in each volume then moves these places rigidly, and the volume i
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import ants
@@ -20,17 +20,15 @@ MARGIN = 6.0
 """Output reaches so far (mm) around the brain; beyond it is zero, which keeps files and time small."""
 
 
-def reference_points(
-    shape: tuple[int, int, int], affine: np.ndarray, t1w_to_space: str | Path, bold_to_t1w: str | Path
-) -> np.ndarray:
-    """Where the voxels of the output grid lie in the BOLD reference.
+def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: Sequence[str | Path]) -> np.ndarray:
+    """Where the voxels of a grid lie at the other end of a chain of transforms.
 
     Parameters
     ----------
     shape, affine
-        The output grid.
-    t1w_to_space, bold_to_t1w : path
-        ITK transforms.
+        The grid.
+    transforms : sequence of path
+        ITK transforms, the grid's own space first: T1w to template, then BOLD to T1w, give places in the BOLD.
 
     Returns
     -------
@@ -39,9 +37,9 @@ def reference_points(
     """
     empty = images.to_ants(np.zeros(shape), affine)
     with tempfile.TemporaryDirectory() as folder:
-        composed = ants.apply_transforms(empty, empty, [str(t1w_to_space), str(bold_to_t1w)], compose=f"{folder}/")
+        composed = ants.apply_transforms(empty, empty, [str(t) for t in transforms], compose=f"{folder}/")
         if composed is None:
-            raise RuntimeError(f"{t1w_to_space} and {bold_to_t1w} could not be composed")
+            raise RuntimeError(f"{transforms} could not be composed")
         shift = ants.image_read(composed).numpy() @ images.FLIP[:3, :3]
     voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
     return (images.apply(affine, voxels) + shift).astype(np.float32)

@@ -177,6 +177,7 @@ def truth(table: pd.DataFrame) -> pd.DataFrame:
             "measure": table["measure"],
             "value": [f"{number(v)} {u}".strip() for v, u in zip(table["value"], unit, strict=True)],
             "null": table["null"].map(number),
+            "null_meaning": table["null_meaning"].fillna(""),
             "oracle": table["oracle"].map(number),
             "expected": [_expected(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
             "passed": table["passed"].map(lambda p: None if pd.isna(p) else str(p).lower() in ("true", "1", "1.0")),

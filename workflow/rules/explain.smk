@@ -3,16 +3,16 @@
 
 rule explain_fold:
     input:
-        cache=layout.cache("{atlas}") / "manifest.json",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "checkpoint.safetensors",
-        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "status.json",
+        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "checkpoint.safetensors",
+        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "status.json",
     output:
-        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "importance.npy",
-        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}") / "importance.tsv",
+        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "importance.npy",
+        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "importance.tsv",
     log:
-        layout.log("explain_fold", "{atlas}/{model}/seed-{seed}/fold-{fold}"),
+        layout.log("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
     benchmark:
-        layout.benchmark("explain_fold", "{atlas}/{model}/seed-{seed}/fold-{fold}")
+        layout.benchmark("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}")
     params:
         **run.settings("explain"),
         model=lambda wildcards: run.model_code(wildcards.model),
@@ -24,23 +24,23 @@ rule explain_fold:
     conda:
         "../envs/learning.yaml"
     shell:
-        "python -m bolt explain --config {layout.config} --atlas {wildcards.atlas} --model {wildcards.model}"
-        " --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
+        "python -m bolt explain --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"
 
 
 rule regions:
     input:
-        cache=layout.cache("{atlas}") / "manifest.json",
+        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
         predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
     output:
-        weights=layout.explanation("{atlas}", "{model}", "{seed}") / "roi_weights.tsv",
-        landmarks=layout.explanation("{atlas}", "{model}", "{seed}") / "landmarks.tsv",
+        weights=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}") / "roi_weights.tsv",
+        landmarks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}") / "landmarks.tsv",
     log:
-        layout.log("regions", "{atlas}/{model}/seed-{seed}"),
+        layout.log("regions", "{atlas}/{variant}/{model}/seed-{seed}"),
     benchmark:
-        layout.benchmark("regions", "{atlas}/{model}/seed-{seed}")
+        layout.benchmark("regions", "{atlas}/{variant}/{model}/seed-{seed}")
     params:
         **run.settings("regions"),
     resources:
@@ -48,5 +48,5 @@ rule regions:
     conda:
         "../envs/imaging.yaml"
     shell:
-        "python -m bolt regions --config {layout.config} --atlas {wildcards.atlas} --model {wildcards.model}"
-        " --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m bolt regions --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"

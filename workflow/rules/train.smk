@@ -3,7 +3,7 @@
 
 rule train_fold:
     input:
-        cache=layout.results / "cache/{atlas}/{variant}/manifest.json",
+        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         folds=layout.folds,
     output:
         predictions=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "predictions.tsv",

@@ -24,6 +24,7 @@ if run.dataset.source == "phantom":
             run.metrics(),
             run.metrics(ORACLE),
             run.explanations(),
+            run.explanations(ORACLE),
         output:
             layout.tables / "truth.tsv",
         log:

@@ -1,0 +1,282 @@
+"""The demo judges itself: results on the phantom against its truth.
+
+This is the only module, the simulator apart, that opens the phantom's truth. Nothing that it writes is read by a
+model, a registration or an explanation; the oracle's caches and runs lie apart, under the variant `layout.ORACLE`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+from nilearn.image import resample_img
+from sklearn.metrics import roc_auc_score
+
+from bolt.atlases import load_labels
+from bolt.config import Config, Dataset, Model, Range, load_model
+from bolt.datasets import TEXT_COLUMNS
+from bolt.errors import ConfigError
+from bolt.explain.importance import read_importance
+from bolt.files import read_json, read_table, write_table
+from bolt.layout import ORACLE, Layout, folder_of, prefix_of
+from bolt.preprocess import confounds, images
+from bolt.preprocess.anatomical import anatomical_names
+from bolt.preprocess.functional import functional_names
+from bolt.preprocess.resample import places_of_grid
+from bolt.series import EXCLUSION_COLUMNS, build_cache
+
+HEAD_RADIUS = 50.0  # mm: motion is judged on a sphere of this size, as framewise displacement is
+PERMUTATIONS = 10_000
+TRUTH_COLUMNS = {
+    "measure": "What is measured",
+    "value": "Its value in this run",
+    "unit": "Unit of value, null and oracle",
+    "null": "The same measure without any skill, as the row says",
+    "null_meaning": "What the null is",
+    "oracle": "The same measure where the truth is given to the method",
+    "low": "Lower end of the expected range",
+    "high": "Upper end of the expected range",
+    "passed": "Whether the value lies in the expected range; n/a: no range is set",
+}
+LANDMARK_COLUMNS = {"scan_id": "Scan", "volume": "Volume (from 0) in which the planted response exceeds half its peak"}
+
+
+class Truth:
+    """The phantom's truth about one subject and scan, as `derivatives/truth/README.md` there describes it."""
+
+    def __init__(self, folder: Path, scan_id: str) -> None:
+        subject = folder_of(scan_id).split("/")[0]
+        self._stem = folder / subject / scan_id
+        self._subject = folder / subject / subject
+
+    @property
+    def series(self) -> Path:
+        return Path(f"{self._stem}_roiseries.npy")
+
+    @property
+    def landmarks(self) -> np.ndarray:
+        """(T,) bool."""
+        return read_table(f"{self._stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
+
+    @property
+    def places(self) -> nib.Nifti1Image:
+        """(X, Y, Z, 3): where the template's tissue lies in the subject, mm."""
+        return nib.load(f"{self._subject}_from-template_to-T1w_points.nii.gz")
+
+    @property
+    def motion(self) -> np.ndarray:
+        """(T, 4, 4): first volume to volume."""
+        return _matrices(read_table(f"{self._stem}_motion.tsv"))
+
+    @property
+    def t1w_to_bold(self) -> np.ndarray:
+        """(4, 4): T1w to first volume."""
+        return _matrices(read_table(f"{self._stem}_from-T1w_to-bold.tsv"))[0]
+
+
+class Measure(NamedTuple):
+    """One row of the truth table, without its range."""
+
+    value: float
+    unit: str
+    null: float = np.nan
+    null_meaning: str = ""
+    oracle: float = np.nan
+
+
+def build_oracle_cache(layout: Layout, dataset: Dataset, atlas: str) -> None:
+    """Pack the true ROI series as a cache of their own, so that the same model can be trained on them."""
+    scans = read_table(layout.scans, text=TEXT_COLUMNS)
+    folder, out = layout.truth(dataset.path), layout.cache(atlas, ORACLE)
+    excluded = build_cache(scans, atlas, load_labels(atlas), lambda scan: Truth(folder, scan.scan_id).series, out)
+    write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
+
+
+def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
+    """Write ``truth.tsv`` and, for the report's time courses, ``true_landmarks.tsv``.
+
+    The first atlas, model and seed of the configuration are judged.
+
+    Raises
+    ------
+    ConfigError
+        The dataset's `expected` names a measure that does not exist.
+    """
+    atlas, model, seed = next(iter(config.atlas_places)), load_model(config.models[0]), config.seeds[0]
+    scans = pd.read_csv(layout.cache(atlas) / "index.tsv", sep="\t").scan_id
+    truths = {scan: Truth(layout.truth(dataset.path), scan) for scan in scans}
+    landmarks = {scan: truth.landmarks for scan, truth in truths.items()}
+    measures = {
+        **_registration(truths, layout),
+        "motion error": _motion(truths, layout),
+        "series correlation": _series(truths, layout, atlas),
+        "pooled accuracy": _accuracy(layout, atlas, model, seed),
+        **_landmarks(landmarks, layout, atlas, model, seed),
+        "planted ROIs, p": _regions(layout, dataset, atlas, model, seed),
+    }
+    unknown = set(dataset.expected) - set(measures)
+    if unknown:
+        raise ConfigError(f"'expected' names unknown measures: {', '.join(sorted(unknown))}", where=dataset.name)
+    rows = [_row(name, measure, dataset.expected.get(name, Range())) for name, measure in measures.items()]
+    marked = [(scan, volume) for scan, marks in landmarks.items() for volume in np.flatnonzero(marks)]
+    write_table(pd.DataFrame(marked, columns=list(LANDMARK_COLUMNS)), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
+    write_table(pd.DataFrame(rows), layout.tables / "truth.tsv", TRUTH_COLUMNS)
+
+
+def _row(name: str, measure: Measure, expected: Range) -> dict[str, Any]:
+    low = -np.inf if expected.low is None else expected.low
+    high = np.inf if expected.high is None else expected.high
+    ranged = expected.low is not None or expected.high is not None
+    passed = str(bool(low <= measure.value <= high)).lower() if ranged else None  # a value that is NaN has not passed
+    return {"measure": name, **measure._asdict(), "low": expected.low, "high": expected.high, "passed": passed}
+
+
+def _registration(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
+    """Distance between where grey matter was found and where it is; median over voxels, then over subjects."""
+    errors, affine_errors, untouched = [], [], []
+    for scan, truth in truths.items():
+        folder = folder_of(scan)
+        points = truth.places
+        template = nib.load(layout.template / "gm.nii.gz")
+        grey = _sampled(template, points.affine, points.shape[:3]) > 0.5
+        true = points.get_fdata()[grey]
+        transform = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["forward"]
+        found = places_of_grid(points.shape[:3], points.affine, [transform])[grey]
+        where = images.apply(points.affine, np.argwhere(grey).astype(float))
+        design = np.column_stack([where, np.ones(len(where))])
+        linear = design @ np.linalg.lstsq(design, found, rcond=None)[0]
+        errors.append(_distance(found, true))
+        affine_errors.append(_distance(linear, true))
+        untouched.append(_distance(where, true))
+    found_error, affine_error = float(np.median(errors)), float(np.median(affine_errors))
+    nothing = float(np.median(untouched))
+    return {
+        "registration error": Measure(found_error, "mm", nothing, "no registration", 0.0),
+        "registration error, affine part alone": Measure(affine_error, "mm", nothing, "no registration", 0.0),
+    }
+
+
+def _motion(truths: dict[str, Truth], layout: Layout) -> Measure:
+    """Displacement of a 50-mm sphere that was not found: median over volumes, then over scans.
+
+    The pipeline's reference is not the first volume, so positions are compared after the median difference over
+    volumes, the share of the reference, is taken off.
+    """
+    directions = np.random.default_rng(0).standard_normal((200, 3))
+    sphere = HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    errors, displacements = [], []
+    for scan, truth in truths.items():
+        folder = folder_of(scan)
+        mask = nib.load(layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"])
+        centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine)[None])
+        found = confounds.read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
+        true = truth.motion
+        points = sphere + centre
+        places = np.stack([images.apply(m, points) for m in found @ np.linalg.inv(found[0])])
+        true_places = np.stack([images.apply(m, points) for m in true])
+        errors.append(_away(places - true_places))
+        displacements.append(_away(true_places - true_places[0]))
+    return Measure(float(np.median(errors)), "mm", float(np.median(displacements)), "no motion correction", 0.0)
+
+
+def _away(difference: np.ndarray) -> float:
+    """Median over volumes of the mean length of (T, points, 3) differences, their median over time taken off."""
+    return float(np.median(np.linalg.norm(difference - np.median(difference, axis=0), axis=2).mean(axis=1)))
+
+
+def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
+    """Correlation of recovered with true ROI series: median over ROIs and scans; null: another scan's truth."""
+    found, other = [], []
+    names = list(truths)
+    true = {scan: np.load(truths[scan].series) for scan in names}
+    for i, scan in enumerate(names):
+        recovered = np.load(layout.series_file(scan, atlas))
+        found.append(_correlation(recovered, true[scan]))
+        stranger = next(true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(recovered))
+        other.append(_correlation(recovered, stranger))
+    value, null = float(np.nanmedian(found)), float(np.nanmedian(other))
+    return Measure(value, "r", null, "true series of another scan", 1.0)
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Pearson correlation of the columns of two (T, R) arrays; NaN where one is constant or not covered."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.mean((a - a.mean(0)) / a.std(0) * ((b - b.mean(0)) / b.std(0)), axis=0)
+
+
+def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
+    """Pooled test accuracy, as the run's own summary has it."""
+    pooled = read_json(layout.runs(atlas, model, seed) / "summary.json")
+    oracle = read_json(layout.runs(atlas, model, seed, ORACLE) / "summary.json")
+    value, best = pooled["accuracy"]["value"], oracle["accuracy"]["value"]
+    return Measure(value, "share", pooled["majority_accuracy"], "always the larger class", best)
+
+
+def _landmarks(landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int) -> dict[str, Measure]:
+    """How well importance ranks planted volumes of test scans: mean over scans of the area under the ROC curve.
+
+    The null is the mean importance of all other test scans at the same position: what position alone says.
+    """
+    weights = _test_importance(layout.runs(atlas, model, seed))
+    oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE))
+    curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w / w.sum()) for scan, w in weights.items()}
+    total = np.sum(list(curves.values()), axis=0)
+    position = {
+        scan: np.interp(np.linspace(0, 1, len(w)), np.linspace(0, 1, 200), total - curves[scan])
+        for scan, w in weights.items()
+    }
+    value, null, best = (_mean_auc(landmarks, w) for w in (weights, position, oracle))
+    meaning = "mean importance of the other scans: position alone"
+    return {
+        "landmark AUC": Measure(value, "AUC", null, meaning, best),
+        "landmark AUC of position alone": Measure(null, "AUC", 0.5, "chance"),
+    }
+
+
+def _test_importance(run: Path) -> dict[str, np.ndarray]:
+    """Scan to importance weights (T,), each from the fold in which the scan was tested."""
+    found = {}
+    for fold in sorted(run.glob("fold-*")):
+        table, weights = read_importance(fold)
+        found |= {scan: w for scan, role, w in zip(table.scan_id, table.role, weights, strict=True) if role == "test"}
+    return found
+
+
+def _mean_auc(landmarks: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> float:
+    return float(np.mean([roc_auc_score(landmarks[scan], w) for scan, w in weights.items()]))
+
+
+def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: int) -> Measure:
+    """Chance that so many of the selected ROIs are planted ones, were they drawn at random (permutation test)."""
+    planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
+
+    def p_value(variant: str | None) -> float:
+        table = read_table(layout.explanation(atlas, model, seed, variant) / "roi_weights.tsv")
+        rois = table.groupby("value").selected.any()
+        hits = np.isin(rois.index, list(planted))
+        observed = int(hits[rois.to_numpy()].sum())
+        rng = np.random.default_rng(0)
+        drawn = [rng.choice(hits, int(rois.sum()), replace=False).sum() for _ in range(PERMUTATIONS)]
+        return float((1 + np.sum(np.array(drawn) >= observed)) / (1 + PERMUTATIONS))
+
+    return Measure(p_value(None), "p", 0.5, "ROIs drawn at random", p_value(ORACLE))
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.median(np.linalg.norm(a - b, axis=1)))
+
+
+def _sampled(image: nib.Nifti1Image, affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    found = resample_img(image, affine, shape, interpolation="linear", copy_header=True, force_resample=True)
+    return np.asarray(found.dataobj)
+
+
+def _matrices(table: pd.DataFrame) -> np.ndarray:
+    """(T, 4, 4) from the columns m00 to m23."""
+    matrices = np.tile(np.eye(4), (len(table), 1, 1))
+    names = [f"m{row}{column}" for row in range(3) for column in range(4)]
+    matrices[:, :3] = table[names].to_numpy().reshape(-1, 3, 4)
+    return matrices
