@@ -193,7 +193,7 @@ def add_shell(
     hull = inside | (gaussian_filter(inside.astype(np.float32), 6 / voxel) > 0.4)
     depth = distance_transform_edt(~hull, sampling=voxel)
     if rng is not None:
-        depth = depth / smooth_factor(world(affine, inside.shape), 0.3, rng)
+        depth = depth / smooth_factor(affine, inside.shape, 0.3, rng)
     edges = np.cumsum([shell.gap, shell.skull, shell.scalp])
     layer = np.digitize(depth, edges)  # 0 fluid (and brain), 1 bone, 2 scalp, 3 air
     head = np.array([shell.fluid, shell.bone, shell.fat, 0.0])[layer]
@@ -201,11 +201,14 @@ def add_shell(
     return np.where(inside, brain, head).astype(np.float32), layer == 2
 
 
-def smooth_factor(points: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:
-    """A smooth random field around 1 that varies by at most `amplitude` over some 100 mm, at points (..., 3)."""
+def smooth_factor(affine: np.ndarray, shape: tuple[int, ...], amplitude: float, rng: np.random.Generator) -> np.ndarray:
+    """A smooth random field around 1, varying by at most `amplitude` over some 100 mm, on a grid: (x, y, z)."""
     coefficients = rng.uniform(1 - amplitude, 1 + amplitude, (6, 6, 6))
-    knots = np.moveaxis((points - HEAD_CENTRE) / 70 + 2.5, -1, 0)
-    return map_coordinates(coefficients, knots, order=3, prefilter=False, mode="nearest")
+    axes = []  # on a grid a spline is a product of one matrix an axis
+    for axis, n in enumerate(shape):
+        knots = (affine[axis, 3] + affine[axis, axis] * np.arange(n) - HEAD_CENTRE[axis]) / 70 + 2.5
+        axes.append([map_coordinates(unit, [knots], order=3, prefilter=False, mode="nearest") for unit in np.eye(6)])
+    return np.einsum("abc,ax,by,cz->xyz", coefficients, *axes, optimize=True)
 
 
 def apply(affine: np.ndarray, points: np.ndarray) -> np.ndarray:

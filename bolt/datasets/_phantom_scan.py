@@ -76,7 +76,7 @@ def slice_times(n_slices: int, tr: float) -> np.ndarray:
 
 def scan_t1w(head: Head, gain: float, rng: np.random.Generator) -> np.ndarray:
     """The T1w image: bias field of ±25 %, Rician noise of 2 % of white matter."""
-    clean = head.t1w * smooth_factor(world(head.affine, head.t1w.shape), 0.4, rng)
+    clean = head.t1w * smooth_factor(head.affine, head.t1w.shape, 0.4, rng)
     noise = 0.017 * rng.standard_normal((2, *clean.shape))
     return (UNIT * gain * np.hypot(clean + noise[0], noise[1])).astype(np.float32)
 
@@ -116,6 +116,7 @@ def scan_bold(
     first = np.moveaxis(apply(to_voxel[0], points), -1, 0)
     pulsation = 0.2 + map_coordinates(fluid, first, order=1)
     brain = binary_dilation(map_coordinates(gaussian_filter(head.activity, blur), first, order=1) > 0.02)
+    somewhere = binary_dilation(map_coordinates(base, first, order=3, prefilter=False) > 0.002, iterations=2)
     corners = resolution / 4 * np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(8, 1, 3)
     inner, slices = points[brain] + corners, np.nonzero(brain)[2]
     weight = (head.epi * head.activity * settings.signal_percent / 100).astype(np.float32)
@@ -123,15 +124,16 @@ def scan_bold(
 
     out = np.empty((*shape, n_volumes), np.float32)
     for v in range(n_volumes):
-        volume = map_coordinates(base, np.moveaxis(apply(to_voxel[v], points), -1, 0), order=3, prefilter=False)
+        volume = np.zeros(shape, np.float32)
+        volume[somewhere] = map_coordinates(base, apply(to_voxel[v], points[somewhere]).T, order=3, prefilter=False)
         nearest = np.rint(apply(to_voxel[v], inner)).astype(int)
         nearest = tuple(np.moveaxis(np.clip(nearest, 0, np.array(weight.shape) - 1), -1, 0))
         volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
         out[..., v] = volume
-    out *= 1 + _drift(points, n_volumes, rng)
+    out *= 1 + _drift(affine, (*shape, n_volumes), rng)
     out += pulsation[..., None] * out.clip(0) * _pulse(times, rng)
-    out += _noise(out.shape, 1 / rng.uniform(*settings.tsnr), rng)
-    out *= smooth_factor(points, 0.25, rng)[..., None]
+    out += _noise(out.shape, 1 / rng.uniform(settings.tsnr[0], settings.tsnr[1]), rng)
+    out *= smooth_factor(affine, shape, 0.25, rng)[..., None]
     return np.abs(out) * np.float32(UNIT * settings.gain[site]), affine
 
 
@@ -140,11 +142,11 @@ def _with_mean(series: np.ndarray) -> np.ndarray:
     return np.concatenate([series.mean(-1, keepdims=True), series], axis=-1)
 
 
-def _drift(points: np.ndarray, n_volumes: int, rng: np.random.Generator) -> np.ndarray:
+def _drift(affine: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Slow change of about 1 % over the scan, uneven in space: (x, y, z, time)."""
-    course = np.linspace(-1, 1, n_volumes)
+    course = np.linspace(-1, 1, shape[-1])
     shapes = np.stack([course, course**2 - 1 / 3]) * rng.normal(0, 0.01, (2, 1))
-    field = np.stack([smooth_factor(points, 0.8, rng) for _ in shapes], axis=-1)
+    field = np.stack([smooth_factor(affine, shape[:3], 0.8, rng) for _ in shapes], axis=-1)
     return (field @ shapes).astype(np.float32)
 
 

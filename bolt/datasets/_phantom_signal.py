@@ -55,10 +55,15 @@ class Series(NamedTuple):
 
     def at(self, seconds: np.ndarray) -> np.ndarray:
         """Series at any times of the scan, linearly interpolated: (*times, rois)."""
-        place = np.clip(np.asarray(seconds) / self.step, 0, len(self.fine) - 1)
-        low = np.minimum(place.astype(int), len(self.fine) - 2)
-        share = (place - low)[..., None].astype(np.float32)
-        return (1 - share) * self.fine[low] + share * self.fine[low + 1]
+        return interpolate(self.fine, seconds / self.step)
+
+
+def interpolate(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Linear interpolation along the first axis at fractional `places`; (*places, *rest of values), float32."""
+    places = np.clip(places, 0, len(values) - 1)
+    low = np.minimum(places.astype(int), len(values) - 2)
+    share = (places - low).reshape(*places.shape, *[1] * (values.ndim - 1))
+    return ((1 - share) * values[low] + share * values[low + 1]).astype(np.float32)
 
 
 def stream(settings: Simulate, subject: int, purpose: str) -> np.random.Generator:
@@ -113,11 +118,11 @@ def make_series(settings: Simulate, subject: int, site: int, positive: bool) -> 
         fine[:, column] -= settings.event_amplitude * s * lone
         rows += more
 
-    series = Series(fine[:0], fine[:0], fine[:0], pd.DataFrame(rows), fine.astype(np.float32), step)
     middles = (np.arange(n_volumes) + 0.5) * tr
-    response = np.interp(middles, np.arange(n) * step, sync).astype(np.float32)
-    events = series.events.sort_values(["kind", "roi", "onset"], ascending=[False, True, True], ignore_index=True)
-    return series._replace(values=series.at(middles), response=response, landmarks=response > 0.5, events=events)
+    response = interpolate(sync, middles / step)
+    events = pd.DataFrame(rows).sort_values(["kind", "roi", "onset"], ascending=[False, True, True], ignore_index=True)
+    fine = fine.astype(np.float32)
+    return Series(interpolate(fine, middles / step), response > 0.5, response, events, fine, step)
 
 
 def _transients(
@@ -134,11 +139,13 @@ def _transients(
     gaps = spacing + (length - count * spacing) * rng.dirichlet(np.ones(count))
     onsets = np.sort((rng.uniform(0, length) + np.cumsum(gaps)) % length)
     response, rows = np.zeros(n), []
-    for onset, duration in zip(onsets, rng.uniform(*settings.event_seconds, count), strict=True):
+    shortest, longest = settings.event_seconds
+    for onset, duration in zip(onsets, rng.uniform(shortest, longest, count), strict=True):
         shape = _response(round(duration / step), step)
         np.add.at(response, (round(onset / step) + np.arange(len(shape))) % n, shape)
         started = [onset] if onset + len(shape) * step <= length else [onset, onset - length]
-        rows += [dict(onset=round(t, 2), duration=round(duration, 2), kind=kind, roi=roi, sign=sign) for t in started]
+        event = {"duration": round(duration, 2), "kind": kind, "roi": roi, "sign": sign}
+        rows += [{"onset": round(t, 2), **event} for t in started]
     return response, rows
 
 
