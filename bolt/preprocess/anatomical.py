@@ -10,12 +10,10 @@ from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
 from bolt.errors import DataError
-from bolt.files import write_json, write_status
+from bolt.files import write_json
 from bolt.preprocess import quality
 from bolt.preprocess.interfaces import BrainMask, Conform, Normalise, keep, run
 from bolt.volumes import check_image
-
-STAGE = "anatomical"
 
 
 def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Workflow:
@@ -87,7 +85,6 @@ def preprocess_anatomical(
     numbers = quality.anatomical_numbers(paths, template)
     write_json(numbers, out / f"{prefix}desc-quality.json")
     quality.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
-    write_status(out / "status.json", "ok", STAGE)
 
 
 def anatomical_names(prefix: str, space: str) -> dict[str, str]:

@@ -10,13 +10,12 @@ from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
 from bolt.errors import DataError
-from bolt.files import write_json, write_status
+from bolt.files import write_json
 from bolt.preprocess import quality
 from bolt.preprocess.anatomical import anatomical_names
 from bolt.preprocess.interfaces import Coregister, HeadMotion, Reference, Resample, keep, run
 from bolt.volumes import check_bold, check_image, iter_volumes
 
-STAGE = "functional"
 INPUTS = ["bold", "t1w", "t1w_mask", "t1w_to_space", "template"]
 OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "dice"]
 OUTPUTS += ["native_reference", "native_mask"]
@@ -127,7 +126,6 @@ def preprocess_functional(
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
     paths.update(native_reference=Path(made["native_reference"]), t1w=anatomical["t1w"], t1w_mask=anatomical["mask"])
     quality.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
-    write_status(out / f"{scan_id}_status.json", "ok", STAGE)
 
 
 def functional_names(scan_id: str, space: str) -> dict[str, str]:

@@ -257,7 +257,10 @@ class ResampleOutput(TraitedSpec):
 
 
 class Resample(Interface):
-    """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way."""
+    """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way.
+
+    Around the brain and beyond what was acquired, the output is zero.
+    """
 
     input_spec, output_spec = ResampleInput, ResampleOutput
 
@@ -270,8 +273,9 @@ class Resample(Interface):
             images.to_ants(np.zeros(shape), affine), images.read(given.t1w_mask), [given.t1w_to_space]
         ).numpy()
         area = resample.output_area(brain > 0.5, affine)
-        points = resample.reference_points(shape, affine, given.t1w_to_space, given.bold_to_t1w)[area]
-        inside = (brain[area] > 0.5) & resample.field_mask(points, positions, info.shape, info.affine)
+        points = resample.places_of_grid(shape, affine, [given.t1w_to_space, given.bold_to_t1w])
+        area[area] = resample.field_mask(points[area], positions, info.shape, info.affine)
+        points, inside = points[area], brain[area] > 0.5
         if not inside.any():
             raise DataError(
                 "no voxel of the brain was acquired in every volume",
@@ -295,7 +299,7 @@ class Resample(Interface):
 
 
 def _volume(values: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Put values back into an (X, Y, Z) float32 volume, zero elsewhere."""
+    """Put values back into an (X, Y, Z) volume, zero elsewhere."""
     volume = np.zeros(where.shape, dtype=np.float32)
     volume[where] = values
     return volume

@@ -92,7 +92,7 @@ def brain_mask(
             aff_iterations=tuple(settings.affine_iterations[:3]),
             aff_shrink_factors=(4, 2, 1),
             aff_smoothing_sigmas=(2, 1, 0),
-            reg_iterations=(60, 40, 20),
+            reg_iterations=(60, 40, 5),
         )
         share = warp(t1w, template_mask, found["fwdtransforms"])
     return t1w.new_image_like(one_piece(ants.smooth_image(share, 1.5).numpy() > 0.5, t1w.spacing))

@@ -1,0 +1,214 @@
+"""The anatomical and the functional half on a small head whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ants
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.config import load_registration
+from bolt.errors import DataError
+from bolt.files import read_table
+from bolt.preprocess import images
+from bolt.preprocess.anatomical import anatomical_names, check_t1w, preprocess_anatomical
+from bolt.preprocess.confounds import read_motion
+from bolt.preprocess.functional import check_voxels, functional_names, preprocess_functional
+from bolt.preprocess.registration import dice
+
+SPACE = "MNI152NLin2009aSym"
+SCAN = "sub-01_task-rest"
+SETTINGS = load_registration("testing").model_copy(update={"working_resolution": 4.0})
+
+
+@pytest.fixture(scope="module")
+def anat(head, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("derivatives") / "sub-01" / "anat"
+    preprocess_anatomical(
+        head.t1w, head.template, SPACE, SETTINGS, out, out.parent.parent / "work", prefix="sub-01_"
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def func(head, anat) -> Path:
+    out = anat.parent / "func"
+    preprocess_functional(
+        head.bold,
+        anat,
+        head.template,
+        SPACE,
+        4.0,
+        SETTINGS,
+        out,
+        out.parent.parent / "work",
+        scan_id=SCAN,
+        prefix="sub-01_",
+        tr=2.0,
+    )
+    return out
+
+
+def test_anatomical_outputs_are_named_as_agreed(anat):
+    for name in anatomical_names("sub-01_", SPACE).values():
+        assert (anat / name).stat().st_size > 0, name
+    assert len(list((anat.parent / "figures").glob("sub-01_*T1w.png"))) == 2
+    assert json.loads((anat / "sub-01_desc-quality.json").read_text())["template_mask_dice"] > 0.9
+
+
+def test_normalisation_undoes_most_of_the_deformation(head, anat):
+    """Median distance over grey matter between where points belong and where they are sent."""
+    grey = images.read(head.template / "gm.nii.gz")
+    where = np.argwhere(grey.numpy() > 0.5)
+    points = images.apply(images.affine_of(grey), where)
+    empty = grey.new_image_like(np.zeros(grey.shape, dtype=np.float32))
+    forward = anat / anatomical_names("sub-01_", SPACE)["forward"]
+    field = ants.image_read(ants.apply_transforms(empty, empty, [str(forward)], compose=f"{anat}/composed"))
+    moved = points + (field.numpy() @ images.FLIP[:3, :3])[tuple(where.T)]
+    # the head's value at q is the template's at q - shift(q): so q belongs to p where q - shift(q) = p
+    voxels = images.apply(np.linalg.inv(images.affine_of(grey)), moved)
+    shift = np.stack([_at(head.warp_mm[..., k], voxels) for k in range(3)], axis=-1)
+    error = np.linalg.norm(moved - shift - points, axis=1)
+    before = np.linalg.norm(head.warp_mm[tuple(where.T)], axis=1)
+    assert np.median(before) > 4
+    assert np.median(error) < 0.4 * np.median(before)
+
+
+def test_brain_mask_leaves_the_skull_out(head, anat):
+    mask = images.read(anat / "sub-01_desc-brain_mask.nii.gz").numpy() > 0
+    t1w = images.read(head.t1w).numpy()
+    assert mask.shape == t1w.shape
+    # the template's mask, bent as the head was bent
+    brain = images.read(head.template / "brain_mask.nii.gz").numpy()
+    voxels = np.argwhere(np.ones(brain.shape)) - head.warp_mm.reshape(-1, 3) / 4.0
+    assert dice(mask, _at(brain, voxels).reshape(brain.shape) > 0.5) > 0.93
+
+
+def test_functional_outputs_are_named_as_agreed(head, func):
+    for name in functional_names(SCAN, SPACE).values():
+        assert (func / name).stat().st_size > 0, name
+    assert (func / f"{SCAN}_desc-confounds_timeseries.json").is_file()
+    assert len(list((func.parent / "figures").glob(f"{SCAN}_*.png"))) == 3
+    bold = nib.load(func / functional_names(SCAN, SPACE)["bold"])
+    template = nib.load(head.template / "T1w.nii.gz")
+    assert bold.shape == (*template.shape, 24)
+    np.testing.assert_allclose(bold.affine, template.affine, atol=1e-4)
+    assert bold.header.get_zooms()[3] == pytest.approx(2.0)
+
+
+def test_head_motion_is_recovered(head, func):
+    found = read_motion(func / functional_names(SCAN, SPACE)["motion"])
+    points = np.array([[60, 0, 0], [-60, 0, 0], [0, 70, 0], [0, -70, 0], [0, 0, 60], [0, 0, -40]], dtype=float)
+    # both relative to the first volume: the reference's own position is not known beforehand
+    start = np.linalg.inv(found[0])
+    error = [
+        np.linalg.norm(images.apply(f @ start, points) - images.apply(m, points), axis=1).mean()
+        for f, m in zip(found, head.motion, strict=True)
+    ]
+    assert np.median(error) < 0.1
+    assert max(error) < 0.2
+
+
+def test_coregistration_finds_the_pose(head, func):
+    matrix = images.read_matrix(func / functional_names(SCAN, SPACE)["bold_to_t1w"])
+    first = read_motion(func / functional_names(SCAN, SPACE)["motion"])[0]
+    points = np.array([[50, 0, 0], [-50, 0, 0], [0, 60, 0], [0, -60, 0], [0, 0, 50]], dtype=float)
+    error = np.linalg.norm(images.apply(first @ matrix, points) - images.apply(head.pose, points), axis=1)
+    assert error.mean() < 1.0
+    assert np.linalg.norm(images.apply(head.pose, points) - points, axis=1).mean() > 8
+
+
+def test_grey_matter_signal_survives(head, func):
+    bold = nib.load(func / functional_names(SCAN, SPACE)["bold"]).get_fdata()
+    grey = nib.load(head.template / "gm.nii.gz").get_fdata() > 0.7
+    mask = nib.load(func / functional_names(SCAN, SPACE)["mask"]).get_fdata() > 0
+    series = bold[grey & mask].mean(axis=0)
+    assert np.corrcoef(series, head.signal)[0, 1] > 0.95
+    assert (bold[mask].min(axis=1) > 0).mean() > 0.98  # acquired in every volume
+
+
+def test_confounds_are_complete(func):
+    table = read_table(func / functional_names(SCAN, SPACE)["confounds"])
+    assert len(table) == 24
+    assert np.isnan(table["framewise_displacement"][0]) and np.isnan(table["dvars"][0])
+    assert table.iloc[1:].notna().all().all()
+    assert table["framewise_displacement"].idxmax() == 12  # the jerk
+    text = (func / functional_names(SCAN, SPACE)["confounds"]).read_text().splitlines()[1]
+    assert "n/a" in text
+
+
+def test_a_second_run_gives_the_same_numbers(head, anat, tmp_path):
+    out = tmp_path / "anat"
+    preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, tmp_path / "work", prefix="sub-01_")
+    name = anatomical_names("sub-01_", SPACE)["warped"]
+    np.testing.assert_array_equal(nib.load(out / name).get_fdata(), nib.load(anat / name).get_fdata())
+
+
+def test_bad_scans_are_refused_before_work(head, anat, tmp_path):
+    scan = nib.load(head.bold)
+    data = np.asarray(scan.dataobj)[:20, :20, :20, :5].copy()
+    data[3, 3, 3, 2] = np.nan
+    nib.save(nib.Nifti1Image(data, scan.affine), tmp_path / "nan.nii.gz")
+    with pytest.raises(DataError, match=r"volume 2 .* NaN"):
+        check_voxels(tmp_path / "nan.nii.gz", 2.0)
+    data[..., 2] = 0
+    nib.save(nib.Nifti1Image(data, scan.affine), tmp_path / "empty.nii.gz")
+    with pytest.raises(DataError, match="volume 2 .* empty"):
+        check_voxels(tmp_path / "empty.nii.gz", 2.0)
+    with pytest.raises(DataError, match="4D"):
+        check_voxels(head.t1w, 2.0)
+    cut = tmp_path / "cut.nii.gz"
+    cut.write_bytes(head.bold.read_bytes()[:-5000])
+    out = tmp_path / "func"
+    with pytest.raises(DataError, match="cut off"):
+        preprocess_functional(
+            cut,
+            anat,
+            head.template,
+            SPACE,
+            4.0,
+            SETTINGS,
+            out,
+            tmp_path / "work",
+            scan_id=SCAN,
+            prefix="sub-01_",
+            tr=2.0,
+        )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda data: np.where(np.indices(data.shape)[0] == 2, np.nan, data), "NaN"),
+        (lambda data: np.zeros_like(data), "all voxels"),
+        (lambda data: np.stack([data, data], axis=-1), "3D"),
+    ],
+)
+def test_bad_t1w_is_refused(head, tmp_path, spoil, message):
+    image = nib.load(head.t1w)
+    nib.save(nib.Nifti1Image(spoil(image.get_fdata()).astype(np.float32), image.affine), tmp_path / "T1w.nii.gz")
+    with pytest.raises(DataError, match=message) as error:
+        check_t1w(tmp_path / "T1w.nii.gz")
+    assert error.value.mend
+
+
+def test_noise_without_a_head_says_so(head, tmp_path):
+    """Bad data met inside a node comes out as a DataError that names the file."""
+    rng = np.random.default_rng(0)
+    ramp = np.zeros((30, 30, 30), dtype=np.float32)
+    ramp[10:14, 10:14, 10:14] = rng.uniform(1, 2, (4, 4, 4))
+    path = tmp_path / "sub-02_T1w.nii.gz"
+    nib.save(nib.Nifti1Image(ramp, np.diag([2.0, 2, 2, 1])), path)
+    with pytest.raises(DataError) as error:
+        preprocess_anatomical(path, head.template, SPACE, SETTINGS, tmp_path / "anat", tmp_path, prefix="sub-02_")
+    assert error.value.where == str(path)
+
+
+def _at(data: np.ndarray, voxels: np.ndarray) -> np.ndarray:
+    from scipy.ndimage import map_coordinates
+
+    return map_coordinates(data.astype(float), voxels.T, order=1)
