@@ -40,7 +40,9 @@ def _set_threads(threads: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bolt", description="From raw 4D fMRI to the moments and regions that decided.")
+    parser = argparse.ArgumentParser(
+        prog="bolt", description="From raw 4D fMRI to the moments and regions that decided."
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 

@@ -28,7 +28,9 @@ class Estimate:
     core_hours: float
 
     def __str__(self) -> str:
-        time = f"{self.core_hours:.1f} core-hours" if self.core_hours >= 1 else f"{self.core_hours * 60:.0f} core-minutes"
+        time = (
+            f"{self.core_hours:.1f} core-hours" if self.core_hours >= 1 else f"{self.core_hours * 60:.0f} core-minutes"
+        )
         return (
             f"A complete run: {self.scans} scans, {self.jobs} jobs, about {self.gigabytes:.1f} GB of disk "
             f"and {time} (divide by the cores you give; a GPU shortens training)."
@@ -74,7 +76,9 @@ def _kinds(run: Run) -> list[str]:
         return ["raw"] * dataset.simulate.n_subjects
     if dataset.source == "series":
         return ["series"] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
-    pattern, kind = {"bids": ("*_bold.nii*", "raw"), "fmriprep": ("*_desc-preproc_bold.nii*", "preprocessed")}[dataset.source]
+    pattern, kind = {"bids": ("*_bold.nii*", "raw"), "fmriprep": ("*_desc-preproc_bold.nii*", "preprocessed")}[
+        dataset.source
+    ]
     return [kind] * sum(1 for _ in Path(dataset.path).glob(f"sub-*/**/func/{pattern}"))
 
 

@@ -295,7 +295,9 @@ class Stages:
     def _scan(self) -> pd.Series:
         scans = self._scans().set_index("scan_id", drop=False)
         if self.options.scan not in scans.index:
-            raise DataError(f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there")
+            raise DataError(
+                f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there"
+            )
         return scans.loc[self.options.scan]
 
     def _atlas(self, name: str):

@@ -142,7 +142,11 @@ class Run:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
 
     def explanations(self, variant: str | None = None) -> list[Path]:
-        return [self.layout.explanation(a, m, s, variant) / "roi_weights.tsv" for a, m, s in self.runs() if self.explained(m)]
+        return [
+            self.layout.explanation(a, m, s, variant) / "roi_weights.tsv"
+            for a, m, s in self.runs()
+            if self.explained(m)
+        ]
 
     def explained(self, run_name: str) -> bool:
         """Only BolT has attention windows that Algorithm 1 can follow."""

@@ -57,7 +57,14 @@ def series_dataset(folder: Path, n_subjects: int = 12, n_rois: int = 160, **conf
         np.save(folder / "series" / f"sub-{i:02d}_task-rest.npy", rng.standard_normal((40 + i % 3, n_rois)))
         rows.append({"subject": f"sub-{i:02d}", "file": f"sub-{i:02d}_task-rest.npy", "dx": "ab"[i % 2], "age": 20 + i})
     pd.DataFrame(rows).to_csv(folder / "series" / "scans.tsv", sep="\t", index=False)
-    data = {"source": "series", "path": "series/scans.tsv", "label": "dx", "classes": ["a", "b"], "age": "age", "tr": 2.0}
+    data = {
+        "source": "series",
+        "path": "series/scans.tsv",
+        "label": "dx",
+        "classes": ["a", "b"],
+        "age": "age",
+        "tr": 2.0,
+    }
     dataset = write_yaml(folder / "mine.yaml", data | {"crop": 30})
     model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
     keys: dict = {"dataset": str(dataset), "models": [str(model)], "atlases": ["dosenbach160"], "folds": {"outer": 3}}

@@ -42,7 +42,9 @@ def test_every_shipped_file_is_valid(kind):
         assert configuration._load(kind, name).name == name
 
 
-@pytest.mark.parametrize("path", [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))], ids=lambda p: p.stem
+)
 def test_every_shipped_configuration_is_valid(path):
     config = configuration.load_config(path)
     assert config.dataset in configuration.known("dataset")

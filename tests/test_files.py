@@ -33,7 +33,10 @@ def test_table_round_trip_keeps_labels_text_and_missing_missing(tmp_path):
     assert back.subject.tolist() == ["001", "NA"]
     assert back.age.isna().tolist() == [False, True]
     assert "n/a" in path.read_text()
-    assert json.loads((tmp_path / "t.json").read_text()) == {"subject": {"Description": "Person"}, "age": {"Description": "Years"}}
+    assert json.loads((tmp_path / "t.json").read_text()) == {
+        "subject": {"Description": "Person"},
+        "age": {"Description": "Years"},
+    }
 
 
 def test_every_column_needs_a_description(tmp_path):
@@ -60,4 +63,9 @@ def test_status_says_what_and_how_to_mend(tmp_path):
     error = BoltError("it is empty", where="a.nii", mend="Fill it")
     write_status(tmp_path / "status.json", "failed", "functional", error)
     status = json.loads((tmp_path / "status.json").read_text())
-    assert status == {"state": "failed", "stage": "functional", "reason": "a.nii: it is empty. Fill it.", "mend": "Fill it"}
+    assert status == {
+        "state": "failed",
+        "stage": "functional",
+        "reason": "a.nii: it is empty. Fill it.",
+        "mend": "Fill it",
+    }

@@ -122,7 +122,9 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
         raise ConfigError(f"'expected' names unknown measures: {', '.join(sorted(unknown))}", where=dataset.name)
     rows = [_row(name, measure, dataset.expected.get(name, Range())) for name, measure in measures.items()]
     marked = [(scan, volume) for scan, marks in landmarks.items() for volume in np.flatnonzero(marks)]
-    write_table(pd.DataFrame(marked, columns=list(LANDMARK_COLUMNS)), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
+    write_table(
+        pd.DataFrame(marked, columns=list(LANDMARK_COLUMNS)), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS
+    )
     write_table(pd.DataFrame(rows), layout.tables / "truth.tsv", TRUTH_COLUMNS)
 
 
@@ -215,14 +217,18 @@ def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
     return Measure(value, "share", pooled["majority_accuracy"], "always the larger class", best)
 
 
-def _landmarks(landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int) -> dict[str, Measure]:
+def _landmarks(
+    landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int
+) -> dict[str, Measure]:
     """How well importance ranks planted volumes of test scans: mean over scans of the area under the ROC curve.
 
     The null is the mean importance of all other test scans at the same position: what position alone says.
     """
     weights = _test_importance(layout.runs(atlas, model, seed))
     oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE))
-    curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w / w.sum()) for scan, w in weights.items()}
+    curves = {
+        scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w / w.sum()) for scan, w in weights.items()
+    }
     total = np.sum(list(curves.values()), axis=0)
     position = {
         scan: np.interp(np.linspace(0, 1, len(w)), np.linspace(0, 1, 200), total - curves[scan])

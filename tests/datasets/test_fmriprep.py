@@ -18,12 +18,22 @@ def derivatives(tmp_path):
         func = tmp_path / f"sub-{i}" / "func"
         func.mkdir(parents=True)
         start = func / f"sub-{i}_task-rest"
-        save_bold(start.with_name(f"{start.name}_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz"), np.ones((4, 4, 4, 25), np.int16))
-        save_bold(start.with_name(f"{start.name}_space-MNI152NLin6Asym_desc-brain_mask.nii.gz"), np.ones((4, 4, 4), np.uint8))
+        save_bold(
+            start.with_name(f"{start.name}_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz"),
+            np.ones((4, 4, 4, 25), np.int16),
+        )
+        save_bold(
+            start.with_name(f"{start.name}_space-MNI152NLin6Asym_desc-brain_mask.nii.gz"), np.ones((4, 4, 4), np.uint8)
+        )
         start.with_name(f"{start.name}_desc-confounds_timeseries.tsv").write_text("trans_x\n0\n")
         rows.append(f"sub-{i}\t{label}")
     (tmp_path / "participants.tsv").write_text("\n".join(rows) + "\n")
-    about = {"Name": "fmriprep", "BIDSVersion": "1.10.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "fMRIPrep"}]}
+    about = {
+        "Name": "fmriprep",
+        "BIDSVersion": "1.10.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "fMRIPrep"}],
+    }
     (tmp_path / "dataset_description.json").write_text(json.dumps(about))
     return tmp_path
 

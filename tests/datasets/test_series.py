@@ -23,7 +23,9 @@ def table(tmp_path):
 
 
 def dataset(path, **keys):
-    return Dataset(**({"name": "mine", "source": "series", "path": path, "label": "task", "classes": ["rest", "nback"]} | keys))
+    return Dataset(
+        **({"name": "mine", "source": "series", "path": path, "label": "task", "classes": ["rest", "nback"]} | keys)
+    )
 
 
 def test_labels_belong_to_scans_and_groups_to_subjects(table):

@@ -88,7 +88,10 @@ def test_one_fold_can_be_asked_for(tmp_path):
         ({"models": ["bolt_smal"]}, r"unknown model 'bolt_smal'\. Known: .*did you mean 'bolt_small'"),
         ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
         ({"modles": ["bolt"]}, r"unknown key 'modles'\. Known here: .*did you mean 'models'"),
-        ({"atlases": ["schaefer400"]}, r"atlas 'schaefer400' is drawn in MNI152NLin6Asym, but the images will be in MNI152NLin2009aSym"),
+        (
+            {"atlases": ["schaefer400"]},
+            r"atlas 'schaefer400' is drawn in MNI152NLin6Asym, but the images will be in MNI152NLin2009aSym",
+        ),
     ],
 )
 def test_a_wrong_name_is_one_clear_line(tmp_path, change, words):

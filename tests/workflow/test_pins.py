@@ -27,7 +27,9 @@ def project_pins() -> dict[str, str]:
 
 
 def conda_pins(path: Path) -> dict[str, str]:
-    pins = dict(re.fullmatch(r"([\w.-]+)=([\w.]+)", pin).groups() for pin in yaml.safe_load(path.read_text())["dependencies"])
+    pins = dict(
+        re.fullmatch(r"([\w.-]+)=([\w.]+)", pin).groups() for pin in yaml.safe_load(path.read_text())["dependencies"]
+    )
     return {CONDA_NAMES.get(name, name): version for name, version in pins.items()}
 
 
