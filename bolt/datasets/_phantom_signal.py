@@ -160,10 +160,11 @@ def _background(n: int, step: float, rng: np.random.Generator) -> np.ndarray:
     """Resting fluctuations (moments, rois): 0.01-0.1 Hz, correlated by network, distance and globally."""
     padded = n + round(60 / step)  # a Fourier series repeats; the part cut off hides that
     frequency = np.fft.rfftfreq(padded, step)
+    frequency = frequency[frequency < 0.5]  # there is nothing beyond
     shape = frequency / (frequency + 0.01) / np.sqrt(1 + (frequency / 0.08) ** 6)
-    white = np.fft.rfft(rng.standard_normal((len(rois()), padded)))
-    fluctuations = np.fft.irfft(white * shape, padded)[:, :n]
-    return (_mixing(rng) @ (fluctuations / fluctuations.std())).T
+    waves = _mixing(rng) @ (rng.standard_normal((2, len(rois()), len(shape))) * shape)
+    scale = padded / 2 / np.sqrt((shape**2).sum())  # to an expected variance of 1
+    return scale * np.fft.irfft(waves[0] + 1j * waves[1], padded)[:, :n].T
 
 
 def _mixing(rng: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,359 @@
+"""The phantom: a valid dataset, a truth that agrees with the images, and a task no static method solves."""
+
+import filecmp
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from bids import BIDSLayout
+from bids_validator import BIDSValidator
+from nilearn import datasets as nilearn_datasets
+from scipy.ndimage import map_coordinates
+from scipy.stats import skew
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.svm import SVC
+
+from bolt.config import Config, Simulate, load_dataset
+from bolt.datasets import index
+from bolt.datasets import phantom as phantom_module
+from bolt.datasets._phantom_anatomy import Warp, apply, smooth_factor, world
+from bolt.datasets._phantom_scan import framewise_displacement, head_motion, rigid, slice_times
+from bolt.datasets._phantom_signal import make_series, rois, stream
+from bolt.datasets.phantom import CLASSES, head_template, informative, simulate, simulate_series, subjects
+from bolt.errors import ConfigError, DataError
+from bolt.files import read_json, read_table
+from tests.phantoms import TINY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("phantom") / "bids"
+    simulate(out, TINY)
+    return out
+
+
+@pytest.fixture(scope="module")
+def many():
+    """The 200 series on which the difficulty is pinned."""
+    people, series = simulate_series(200, load_dataset("phantom").simulate)
+    return np.array([p.positive for p in people]), series
+
+
+def truth(folder, name, ending):
+    return folder / "derivatives" / "truth" / name / f"{name}_{ending}"
+
+
+def matrices(path):
+    table = read_table(path)
+    found = np.tile(np.eye(4), (len(table), 1, 1))
+    found[:, :3] = table[[f"m{i}{j}" for i in range(3) for j in range(4)]].to_numpy().reshape(-1, 3, 4)
+    return found
+
+
+def sample(points_image, points):
+    """Linear interpolation of an image of points at world coordinates (n, 3)."""
+    voxels = apply(np.linalg.inv(points_image.affine), points).T
+    return np.stack([map_coordinates(c, voxels, order=1) for c in np.moveaxis(points_image.get_fdata(), -1, 0)], -1)
+
+
+def grey_points(every=1):
+    image = nilearn_datasets.load_mni152_gm_template(resolution=4)
+    inside = image.get_fdata() > 0.5
+    return world(image.affine, image.shape)[inside][::every], inside
+
+
+def sign_free(y, values):
+    return np.array([max(a, 1 - a) for a in (roc_auc_score(y, column) for column in np.transpose(values))])
+
+
+# ---- the dataset -----------------------------------------------------------------------------
+def test_is_valid_bids(folder):
+    files = [p for p in folder.rglob("*") if p.is_file() and "derivatives" not in p.parts]
+    names = ["/" + p.relative_to(folder).as_posix() for p in files]
+    assert len(names) == 5 - 1 + 4 * TINY.n_subjects
+    assert [n for n in names if not BIDSValidator().is_bids(n)] == []
+    layout = BIDSLayout(folder, validate=True)
+    assert len(layout.get(suffix="bold", extension=".nii.gz")) == TINY.n_subjects
+    metadata = layout.get(suffix="bold", extension=".nii.gz")[0].get_metadata()
+    assert metadata["TaskName"] == "rest"
+    assert 0 <= min(metadata["SliceTiming"]) < max(metadata["SliceTiming"]) < metadata["RepetitionTime"]
+
+
+def test_the_index_takes_every_scan(folder):
+    dataset = load_dataset("phantom").model_copy(update={"path": folder})
+    scans = index(Config(dataset="phantom"), dataset)
+    assert scans.exclude_reason.isna().all()
+    assert sorted(scans.label) == ["control", "control", "patient", "patient"]
+
+
+def test_images_say_where_and_when_they_are(folder):
+    people = read_table(folder / "participants.tsv")
+    for name, site in zip(people.participant_id, people.site, strict=True):
+        i = ["north", "south"].index(site)
+        bold = nib.load(folder / name / "func" / f"{name}_task-rest_bold.nii.gz")
+        assert bold.header["sform_code"] > 0 and bold.header["qform_code"] > 0
+        assert bold.header.get_xyzt_units() == ("mm", "sec")
+        assert bold.get_data_dtype() == np.int16
+        np.testing.assert_allclose(bold.header.get_zooms(), [TINY.bold_resolution[i]] * 3 + [TINY.tr[i]], rtol=1e-5)
+        assert bold.shape[3] == TINY.n_volumes[i]
+        sidecar = read_json(folder / name / "func" / f"{name}_task-rest_bold.json")
+        assert len(sidecar["SliceTiming"]) == bold.shape[2]
+        t1w = nib.load(folder / name / "anat" / f"{name}_T1w.nii.gz")
+        np.testing.assert_allclose(t1w.header.get_zooms(), TINY.t1w_resolution)
+        assert bold.get_fdata().std(-1).max() > 0 and t1w.get_fdata().std() > 0
+
+
+def test_same_settings_same_bytes(folder, tmp_path):
+    person = subjects(TINY)[1]
+    phantom_module._write_subject(tmp_path, TINY, person)
+    files = [p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file()]
+    assert len(files) == 4 + 11
+    assert filecmp.cmpfiles(folder, tmp_path, files, shallow=False)[1:] == ([], [])
+
+
+@pytest.mark.slow
+def test_same_settings_same_bytes_whatever_the_number_of_processes(folder, tmp_path):
+    simulate(tmp_path / "again", TINY, n_jobs=2)
+    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    assert files == sorted(p.relative_to(tmp_path / "again") for p in (tmp_path / "again").rglob("*") if p.is_file())
+    assert filecmp.cmpfiles(folder, tmp_path / "again", files, shallow=False)[1:] == ([], [])
+
+
+def test_another_seed_is_another_dataset():
+    first, second = (make_series(TINY.model_copy(update={"seed": s}), 0, 0, True).values for s in (0, 1))
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.3
+
+
+def test_a_failure_leaves_nothing_and_an_old_phantom_is_replaced(folder, tmp_path, monkeypatch):
+    out = tmp_path / "bids"
+    (out / "derivatives" / "truth").mkdir(parents=True)
+    (out / "old.txt").touch()
+
+    def fail(*_):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(phantom_module, "_write_subject", fail)
+        with pytest.raises(RuntimeError):
+            simulate(out, TINY)
+    assert (out / "old.txt").exists() and [p.name for p in tmp_path.iterdir()] == ["bids"]
+    monkeypatch.setattr(phantom_module, "_write_subject", lambda *_: None)
+    simulate(out, TINY)
+    assert not (out / "old.txt").exists() and (out / "participants.tsv").exists()
+
+
+def test_never_replaces_what_is_not_a_phantom(tmp_path):
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(DataError, match="not a phantom"):
+        simulate(tmp_path, TINY)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 24])
+def test_classes_are_balanced_over_sites_and_sexes(n):
+    table = pd.DataFrame(subjects(TINY, n))
+    assert table.positive.sum() == n // 2
+    assert table.name.is_unique and table.name.is_monotonic_increasing
+    if n >= 4:
+        assert pd.crosstab(table.site, table.positive).nunique().eq(1).all()
+        assert pd.crosstab(table.sex, table.positive).nunique().eq(1).all()
+    if n % 8 == 0:
+        assert set(table.groupby(["site", "positive", "sex"]).size()) == {n // 8}
+
+
+def test_the_shipped_settings_are_the_defaults():
+    assert load_dataset("phantom").simulate == Simulate()
+    assert load_dataset("phantom").classes == CLASSES
+
+
+# ---- heads -----------------------------------------------------------------------------------
+def test_affine_registration_is_not_enough_and_nothing_folds():
+    points, _ = grey_points(every=20)
+    cells = world(
+        np.diag([6.0, 6, 6, 1]) + np.array([[0, 0, 0, -80.0], [0, 0, 0, -110], [0, 0, 0, -70], [0] * 4]), (27, 31, 26)
+    )
+    for i in range(6):
+        warp = Warp(Simulate(), i)
+        inside = warp.to_subject(points)
+        np.testing.assert_allclose(warp.to_template(inside), points, atol=0.05)
+        design = np.c_[points, np.ones(len(points))]
+        residual = inside - design @ np.linalg.lstsq(design, inside, rcond=None)[0]
+        assert np.median(np.linalg.norm(residual, axis=1)) >= 2
+        moved = warp.to_template(cells)
+        jacobian = np.stack(np.gradient(moved, 6.0, axis=(0, 1, 2)), axis=-1)
+        assert np.linalg.det(jacobian).min() > 0.1
+
+
+def test_warp_of_zero_is_affine():
+    warp = Warp(Simulate(warp_mm=0), 0)
+    points, _ = grey_points(every=500)
+    np.testing.assert_allclose(warp.to_template(points), apply(warp.affine, points))
+
+
+def test_template_has_a_shell_of_its_own(folder):
+    template = head_template(4.0)
+    head, brain = template["T1w"].get_fdata(), template["brain_mask"].get_fdata() > 0
+    assert template["T1w"].shape == template["gm"].shape
+    outside = head[~brain]
+    assert (outside > 700).sum() > 0.1 * brain.sum()  # scalp
+    shells = [nib.load(p).get_fdata() for p in sorted(folder.glob("sub-*/anat/*_T1w.nii.gz"))]
+    assert len({round(s.sum()) for s in shells}) == TINY.n_subjects
+
+
+def test_template_resolution_must_be_whole():
+    with pytest.raises(ConfigError, match="whole millimetres"):
+        head_template(2.5)
+
+
+def test_smooth_factor_stays_in_its_range():
+    affine = np.diag([8.0, 8, 8, 1])
+    affine[:3, 3] = -100
+    field = smooth_factor(affine, (25, 25, 25), 0.3, np.random.default_rng(0))
+    assert 0.7 <= field.min() < 0.95 and 1.05 < field.max() <= 1.3
+    assert np.abs(np.diff(field, axis=0)).max() < 0.1
+
+
+# ---- scans -----------------------------------------------------------------------------------
+def test_motion_has_the_size_asked_for():
+    motions = [head_motion(Simulate(), 100, stream(Simulate(), i, "motion")) for i in range(24)]
+    displacement = np.array([framewise_displacement(m) for m in motions])
+    assert 0.17 < displacement.mean() < 0.23
+    assert displacement.mean(1).min() > 0.13 and displacement.mean(1).max() < 0.27
+    jerky = (displacement > 0.9).sum(1)
+    assert jerky.min() >= 1 and np.median(jerky) == 3
+    assert displacement.max() < 3
+    assert (motions[0][0] == 0).all()
+    assert (head_motion(Simulate(motion_fd=0), 50, np.random.default_rng(0)) == 0).all()
+
+
+def test_rigid_matrices_turn_around_the_heads_centre():
+    matrix = rigid(np.array([1.0, 2, 3, 0, 0, np.pi / 2]))
+    np.testing.assert_allclose(apply(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
+    np.testing.assert_allclose(apply(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
+
+
+def test_slices_are_interleaved():
+    np.testing.assert_allclose(slice_times(5, 2.0), [0, 1.2, 0.4, 1.6, 0.8])
+
+
+def test_signal_to_noise_is_the_one_asked_for(tmp_path):
+    still = TINY.model_copy(update={"motion_fd": 0.0, "jerks": 0, "signal_percent": 0.0, "tsnr": [50.0, 50.0]})
+    simulate(tmp_path / "still", still.model_copy(update={"n_subjects": 2}))
+    for path in sorted((tmp_path / "still").glob("sub-*/func/*_bold.nii.gz")):
+        data = nib.load(path).get_fdata()
+        volumes = np.linspace(-1, 1, data.shape[-1])
+        series = data[data.mean(-1) > 0.6 * np.percentile(data.mean(-1), 98)]
+        trend = np.polynomial.polynomial.polyval(volumes, np.polynomial.polynomial.polyfit(volumes, series.T, 2))
+        assert 38 < np.median(series.mean(1) / (series - trend).std(1)) < 58
+
+
+# ---- truth -----------------------------------------------------------------------------------
+def test_deformations_are_each_others_inverse(folder):
+    points, inside = grey_points()
+    forth = nib.load(truth(folder, "sub-01", "from-T1w_to-template_points.nii.gz"))
+    back = nib.load(truth(folder, "sub-01", "from-template_to-T1w_points.nii.gz"))
+    np.testing.assert_allclose(sample(forth, back.get_fdata()[inside]), points, atol=0.2)
+
+
+def test_truth_finds_the_series_in_the_images(tmp_path):
+    """All conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
+    moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
+    simulate(tmp_path / "bids", moving)
+    centres = rois()[["x", "y", "z"]].to_numpy(float)
+    for name in ("sub-01", "sub-02"):
+        in_t1w = sample(nib.load(truth(tmp_path / "bids", name, "from-template_to-T1w_points.nii.gz")), centres)
+        motion = matrices(truth(tmp_path / "bids", name, "task-rest_motion.tsv"))
+        in_bold = apply(matrices(truth(tmp_path / "bids", name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w)
+        bold = nib.load(tmp_path / "bids" / name / "func" / f"{name}_task-rest_bold.nii.gz")
+        true = np.load(truth(tmp_path / "bids", name, "task-rest_roiseries.npy"))
+
+        def agreement(motion, bold=bold, in_bold=in_bold, true=true):
+            to_voxels = np.linalg.inv(bold.affine) @ motion
+            volumes = np.moveaxis(bold.get_fdata(), -1, 0)
+            places = [apply(m, in_bold).T for m in to_voxels]
+            found = [map_coordinates(v, p, order=1) for v, p in zip(volumes, places, strict=True)]
+            return np.median([np.corrcoef(a, b)[0, 1] for a, b in zip(np.transpose(found), true.T, strict=True)])
+
+        right = agreement(motion)
+        assert right > 0.7
+        assert right > agreement(np.linalg.inv(motion)) + 0.1
+        assert right > agreement(np.broadcast_to(np.eye(4), motion.shape)) + 0.1
+
+
+def test_tables_of_truth_agree(folder):
+    planted = read_table(folder / "derivatives/truth/informative_rois.tsv")
+    assert len(planted) == TINY.n_informative and planted["sign"].sum() == 0
+    assert set(rois().set_index("value").network[planted.value]) == {"default"}
+    people = read_table(folder / "participants.tsv").set_index("participant_id")
+    for name, person in people.iterrows():
+        events = read_table(truth(folder, name, "task-rest_events.tsv"))
+        sync = events[events.kind == "sync"]
+        assert set(sync["sign"]) == ({1} if person.diagnosis == "patient" else {-1})
+        assert (sync.onset >= 0).sum() == TINY.n_events
+        landmarks = read_table(truth(folder, name, "task-rest_landmarks.tsv"))
+        assert ((landmarks.response > 0.5) == (landmarks.landmark == 1)).all()
+        series = np.load(truth(folder, name, "task-rest_roiseries.npy"))
+        assert len(landmarks) == len(series) == len(read_table(truth(folder, name, "task-rest_motion.tsv")))
+        projection = series[:, planted.value - 1] @ planted["sign"].to_numpy() * sync["sign"].iloc[0]
+        inside = landmarks.landmark == 1
+        assert projection[inside].mean() > projection[~inside].mean() + 2 * projection[~inside].std()
+
+
+# ---- difficulty, pinned ----------------------------------------------------------------------
+def test_no_single_roi_tells_the_classes_apart(many):
+    """AUC of each informative ROI's variance and skew, either direction; the largest of all of them counts."""
+    y, series = many
+    planted = informative(Simulate()).index
+    for statistic in (np.var, skew):
+        values = [statistic(s.values[:, planted], axis=0) for s in series]
+        assert sign_free(y, values).max() <= 0.65
+
+
+def test_static_connectivity_does_not_tell_the_classes_apart(many):
+    y, series = many
+    upper = np.triu_indices(160, 1)
+    connectivity = np.array([np.arctanh(np.corrcoef(s.values.T)[upper]) for s in series])
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    score = cross_val_predict(SVC(kernel="linear"), connectivity, y, cv=folds, method="decision_function")
+    assert roc_auc_score(y, score) <= 0.75
+
+
+def test_moments_of_coherence_tell_the_classes_apart(many):
+    y, series = many
+    planted = informative(Simulate())
+    coherent = [s.values[:, planted.index] @ planted.sign.to_numpy() for s in series]
+    assert roc_auc_score(y, [skew(c) for c in coherent]) >= 0.95
+    assert roc_auc_score(y, [c.max() + c.min() for c in coherent]) >= 0.95
+
+
+def test_position_in_the_scan_says_nothing(many):
+    _, series = many
+    occupied = np.mean(
+        [np.interp(np.linspace(0, 1, 10), np.linspace(0, 1, len(s.response)), s.landmarks) for s in series], 0
+    )
+    share = np.mean([s.landmarks.mean() for s in series])
+    assert 0.13 < share < 0.25
+    # 200 scans: a standard error of 0.026 at each position
+    assert np.abs(occupied - share).max() < 0.09
+
+
+def test_background_is_slow_and_ordered_by_network(many):
+    _, series = many
+    others = rois().index.difference(informative(Simulate()).index)
+    connectivity = np.mean([np.corrcoef(s.values[:, others].T) for s in series], axis=0)
+    network = rois().network[others].to_numpy()
+    same = (network[:, None] == network) & ~np.eye(len(others), dtype=bool)
+    assert connectivity[same].mean() > connectivity[network[:, None] != network].mean() + 0.15
+    fine = series[0].fine[:, others]
+    spectrum = (np.abs(np.fft.rfft(fine, axis=0)) ** 2).mean(1)
+    frequency = np.fft.rfftfreq(len(fine), series[0].step)
+    assert spectrum[frequency <= 0.12].sum() > 0.9 * spectrum.sum()
+    assert np.mean([s.values[:, others].std() for s in series]) == pytest.approx(1, abs=0.05)
+
+
+def test_series_alone_are_those_of_the_dataset(folder):
+    people, series = simulate_series(TINY.n_subjects, TINY)
+    for person, one in zip(people, series, strict=True):
+        np.testing.assert_array_equal(one.values, np.load(truth(folder, person.name, "task-rest_roiseries.npy")))
