@@ -52,7 +52,9 @@ def stage_atlases(config: Config, folder: Path = ATLASES) -> None:
 
 
 def fetch(url: str, path: Path, accepted: list[str], pause: float = 2.0) -> None:
-    """Download a file (out of its zip archive, if it is in one); it appears under its name only when its sha256 is one of `accepted`.
+    """Download a file, out of its zip archive if it is in one.
+
+    It appears under its name only when its sha256 is one of `accepted`.
 
     Parameters
     ----------

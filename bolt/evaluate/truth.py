@@ -19,7 +19,7 @@ from bolt.atlases import load_labels
 from bolt.config import Config, Dataset, Model, Range, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import ConfigError
-from bolt.explain.importance import read_importance
+from bolt.explain.weights import read_importance
 from bolt.files import read_json, read_table, write_table
 from bolt.layout import ORACLE, Layout, folder_of, prefix_of
 from bolt.preprocess import confounds, images

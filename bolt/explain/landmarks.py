@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bolt.errors import DataError
 from bolt.evaluate.metrics import METRICS, scores
-from bolt.explain.importance import read_importance
+from bolt.explain.weights import read_importance
 from bolt.files import atomic, read_json, write_table
 
 LANDMARK_COLUMNS = {

@@ -13,8 +13,8 @@ from bolt.atlases import load_atlas
 from bolt.config import Config, Dataset, Model
 from bolt.errors import BoltError
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.importance import read_importance
 from bolt.explain.landmarks import explained_folds, top_tokens
+from bolt.explain.weights import read_importance
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
 from bolt.report import figures, tables

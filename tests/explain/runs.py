@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.explain.importance import IMPORTANCE_COLUMNS
+from bolt.explain.weights import IMPORTANCE_COLUMNS
 from bolt.files import write_status, write_table
 
 N_ROIS = 30

@@ -11,8 +11,9 @@ import torch
 
 from bolt.checkpoint import save_checkpoint
 from bolt.errors import DataError
-from bolt.explain.importance import explain_fold, read_importance
+from bolt.explain.importance import explain_fold
 from bolt.explain.relevance import importance
+from bolt.explain.weights import read_importance
 from bolt.models._registry import create_model
 from tests.explain.runs import N_ROIS, MemoryCache
 

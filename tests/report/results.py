@@ -13,9 +13,9 @@ from bolt.config import Config, Dataset, Keys, Model, parse
 from bolt.datasets import COLUMNS
 from bolt.errors import DataError
 from bolt.evaluate.metrics import write_metrics
-from bolt.explain.importance import IMPORTANCE_COLUMNS
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
+from bolt.explain.weights import IMPORTANCE_COLUMNS
 from bolt.files import write_json, write_status, write_table, write_yaml
 from bolt.layout import Layout
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache, build_cache
