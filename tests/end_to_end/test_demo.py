@@ -1,0 +1,56 @@
+"""The demo as shipped: from simulated raw images to the report, every measure within its range."""
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from bolt.config import ROOT
+from bolt.files import read_table
+from tests.snake import snakemake
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The finished demo. Until the series are cached, the truth is not even there to be opened."""
+    folder = tmp_path_factory.mktemp("demo")
+    config = ROOT / "config/config.yaml"
+    truth = folder / "work/phantom/bids/derivatives/truth"
+    made = snakemake(folder, "results/phantom/scans.tsv", config=config)
+    assert made.returncode == 0, made.stdout
+    shutil.move(truth, folder / "hidden")
+    learned = snakemake(folder, "series", "train", "figures", config=config)
+    assert learned.returncode == 0, learned.stdout
+    shutil.move(folder / "hidden", truth)
+    done = snakemake(folder, config=config)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+@pytest.mark.slow
+def test_every_measure_is_within_its_range(demo):
+    table = read_table(demo / "results/phantom/tables/truth.tsv").set_index("measure")
+    failed = table[table.passed.astype(str).str.lower() == "false"]
+    assert failed.empty, failed[["value", "low", "high"]].to_string()
+    ranged = {"registration error", "motion error", "series correlation", "pooled accuracy", "landmark AUC"}
+    assert ranged | {"landmark AUC of position alone", "planted ROIs, p"} <= set(table.index[table.passed.notna()])
+    assert table.value["registration error"] < table.value["registration error, affine part alone"]
+
+
+@pytest.mark.slow
+def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
+    assert len(pd.read_csv(demo / "results/phantom/exclusions.tsv", sep="\t")) == 0
+    report = demo / "results/phantom/report"
+    page = (report / "index.html").read_text()
+    assert "Truth table" in page and "out of range" not in page
+    pictures = list((report / "figures").rglob("*.png")) + list((report / "figures").rglob("*.svg"))
+    assert len(pictures) >= 24 and all(picture.stat().st_size > 2000 for picture in pictures)
+    for picture in pictures:
+        if picture.suffix == ".png" and picture.parent == report / "figures":
+            assert picture.name in page
+
+
+@pytest.mark.slow
+def test_a_second_run_has_nothing_to_do(demo):
+    again = snakemake(demo, config=ROOT / "config/config.yaml")
+    assert "Nothing to be done" in again.stdout

@@ -1,0 +1,80 @@
+"""Only the demo's evaluation opens the truth, and its measures know right from wrong."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import ROOT, Range
+from bolt.evaluate import truth
+from bolt.evaluate.truth import Measure, _away, _correlation, _mean_auc, _row
+
+
+def test_nobody_else_knows_where_the_truth_lies():
+    """The simulator writes it, the layout names it, `evaluate/truth.py` reads it."""
+    allowed = {"bolt/datasets/phantom.py", "bolt/layout.py", "bolt/evaluate/truth.py"}
+    mentions = re.compile(r"derivatives/truth|\.truth\(|\"truth\"|TRUTH\b|evaluate\.truth|evaluate import truth")
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sorted((ROOT / "bolt").rglob("*.py"))
+        if (lines := [line for line in path.read_text().splitlines() if mentions.search(line)])
+    }
+    stages = found.pop("bolt/stages.py")
+    assert len(stages) == 2 and all("from bolt.evaluate.truth import" in line for line in stages)
+    found.pop("bolt/workflow.py")  # names the module whose code the rules of truth.smk depend on, and the table
+    readers = {name for name, lines in found.items() if name not in allowed}
+    for name in readers:  # the report shows the finished table; it opens nothing else
+        assert name.startswith("bolt/report/"), name
+        assert not any("derivatives" in line for line in found[name]), name
+
+
+def test_only_the_rules_of_truth_smk_run_what_opens_it():
+    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
+        commands = set(re.findall(r"python -m bolt ([\w-]+)", path.read_text()))
+        assert bool(commands & {"truth", "oracle-cache"}) == (path.name == "truth.smk"), path.name
+        assert ("ORACLE" in path.read_text()) == (path.name == "truth.smk"), path.name
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "passed"),
+    [
+        (0.9, Range(low=0.8), "true"),
+        (0.7, Range(low=0.8), "false"),
+        (np.nan, Range(low=0.8), "false"),
+        (0.55, Range(low=0.4, high=0.6), "true"),
+        (2.1, Range(high=2.0), "false"),
+        (2.1, Range(), None),
+    ],
+)
+def test_a_value_out_of_range_or_missing_has_not_passed(value, expected, passed):
+    assert _row("m", Measure(value, "mm"), expected)["passed"] == passed
+
+
+def test_motion_error_forgives_the_reference_and_nothing_else():
+    rng = np.random.default_rng(0)
+    true = rng.standard_normal((30, 50, 3))
+    assert _away(true + [3.0, 0, 0] - true) == pytest.approx(0)
+    wrong = true.copy()
+    wrong[::2] += [2.0, 0, 0]  # every other volume is off
+    assert _away(wrong - true) == pytest.approx(1.0)
+
+
+def test_correlation_is_that_of_numpy_and_nan_for_constants():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 3)), rng.standard_normal((40, 3))
+    a[:, 2] = 1
+    found = _correlation(a, b)
+    assert found[0] == pytest.approx(np.corrcoef(a[:, 0], b[:, 0])[0, 1])
+    assert np.isnan(found[2])
+
+
+def test_landmark_auc_is_a_mean_over_scans():
+    marks = {"a": np.array([False, True, False]), "b": np.array([True, False, False])}
+    assert _mean_auc(marks, {"a": np.array([0.1, 0.9, 0.2]), "b": np.array([0.0, 1.0, 1.0])}) == 0.5
+
+
+def test_matrices_are_read_row_by_row():
+    table = pd.DataFrame([dict.fromkeys([f"m{r}{c}" for r in range(3) for c in range(4)], 0.0) | {"m03": 5.0}])
+    matrix = truth._matrices(table)[0]
+    assert matrix[0, 3] == 5.0 and matrix[3].tolist() == [0, 0, 0, 1]
