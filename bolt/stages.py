@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.errors import BoltError, DataError
 from bolt.files import atomic, read_json, read_table, write_json, write_status, write_table
 from bolt.layout import Layout, folder_of, prefix_of
+from bolt.provenance import provenance
 
 log = logging.getLogger("bolt")
 
@@ -197,10 +199,12 @@ class Stages:
 
         options = self.options
         out = self._fold(options.variant)
+        cache = self.layout.cache(options.atlas, options.variant)
 
         def work() -> None:
+            start = time.monotonic()
             train_fold(
-                self.layout.cache(options.atlas, options.variant),
+                cache,
                 self.layout.folds,
                 self._model(),
                 self.dataset,
@@ -210,6 +214,8 @@ class Stages:
                 device=self.config.device,
                 threads=options.threads,
             )
+            facts = {"seed": options.seed, "fold": options.fold, "seconds": round(time.monotonic() - start, 1)}
+            write_json(provenance([cache / "manifest.json", self.layout.folds], **facts), out / "provenance.json")
 
         outcome = Outcome("train", out / "status.json", options.attempt)
         outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]

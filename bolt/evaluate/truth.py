@@ -211,8 +211,8 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
     """Pooled test accuracy, as the run's own summary has it."""
-    pooled = read_json(layout.runs(atlas, model, seed) / "summary.json")
-    oracle = read_json(layout.runs(atlas, model, seed, ORACLE) / "summary.json")
+    pooled = read_json(layout.runs(atlas, model, seed) / "summary.json")["pooled"]
+    oracle = read_json(layout.runs(atlas, model, seed, ORACLE) / "summary.json")["pooled"]
     value, best = pooled["accuracy"]["value"], oracle["accuracy"]["value"]
     return Measure(value, "share", pooled["majority_accuracy"], "always the larger class", best)
 
