@@ -208,6 +208,7 @@ class Registration(Keys):
     n4_shrink: int = Field(4, ge=1)
     n4_iterations: list[int] = [50, 50, 30, 20]
     working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
+    normalisation_resolution: float | None = Field(None, gt=0, description="voxel size of SyN, mm; null: the template's")
     syn_iterations: list[int] = [100, 70, 50, 20]
     syn_metric: Literal["CC", "mattes"] = "mattes"
     affine_iterations: list[int] = [2100, 1200, 1200, 10]

@@ -12,9 +12,7 @@ import matplotlib
 matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
-import nibabel as nib
 import numpy as np
-from nilearn import plotting
 from sklearn.cluster import KMeans
 
 from bolt.files import atomic, read_table
@@ -26,6 +24,8 @@ BRAIN, WHITE = "#e4572e", "#17a2b8"
 """Colours of the contours: edge of the brain, edge of the white matter."""
 FRAME = 12.0
 """mm shown around the brain."""
+PIXEL = 1.5
+"""mm of a pixel of the pictures."""
 SLICES = 7
 MOVED = 0.5
 """mm of framewise displacement above which a volume counts as moved (Power et al. 2012)."""
@@ -172,44 +172,43 @@ def _mosaic(
     path: Path,
     around: ants.ANTsImage | None = None,
 ) -> None:
-    """Axial, coronal and sagittal slices around the brain, with contours at one half."""
+    """Axial, coronal and sagittal slices around the brain, with contours at one half.
+
+    All slices of a view are one strip, so that a picture takes a fraction of the time of a plot a slice.
+    """
     first = contours[0][0] if around is None else around
     places = images.apply(images.affine_of(first), np.argwhere(first.numpy() > 0.5))
     low, high = places.min(axis=0), places.max(axis=0)
-    shown = _cropped(image, low - FRAME, high + FRAME)
-    bright = np.quantile(shown.get_fdata()[shown.get_fdata() > 0], 0.995)
-    figure = plt.figure(figsize=(13, 7))
-    for row, (mode, k) in enumerate(zip("zyx", (2, 1, 0), strict=True)):
-        cuts = np.linspace(low[k], high[k], SLICES + 2)[1:-1]
-        view = plotting.plot_anat(
-            shown,
-            display_mode=mode,
-            cut_coords=[float(cut) for cut in cuts],
-            axes=figure.add_axes((0.0, 0.63 - 0.315 * row, 1.0, 0.315)),
-            annotate=False,
-            draw_cross=False,
-            black_bg=True,
-            colorbar=False,
-            vmin=0,
-            vmax=bright,
-        )
-        for contour, colour in contours:
-            view.add_contours(_nifti(contour), levels=[0.5], colors=colour, linewidths=0.7)
-    figure.suptitle(title, fontsize=12, y=0.985)
+    affine = np.diag([PIXEL, PIXEL, PIXEL, 1.0])
+    affine[:3, 3] = low - FRAME
+    shape = tuple(np.ceil((high - low + 2 * FRAME) / PIXEL).astype(int))
+    canvas = images.to_ants(np.zeros(shape), affine)
+    shown, *edges = (warp(canvas, layer, []).numpy() for layer in (image, *(contour for contour, _ in contours)))
+    figure, axes = plt.subplots(3, 1, figsize=(13, 7.2), layout="constrained")
+    bright = np.quantile(shown[shown > 0], 0.995)
+    for axis, k in zip(axes, (2, 1, 0), strict=True):
+        cuts = np.linspace(FRAME, shape[k] * PIXEL - FRAME, SLICES + 2)[1:-1]
+        at = np.round(cuts / PIXEL).astype(int)
+        axis.imshow(_strip(shown, k, at), cmap="gray", vmin=0, vmax=bright, interpolation="bilinear")
+        for edge, (_, colour) in zip(edges, contours, strict=True):
+            axis.contour(_strip(edge, k, at), levels=[0.5], colors=colour, linewidths=0.7)
+        axis.axis("off")
+        sides = ("P", "A") if k == 0 else ("L", "R")
+        for text, x, align in ((sides[0], 0.003, "left"), (sides[1], 0.997, "right")):
+            axis.text(x, 0.9, text, color="white", ha=align, fontsize=9, transform=axis.transAxes)
+        coordinates = (low - FRAME)[k] + PIXEL * at
+        for i, coordinate in enumerate(coordinates):
+            label = f"{'xyz'[k]} = {coordinate:.0f}"
+            axis.text(
+                (i + 0.5) / SLICES, 0.01, label, color="#bbbbbb", ha="center", fontsize=7, transform=axis.transAxes
+            )
+    figure.suptitle(title, fontsize=12)
     _save(figure, path)
 
 
-def _cropped(image: ants.ANTsImage, low: np.ndarray, high: np.ndarray) -> nib.Nifti1Image:
-    """The part of an image between two corners (mm)."""
-    nifti = _nifti(image)
-    corners = images.apply(np.linalg.inv(nifti.affine), np.stack([low, high]))
-    start = np.maximum(np.floor(corners.min(axis=0)), 0).astype(int)
-    stop = np.minimum(np.ceil(corners.max(axis=0)) + 1, nifti.shape).astype(int)
-    return nifti.slicer[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))]
-
-
-def _nifti(image: ants.ANTsImage) -> nib.Nifti1Image:
-    return nib.Nifti1Image(image.numpy(), images.affine_of(image))
+def _strip(data: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
+    """Slices of a RAS volume side by side, superior or anterior up; the left of the head is on the left."""
+    return np.hstack([np.take(data, index, axis=axis).T[::-1] for index in at])
 
 
 def _save(figure: plt.Figure, path: Path) -> None:

@@ -25,6 +25,8 @@ COARSE = 4.0
 """Voxel size (mm) at which the head is registered to find the brain."""
 TRUNCATE = 0.999
 """Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
+FRAME = 12.0
+"""mm kept around the brain for normalisation."""
 SMALLEST_BRAIN = 3e5
 """mm³; below it the extraction has failed."""
 SAME_PLACE = 0.9
@@ -130,10 +132,15 @@ def normalise(
         Composite transforms (``.h5``) from T1w to template and back.
     """
     levels = len(settings.affine_iterations)
+    spacing = settings.normalisation_resolution or max(template_brain.spacing)
+    fixed, moving = (
+        images.resample_to_spacing(image, spacing) if max(image.spacing) < spacing - 0.05 else image
+        for image in (around_brain(cut_bright(template_brain)), around_brain(cut_bright(brain)))
+    )
     seed(settings)
     found = ants.registration(
-        cut_bright(template_brain),
-        cut_bright(brain),
+        fixed,
+        moving,
         "SyN",
         outprefix=f"{folder}/t1w_to_template_",
         aff_iterations=tuple(settings.affine_iterations),
@@ -145,6 +152,18 @@ def normalise(
         write_composite_transform=True,
     )
     return Path(found["fwdtransforms"]), Path(found["invtransforms"])
+
+
+def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
+    """Cut off the zeros around a brain, up to `FRAME`: most of a head's field, and most of the time.
+
+    Beyond the frame a transform to the image is affine alone.
+    """
+    where = np.argwhere(image.numpy() > 0)
+    frame = np.ceil(FRAME / np.asarray(image.spacing))
+    start = np.maximum(where.min(axis=0) - frame, 0)
+    stop = np.minimum(where.max(axis=0) + 1 + frame, image.shape)
+    return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
 
 
 def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:

@@ -27,9 +27,7 @@ SETTINGS = load_registration("testing").model_copy(update={"working_resolution":
 @pytest.fixture(scope="module")
 def anat(head, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("derivatives") / "sub-01" / "anat"
-    preprocess_anatomical(
-        head.t1w, head.template, SPACE, SETTINGS, out, out.parent.parent / "work", prefix="sub-01_"
-    )
+    preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, out.parent.parent / "work", prefix="sub-01_")
     return out
 
 
