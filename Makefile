@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow lint schemas clean
 
 $(VENV)/.installed: requirements.txt requirements-test.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
@@ -29,6 +29,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check bolt tests
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
+
+schemas: $(VENV)/.installed
+	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.files import write_json; \
+	[write_json(schema, ROOT / f"config/schemas/{name}.json") for name, schema in schemas().items()]'
 
 clean:
 	rm -rf results work .snakemake

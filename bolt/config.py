@@ -208,7 +208,9 @@ class Registration(Keys):
     n4_shrink: int = Field(4, ge=1)
     n4_iterations: list[int] = [50, 50, 30, 20]
     working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
-    normalisation_resolution: float | None = Field(None, gt=0, description="voxel size of SyN, mm; null: the template's")
+    normalisation_resolution: float | None = Field(
+        None, gt=0, description="voxel size of SyN, mm; null: the template's"
+    )
     syn_iterations: list[int] = [100, 70, 50, 20]
     syn_metric: Literal["CC", "mattes"] = "mattes"
     affine_iterations: list[int] = [2100, 1200, 1200, 10]
@@ -297,3 +299,9 @@ def nearest(name: str, candidates: list[str]) -> str:
     """A hint for an error line: `` (did you mean 'x'?)``, or nothing where no candidate is near."""
     near = difflib.get_close_matches(name, candidates, n=1)
     return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """JSON schemas of all configuration files, for editors; `config/schemas/` holds them (`make schemas`)."""
+    kinds: dict[str, type[Keys]] = {"config": Config, **{kind: keys for kind, (_, keys) in KINDS.items()}}
+    return {kind: keys.model_json_schema() for kind, keys in kinds.items()}

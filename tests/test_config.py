@@ -1,5 +1,7 @@
 """The configuration is checked, and its errors help."""
 
+import json
+
 import pytest
 import yaml
 
@@ -76,3 +78,9 @@ def test_runs_of_different_variants_never_share_a_folder():
     layout = Layout(Config(dataset="phantom"))
     assert layout.cache("a") != layout.cache("a", "truth")
     assert layout.runs("a", "bolt-1", 0) != layout.runs("a", "bolt-1", 1)
+
+
+def test_schemas_for_editors_are_up_to_date():
+    """`make schemas` writes them."""
+    for name, schema in configuration.schemas().items():
+        assert json.loads((ROOT / f"config/schemas/{name}.json").read_text()) == json.loads(json.dumps(schema)), name

@@ -64,7 +64,7 @@ class Truth:
     @property
     def places(self) -> nib.Nifti1Image:
         """(X, Y, Z, 3): where the template's tissue lies in the subject, mm."""
-        return nib.load(f"{self._subject}_from-template_to-T1w_points.nii.gz")
+        return nib.Nifti1Image.from_filename(f"{self._subject}_from-template_to-T1w_points.nii.gz")
 
     @property
     def motion(self) -> np.ndarray:
@@ -142,11 +142,12 @@ def _registration(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure
     for scan, truth in truths.items():
         folder = folder_of(scan)
         points = truth.places
-        template = nib.load(layout.template / "gm.nii.gz")
-        grey = _sampled(template, points.affine, points.shape[:3]) > 0.5
+        shape = (points.shape[0], points.shape[1], points.shape[2])
+        template = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
+        grey = _sampled(template, points.affine, shape) > 0.5
         true = points.get_fdata()[grey]
         transform = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["forward"]
-        found = places_of_grid(points.shape[:3], points.affine, [transform])[grey]
+        found = places_of_grid(shape, points.affine, [transform])[grey]
         where = images.apply(points.affine, np.argwhere(grey).astype(float))
         design = np.column_stack([where, np.ones(len(where))])
         linear = design @ np.linalg.lstsq(design, found, rcond=None)[0]
@@ -172,7 +173,9 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> Measure:
     errors, displacements = [], []
     for scan, truth in truths.items():
         folder = folder_of(scan)
-        mask = nib.load(layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"])
+        mask = nib.Nifti1Image.from_filename(
+            layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
+        )
         centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine)[None])
         found = confounds.read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
         true = truth.motion
@@ -244,7 +247,7 @@ def _landmarks(
 
 def _test_importance(run: Path) -> dict[str, np.ndarray]:
     """Scan to importance weights (T,), each from the fold in which the scan was tested."""
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for fold in sorted(run.glob("fold-*")):
         table, weights = read_importance(fold)
         found |= {scan: w for scan, role, w in zip(table.scan_id, table.role, weights, strict=True) if role == "test"}
