@@ -184,7 +184,9 @@ def _mosaic(
     shape = tuple(np.ceil((high - low + 2 * FRAME) / PIXEL).astype(int))
     canvas = images.to_ants(np.zeros(shape), affine)
     shown, *edges = (warp(canvas, layer, []).numpy() for layer in (image, *(contour for contour, _ in contours)))
-    figure, axes = plt.subplots(3, 1, figsize=(13, 7.2), layout="constrained")
+    heights = [shape[1] / shape[0], shape[2] / shape[0], shape[2] / shape[1]]  # of the strips, as shares of their width
+    size = (13.0, 13.0 / SLICES * sum(heights) + 0.7)
+    figure, axes = plt.subplots(3, 1, figsize=size, height_ratios=heights, layout="constrained")
     bright = np.quantile(shown[shown > 0], 0.995)
     for axis, k in zip(axes, (2, 1, 0), strict=True):
         cuts = np.linspace(FRAME, shape[k] * PIXEL - FRAME, SLICES + 2)[1:-1]

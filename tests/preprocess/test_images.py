@@ -1,0 +1,78 @@
+"""Images between nibabel and ANTs, grids and rigid transforms."""
+
+from __future__ import annotations
+
+import ants
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolt.errors import DataError
+from bolt.preprocess import images
+
+OBLIQUE = images.rigid_matrix(np.array([5.0, -7, 3, 0.2, -0.1, 0.3]), np.zeros(3)) @ np.diag([2.0, 3, 4, 1])
+
+
+def test_an_oblique_affine_survives_the_way_to_ants_and_back():
+    image = images.to_ants(np.zeros((5, 6, 7)), OBLIQUE)
+    np.testing.assert_allclose(images.affine_of(image), OBLIQUE, atol=1e-6)
+
+
+def test_a_sheared_affine_is_refused():
+    sheared = np.eye(4)
+    sheared[0, 1] = 0.3
+    with pytest.raises(DataError, match="shears"):
+        images.to_ants(np.zeros((3, 3, 3)), sheared)
+
+
+def test_written_images_declare_one_geometry(tmp_path):
+    data = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    images.save(data, OBLIQUE, tmp_path / "a.nii.gz")
+    image = nib.load(tmp_path / "a.nii.gz")
+    np.testing.assert_allclose(image.get_sform(), image.get_qform(), atol=1e-4)
+    np.testing.assert_array_equal(image.get_fdata(), data)
+
+
+def test_reading_turns_the_axes_to_ras(tmp_path):
+    flipped = np.diag([-2.0, 2, 2, 1])
+    nib.save(nib.Nifti1Image(np.arange(24, dtype=np.float32).reshape(2, 3, 4), flipped), tmp_path / "a.nii.gz")
+    image = images.read(tmp_path / "a.nii.gz")
+    assert images.affine_of(image)[0, 0] == pytest.approx(2)
+    assert image.numpy()[0, 0, 0] == 12  # the voxel that was last along x
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=6), st.lists(st.floats(-80, 80), min_size=3, max_size=3))
+def test_rigid_parameters_are_the_inverse_of_rigid_matrix(parameters, centre):
+    given_ = np.array(parameters)
+    found = images.rigid_parameters(images.rigid_matrix(given_, np.array(centre)), np.array(centre))
+    np.testing.assert_allclose(found, given_, atol=1e-9)
+
+
+@pytest.mark.parametrize("centre", [None, np.array([10.0, -20, 30])])
+def test_a_written_matrix_moves_images_as_it_says(tmp_path, centre):
+    """ITK maps points of the target to points of the image; the centre changes nothing."""
+    matrix = images.rigid_matrix(np.array([4.0, -6, 2, 0, 0, np.pi / 2]), np.array([10.0, 10, 10]))
+    images.write_matrix(matrix, tmp_path / "m.txt", centre)
+    np.testing.assert_allclose(images.read_matrix(tmp_path / "m.txt"), matrix, atol=1e-9)
+    data = np.zeros((20, 20, 20))
+    spot = np.array([12, 8, 11])
+    data[tuple(spot)] = 1
+    image = images.to_ants(data, np.eye(4))
+    moved = ants.apply_transforms(image, image, [str(tmp_path / "m.txt")]).numpy()
+    where = np.argwhere(moved > 0.5)[0]
+    np.testing.assert_allclose(images.apply(matrix, where.astype(float)), spot, atol=1e-6)
+
+
+def test_grid_at_the_templates_resolution_is_the_templates(tmp_path):
+    affine = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
+    images.save(np.zeros((9, 10, 11)), affine, tmp_path / "t.nii.gz")
+    shape, same = images.grid(tmp_path / "t.nii.gz", 2.0)
+    assert shape == (9, 10, 11)
+    np.testing.assert_allclose(same, affine)
+    shape, coarse = images.grid(tmp_path / "t.nii.gz", 4.0)
+    assert shape == (5, 5, 6)  # the field of view is covered whole
+    corner = images.apply(affine, np.full(3, -0.5))
+    np.testing.assert_allclose(images.apply(coarse, np.full(3, -0.5)), corner)
