@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from bolt.errors import DataError
+from bolt.files import write_table
 from bolt.models._base import SeriesModel
 from bolt.series import SeriesCache
 
+PREDICTIONS = {
+    "scan_id": "Scan",
+    "subject": "Subject",
+    "group": "Family where known, else subject",
+    "site": "Site",
+    "role": "Part of the fold: train, validation or test",
+    "fold": "Outer fold",
+    "seed": "Seed of weights, order, crops and dropout",
+    "label": "True class",
+    "predicted": "Class of the largest probability",
+}
 VOLUMES_AT_ONCE = 4096  # in a batch of whole scans: bounds the memory of prediction
 
 
@@ -97,3 +111,22 @@ def predict(
         (len(ids), classes), float64.
     """
     return class_logits(model.to(device), Scans(cache, ids, device)).double().softmax(-1).cpu().numpy()
+
+
+def write_predictions(probabilities: np.ndarray, table: pd.DataFrame, classes: list[str], path: Path) -> None:
+    """Write ``predictions.tsv``.
+
+    Parameters
+    ----------
+    probabilities : ndarray
+        (scans, classes).
+    table : DataFrame
+        One row a scan, with the columns of `PREDICTIONS` but ``predicted``; others are left out.
+    classes : list of str
+    path : Path
+    """
+    predicted = [classes[i] for i in probabilities.argmax(1)]
+    rows = table.assign(predicted=predicted)[list(PREDICTIONS)]
+    columns = {f"p_{name}": probabilities[:, i] for i, name in enumerate(classes)}
+    described = {f"p_{name}": f"Probability of class {name}" for name in classes}
+    write_table(rows.assign(**columns), path, PREDICTIONS | described)

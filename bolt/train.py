@@ -27,7 +27,7 @@ from bolt.errors import ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
 from bolt.models._base import SeriesModel
 from bolt.models._registry import create_model
-from bolt.predict import Scans, class_logits, predict
+from bolt.predict import Scans, class_logits, predict, write_predictions
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 
 __all__ = ["learning_rate", "load_checkpoint", "predict", "train_fold"]
@@ -41,17 +41,6 @@ HISTORY = {
     "train_accuracy": "Share of training crops classified rightly while training",
     "validation_loss": "Mean cross entropy of the validation scans, each at its own length",
     "validation_accuracy": "Share of validation scans classified rightly",
-}
-PREDICTIONS = {
-    "scan_id": "Scan",
-    "subject": "Subject",
-    "group": "Family where known, else subject",
-    "site": "Site",
-    "role": "Part of the fold: train, validation or test",
-    "fold": "Outer fold",
-    "seed": "Seed of weights, order, crops and dropout",
-    "label": "True class",
-    "predicted": "Class of the largest probability",
 }
 
 
@@ -129,7 +118,7 @@ def train_fold(
     write_yaml({**settings, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(too_short, out / "exclusions.tsv", EXCLUSION_COLUMNS)
     probabilities = predict(net, series, table.index.tolist(), place)
-    _write_predictions(probabilities, table.assign(fold=fold, seed=seed), dataset.classes, out / "predictions.tsv")
+    write_predictions(probabilities, table.assign(fold=fold, seed=seed), dataset.classes, out / "predictions.tsv")
     write_status(out / "status.json", "ok", "train")
     remove_resume(out)
 
@@ -304,11 +293,3 @@ def _validate(net: SeriesModel, part: Part) -> dict[str, float]:
         "validation_loss": float(cross_entropy(logits, part.labels)),
         "validation_accuracy": float((logits.argmax(-1) == part.labels).double().mean()),
     }
-
-
-def _write_predictions(probabilities: np.ndarray, table: pd.DataFrame, classes: list[str], path: Path) -> None:
-    predicted = [classes[i] for i in probabilities.argmax(1)]
-    rows = table.assign(predicted=predicted)[list(PREDICTIONS)]
-    columns = {f"p_{name}": probabilities[:, i] for i, name in enumerate(classes)}
-    described = {f"p_{name}": f"Probability of class {name}" for name in classes}
-    write_table(rows.assign(**columns), path, PREDICTIONS | described)

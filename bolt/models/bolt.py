@@ -115,7 +115,7 @@ class BolT(SeriesModel):
         fringes = [math.ceil(round(m * growth, 6)) for m in range(n_blocks)] if fringe is None else list(fringe)
         self.window, self.tail, self.cwr_weight = window, tail, cwr_weight
         self.min_length = window
-        self._check(fringes, n_blocks, stride_coefficient, dropout)
+        self._check(fringes, n_blocks, stride_coefficient, dropout, input_dropout)
         if not input_projection and n_rois != hidden:
             raise _wrong("input_projection", f"is needed: {n_rois} ROIs, hidden {hidden}")
 
@@ -135,7 +135,9 @@ class BolT(SeriesModel):
         self.norm = nn.LayerNorm(hidden)
         self.classifier = nn.Linear(hidden, n_classes)
 
-    def _check(self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropout: float) -> None:
+    def _check(
+        self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropout: float, input_dropout: float
+    ) -> None:
         """Refuse settings that cannot be meant."""
         rules = {
             "window": (self.window >= 1, "must be at least 1"),
@@ -145,6 +147,7 @@ class BolT(SeriesModel):
             "fringe": (len(fringes) == n_blocks, f"must be {n_blocks} numbers, one a block"),
             "fringe_coefficient": (min(fringes, default=0) >= 0, "and the fringes must not be negative"),
             "dropout": (0 <= dropout < 1, "must be at least 0 and below 1"),
+            "input_dropout": (0 <= input_dropout < 1, "must be at least 0 and below 1"),
             "tail": (self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
         }
         for key, (holds, problem) in rules.items():

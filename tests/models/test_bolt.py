@@ -46,7 +46,7 @@ def cases(draw):
     return model, window + draw(st.sampled_from([0, 1, 2, 3, 5, 8]))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(cases())
 def test_equals_the_equations(case):
     model, length = case
@@ -73,7 +73,7 @@ def test_equals_the_equations(case):
         )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(cases(), st.booleans())
 def test_relevance_equals_algorithm_1(case, given_target):
     model, length = case
@@ -156,14 +156,14 @@ def test_window_starts(length, tail):
 
 
 def test_cover_reads_every_volume_and_drop_leaves_the_tail_out():
-    x = torch.randn(1, 11, 5, dtype=torch.float64, requires_grad=True)  # windows of 4 every 2: the last volume is left
+    torch.manual_seed(0)
+    x = torch.randn(8, 11, 5, dtype=torch.float64, requires_grad=True)  # windows of 4 every 2: the last volume is left
     for tail, seen in (("cover", True), ("drop", False)):
         x.grad = None
         model = small(stride_coefficient=0.5, tail=tail)
         model(x).logits[0, 0].backward()
         assert bool((x.grad[0, -1] != 0).any()) is seen
-        columns = [relevance(model, x, torch.tensor([target]))[..., -1] for target in range(3)]
-        assert bool((torch.stack(columns) > 0).any()) is seen
+        assert bool((relevance(model, x)[..., -1] > 0).any()) is seen
 
 
 @pytest.mark.parametrize("mask_right", [True, False])
@@ -183,8 +183,9 @@ def test_scans_of_a_batch_do_not_see_each_other():
     torch.testing.assert_close(model(x).logits[1:2], model(x[1:2]).logits)
 
 
-def test_dropout_only_in_training():
-    model, x = small(dropout=0.5), torch.randn(1, 9, 5, dtype=torch.float64)
+@pytest.mark.parametrize("kind", ["dropout", "input_dropout"])
+def test_dropout_only_in_training(kind):
+    model, x = small(**{kind: 0.5}), torch.randn(1, 9, 5, dtype=torch.float64)
     assert not torch.equal(model(x).logits, model(x).logits)
     model.eval()
     assert torch.equal(model(x).logits, model(x).logits)
@@ -197,7 +198,14 @@ def test_a_scan_shorter_than_the_window_is_refused():
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("window", 0), ("stride_coefficient", 1.2), ("fringe", [0]), ("dropout", 1.0), ("tail", "keep")],
+    [
+        ("window", 0),
+        ("stride_coefficient", 1.2),
+        ("fringe", [0]),
+        ("dropout", 1.0),
+        ("input_dropout", -0.1),
+        ("tail", "keep"),
+    ],
 )
 def test_settings_that_cannot_be_meant(key, value):
     with pytest.raises(ConfigError, match=f"'{key}'"):

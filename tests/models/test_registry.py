@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bolt.config import known, load_model
 from bolt.errors import ConfigError
 from bolt.models._base import ModelOutput
 from bolt.models._registry import create_model, known_models
@@ -40,3 +41,9 @@ def test_unknown_model():
 def test_unknown_setting():
     with pytest.raises(ConfigError, match=r"no setting 'hiden'.*did you mean 'hidden'"):
         create_model("bolt", 7, 2, hiden=3)
+
+
+@pytest.mark.parametrize("name", known("model"))
+def test_every_model_configuration_builds(name):
+    config = load_model(name)
+    create_model(config.model, 160, 2, **config.hyper)
