@@ -12,7 +12,6 @@ from bolt.layout import ORACLE
 from bolt.plan import announce_after_dry_run
 from bolt.workflow import shell_prefix, start, use_own_interpreter
 
-
 if not workflow.overwrite_configfiles:
 
     configfile: f"{workflow.basedir}/config/config.yaml"

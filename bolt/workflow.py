@@ -66,7 +66,8 @@ class Run:
         return fingerprint(*STAGES[stage], *modules)
 
     def settings(self, stage: str) -> dict[str, Any]:
-        """The settings that a stage reads; a rule that lists them runs again when they change."""
+        """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
+        when they change."""
         config, dataset = self.config, self.dataset
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
@@ -81,7 +82,7 @@ class Run:
             "regions": config.explain,
             "truth": dataset.expected,
         }
-        return {"settings": repr(chosen.get(stage)), "code": self.code(stage)}
+        return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage)}
 
     def model_code(self, run_name: str) -> str:
         return self.code("train", f"bolt.models.{self.models[run_name].model}")

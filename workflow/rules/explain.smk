@@ -4,27 +4,33 @@
 rule explain_fold:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "checkpoint.safetensors",
-        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "status.json",
+        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "checkpoint.safetensors",
+        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "status.json",
     output:
-        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "importance.npy",
-        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "importance.tsv",
+        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "importance.npy",
+        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "importance.tsv",
     log:
         layout.log("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
     benchmark:
-        layout.benchmark("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}")
-    params:
-        **run.settings("explain"),
-        model=lambda wildcards: run.model_code(wildcards.model),
+        layout.benchmark(
+            "explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
+        )
+    conda:
+        "../envs/learning.yaml"
     threads: 1
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
-    conda:
-        "../envs/learning.yaml"
+    params:
+        **run.settings("explain"),
+        model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt explain --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        "python -m bolt explain --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"
 
@@ -35,18 +41,20 @@ rule regions:
         importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
         predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
     output:
-        weights=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}") / "roi_weights.tsv",
-        landmarks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}") / "landmarks.tsv",
+        weights=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        / "roi_weights.tsv",
+        landmarks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        / "landmarks.tsv",
     log:
         layout.log("regions", "{atlas}/{variant}/{model}/seed-{seed}"),
     benchmark:
         layout.benchmark("regions", "{atlas}/{variant}/{model}/seed-{seed}")
-    params:
-        **run.settings("regions"),
-    resources:
-        mem_mb=4000,
     conda:
         "../envs/imaging.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        **run.settings("regions"),
     shell:
-        "python -m bolt regions --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        "python -m bolt regions --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"

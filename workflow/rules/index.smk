@@ -10,15 +10,15 @@ if run.dataset.source == "phantom":
             layout.log("simulate"),
         benchmark:
             layout.benchmark("simulate")
-        params:
-            **run.settings("simulate"),
+        conda:
+            "../envs/imaging.yaml"
         threads: workflow.cores
         resources:
             mem_mb=4000,
-        conda:
-            "../envs/imaging.yaml"
+        params:
+            **run.settings("simulate"),
         shell:
-            "python -m bolt simulate --config {layout.config} --threads {threads} > {log} 2>&1"
+            "python -m bolt simulate --config {params.config} --threads {threads} > {log} 2>&1"
 
 
 checkpoint index:
@@ -30,11 +30,11 @@ checkpoint index:
         layout.log("index"),
     benchmark:
         layout.benchmark("index")
-    params:
-        **run.settings("index"),
-    resources:
-        mem_mb=2000,
     conda:
         "../envs/imaging.yaml"
+    resources:
+        mem_mb=2000,
+    params:
+        **run.settings("index"),
     shell:
-        "python -m bolt index --config {layout.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m bolt index --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -11,14 +11,14 @@ rule parcellate:
         layout.log("parcellate", "{scan}"),
     benchmark:
         layout.benchmark("parcellate", "{scan}")
-    params:
-        **run.settings("parcellate"),
+    conda:
+        "../envs/imaging.yaml"
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=lambda wildcards, attempt: 20 * attempt,
-    conda:
-        "../envs/imaging.yaml"
+    params:
+        **run.settings("parcellate"),
     shell:
-        "python -m bolt parcellate --config {layout.config} --scan {wildcards.scan}"
+        "python -m bolt parcellate --config {params.config} --scan {wildcards.scan}"
         " --attempt {resources.attempt} > {log} 2>&1"

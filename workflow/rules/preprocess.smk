@@ -15,24 +15,26 @@ rule anatomical:
         layout.log("anatomical", "{folder}"),
     benchmark:
         layout.benchmark("anatomical", "{folder}")
-    params:
-        **run.settings("anatomical"),
+    conda:
+        "../envs/imaging.yaml"
     threads: 1
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 90 * attempt,
-    conda:
-        "../envs/imaging.yaml"
+    params:
+        **run.settings("anatomical"),
     shell:
-        "python -m bolt anatomical --config {layout.config} --folder {wildcards.folder} --threads {threads}"
+        "python -m bolt anatomical --config {params.config} --folder {wildcards.folder} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"
 
 
 rule functional:
     input:
         bold=lambda wildcards: run.scans.bold[wildcards.scan],
-        anatomical=lambda wildcards: layout.anatomical_status(run.anatomical_folder(wildcards.scan)),
+        anatomical=lambda wildcards: layout.anatomical_status(
+            run.anatomical_folder(wildcards.scan)
+        ),
         template=rules.template.output,
     output:
         bold=bold,
@@ -43,15 +45,15 @@ rule functional:
         layout.log("functional", "{folder}/{scan}"),
     benchmark:
         layout.benchmark("functional", "{folder}/{scan}")
-    params:
-        **run.settings("functional"),
+    conda:
+        "../envs/imaging.yaml"
     threads: 1
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
-    conda:
-        "../envs/imaging.yaml"
+    params:
+        **run.settings("functional"),
     shell:
-        "python -m bolt functional --config {layout.config} --scan {wildcards.scan} --threads {threads}"
+        "python -m bolt functional --config {params.config} --scan {wildcards.scan} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"

@@ -14,11 +14,11 @@ rule report:
         layout.log("report"),
     benchmark:
         layout.benchmark("report")
-    params:
-        **run.settings("report"),
-    resources:
-        mem_mb=4000,
     conda:
         "../envs/imaging.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        **run.settings("report"),
     shell:
-        "python -m bolt report --config {layout.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m bolt report --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -9,14 +9,14 @@ rule template:
         layout.log("template"),
     benchmark:
         layout.benchmark("template")
-    params:
-        **run.settings("template"),
-    resources:
-        mem_mb=2000,
     conda:
         "../envs/imaging.yaml"
+    resources:
+        mem_mb=2000,
+    params:
+        **run.settings("template"),
     shell:
-        "python -m bolt template --config {layout.config} > {log} 2>&1"
+        "python -m bolt template --config {params.config} > {log} 2>&1"
 
 
 rule resources:
@@ -24,5 +24,7 @@ rule resources:
         layout.log("resources"),
     conda:
         "../envs/imaging.yaml"
+    params:
+        config=layout.config,
     shell:
-        "python -m bolt resources --config {layout.config} 2>&1 | tee {log}"
+        "python -m bolt resources --config {params.config} 2>&1 | tee {log}"

@@ -1,15 +1,10 @@
 # ROI series to one array an atlas, and the folds that all models share.
 
 
-def series_of_all_scans(wildcards):
-    checkpoints.index.get()
-    return run.series_statuses()
-
-
 rule cache:
     input:
         scans=layout.scans,
-        series=series_of_all_scans,
+        series=lambda wildcards: checkpoints.index.get() and run.series_statuses(),
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
         index=layout.cache("{atlas}") / "index.tsv",
@@ -18,14 +13,14 @@ rule cache:
         layout.log("cache", "{atlas}"),
     benchmark:
         layout.benchmark("cache", "{atlas}")
-    params:
-        **run.settings("cache"),
-    resources:
-        mem_mb=4000,
     conda:
         "../envs/learning.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        **run.settings("cache"),
     shell:
-        "python -m bolt cache --config {layout.config} --atlas {wildcards.atlas} > {log} 2>&1"
+        "python -m bolt cache --config {params.config} --atlas {wildcards.atlas} > {log} 2>&1"
         " || (cat {log} >&2; exit 1)"
 
 
@@ -40,12 +35,12 @@ rule folds:
         layout.log("folds"),
     benchmark:
         layout.benchmark("folds")
-    params:
-        **run.settings("folds"),
     conda:
         "../envs/learning.yaml"
+    params:
+        **run.settings("folds"),
     shell:
-        "python -m bolt folds --config {layout.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m bolt folds --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule series:

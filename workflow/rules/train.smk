@@ -6,25 +6,30 @@ rule train_fold:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         folds=layout.folds,
     output:
-        predictions=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "predictions.tsv",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "checkpoint.safetensors",
-        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}") / "status.json",
+        predictions=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "predictions.tsv",
+        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "checkpoint.safetensors",
+        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        / "status.json",
     log:
         layout.log("train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
     benchmark:
-        layout.benchmark("train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}")
-    params:
-        **run.settings("train"),
-        model=lambda wildcards: run.model_code(wildcards.model),
+        layout.benchmark(
+            "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
+        )
+    conda:
+        "../envs/learning.yaml"
     threads: 1
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
-    conda:
-        "../envs/learning.yaml"
+    params:
+        **run.settings("train"),
+        model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt train --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"
 
@@ -34,15 +39,16 @@ rule evaluate:
         lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
     output:
         metrics=layout.runs("{atlas}", "{model}", "{seed}", "{variant}") / "metrics.tsv",
-        summary=layout.runs("{atlas}", "{model}", "{seed}", "{variant}") / "summary.json",
+        summary=layout.runs("{atlas}", "{model}", "{seed}", "{variant}")
+        / "summary.json",
     log:
         layout.log("evaluate", "{atlas}/{variant}/{model}/seed-{seed}"),
     benchmark:
         layout.benchmark("evaluate", "{atlas}/{variant}/{model}/seed-{seed}")
-    params:
-        **run.settings("evaluate"),
     conda:
         "../envs/learning.yaml"
+    params:
+        **run.settings("evaluate"),
     shell:
-        "python -m bolt evaluate --config {layout.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        "python -m bolt evaluate --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -12,12 +12,12 @@ if run.dataset.source == "phantom":
             layout.log("oracle_cache", "{atlas}"),
         benchmark:
             layout.benchmark("oracle_cache", "{atlas}")
-        params:
-            **run.settings("truth"),
         conda:
             "../envs/imaging.yaml"
+        params:
+            **run.settings("truth"),
         shell:
-            "python -m bolt oracle-cache --config {layout.config} --atlas {wildcards.atlas} > {log} 2>&1"
+            "python -m bolt oracle-cache --config {params.config} --atlas {wildcards.atlas} > {log} 2>&1"
 
     rule truth:
         input:
@@ -31,9 +31,9 @@ if run.dataset.source == "phantom":
             layout.log("truth"),
         benchmark:
             layout.benchmark("truth")
-        params:
-            **run.settings("truth"),
         conda:
             "../envs/imaging.yaml"
+        params:
+            **run.settings("truth"),
         shell:
-            "python -m bolt truth --config {layout.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+            "python -m bolt truth --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
