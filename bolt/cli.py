@@ -80,6 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     ):
         one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
-    command("truth", "Compare the demo's results with the phantom's truth.", "atlas", "model", "seed")
+    command("truth", "Compare the demo's results with the phantom's truth.")
     command("report", "Write the HTML report.")
     return parser

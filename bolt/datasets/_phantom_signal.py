@@ -1,12 +1,12 @@
 """ROI series of the phantom: background, class-dependent events, and nothing static to tell the classes apart.
 
-Every scan has `n_events` synchronous transients, in which all informative ROIs follow one signed pattern
-at once, and in each informative ROI as many asynchronous ones, at times of its own and of the opposite
-sign. In the positive class the synchronous pattern is +v, in the negative class -v. So within either class
-an informative ROI sees equally many responses up and down, of one shape and one law of onset times: its
-distribution is the same in both classes. The synchronous events add v vᵀ, and (-v)(-v)ᵀ is the same matrix,
-so all covariances are the same too. The classes differ in moments of odd order over several ROIs alone,
-that is, in what happens at the moments when the regions move together.
+The informative ROIs share a signed pattern v. Every scan has `n_events` *events*, moments at which they follow it
+together, +v in the positive class and -v in the negative one, and as many *decoys* at other times. A decoy moves them
+the opposite way, while all other ROIs follow a pattern w of their own, with a sign drawn anew each time. So in either
+class an informative ROI rises and falls equally often, by responses of one shape and one law of onset times: its
+distribution is the same. Events and decoys add v vᵀ to the covariance, and (-v)(-v)ᵀ is the same matrix; the random
+sign makes v and w uncorrelated. So the classes have equal variances, skews and covariances. They differ in which
+polarity of v comes without w: in what happens at the moments of the events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from bolt.config import ROOT, Simulate
 from bolt.files import read_table
 
 STEP = 0.1  # seconds: grid on which the "continuous" series live
-SPACING = 16.0  # seconds between synchronous onsets, so that two responses rarely merge
+SPACING = 16.0  # seconds between onsets, so that two responses rarely merge
+EVENT_COLUMNS = ["onset", "duration", "kind", "sign", "context"]
 NETWORK = "default"  # the informative ROIs are drawn from this network
 
 
@@ -36,11 +37,11 @@ class Series(NamedTuple):
     values : ndarray, (time, rois)
         The series in the middle of every volume: what a perfect pipeline would recover.
     landmarks : ndarray of bool, (time,)
-        Volumes in which the synchronous response exceeds half the peak of one event.
+        Volumes in which the response to events (decoys do not count) exceeds half the peak of one event.
     response : ndarray, (time,)
-        Synchronous response (1 at the peak of one event), without the pattern.
+        Response to the events, 1 at the peak of one, without the pattern.
     events : DataFrame
-        onset (s), duration (s), kind (sync, async), roi (value in the atlas; 0: all informative), sign.
+        onset (s), duration (s), kind (event, decoy), sign (of v), context (sign of w; 0 in events).
     fine : ndarray, (moments, rois)
         The series every `step` seconds.
     step : float
@@ -107,46 +108,52 @@ def make_series(settings: Simulate, subject: int, site: int, positive: bool) -> 
     n = round(tr * n_volumes / STEP)
     step = tr * n_volumes / n
     fine = _background(n, step, stream(settings, subject, "background"))
-    pattern = informative(settings)
-    sign = pattern.sign.to_numpy() * (1 if positive else -1)
+    pattern, context = patterns(settings)
     rng = stream(settings, subject, "events")
-
-    sync, rows = _transients(n, step, settings, rng, "sync", 0, 1 if positive else -1)
-    fine[:, pattern.index] += settings.event_amplitude * sync[:, None] * sign
-    for column, roi, s in zip(pattern.index, pattern.value, sign, strict=True):
-        lone, more = _transients(n, step, settings, rng, "async", roi, -int(s))
-        fine[:, column] -= settings.event_amplitude * s * lone
-        rows += more
+    response, rows = np.zeros(n), []
+    for onset, duration, kind in _onsets(n * step, settings, rng):
+        sign = 1 if positive == (kind == "event") else -1
+        context_sign = 0 if kind == "event" else int(rng.choice([-1, 1]))
+        shape = _response(round(duration / step), step)
+        when = (round(onset / step) + np.arange(len(shape))) % n
+        fine[when] += settings.event_amplitude * shape[:, None] * (sign * pattern + context_sign * context)
+        if kind == "event":
+            response[when] += shape
+        # what runs over the end of the scan also began before its start
+        starts = [onset] if onset + len(shape) * step <= n * step else [onset, onset - n * step]
+        rows += [(round(start, 2), round(duration, 2), kind, sign, context_sign) for start in starts]
 
     middles = (np.arange(n_volumes) + 0.5) * tr
-    response = interpolate(sync, middles / step)
-    events = pd.DataFrame(rows).sort_values(["kind", "roi", "onset"], ascending=[False, True, True], ignore_index=True)
+    response = interpolate(response, middles / step)
+    events = pd.DataFrame(rows, columns=EVENT_COLUMNS).sort_values("onset", ignore_index=True)
     fine = fine.astype(np.float32)
     return Series(interpolate(fine, middles / step), response > 0.5, response, events, fine, step)
 
 
-def _transients(
-    n: int, step: float, settings: Simulate, rng: np.random.Generator, kind: str, roi: int, sign: int
-) -> tuple[np.ndarray, list[dict]]:
-    """Responses, peak 1, to `n_events` brief boxcars at random times; and the rows of the events' table.
+def patterns(settings: Simulate) -> tuple[np.ndarray, np.ndarray]:
+    """Pattern v over the informative ROIs and w over all others; (rois,) each, entries -1, 0, 1."""
+    planted = informative(settings)
+    pattern, context = np.zeros(len(rois())), np.zeros(len(rois()))
+    pattern[planted.index] = planted.sign
+    others = np.flatnonzero(pattern == 0)
+    context[others] = stream(settings, 0, "context").permutation(np.resize([1, -1], len(others)))
+    return pattern, context
 
-    Time is a circle as long as the scan: an event whose response runs over the end also began before the
-    start. Thereby every position in the scan is equally likely to be hit, the edges too, and every scan has
-    the same number of responses. On the circle the gaps are a fixed spacing plus a uniform division of the rest.
+
+def _onsets(length: float, settings: Simulate, rng: np.random.Generator) -> list[tuple[float, float, str]]:
+    """Onset (s), duration (s) and kind of a scan's events and decoys.
+
+    Time is a circle as long as the scan, so that every position is equally likely to be hit, the edges too. On it the
+    gaps are a fixed spacing plus a uniform division of the rest.
     """
-    length, count = n * step, settings.n_events
+    count = 2 * settings.n_events
     spacing = min(SPACING, 0.6 * length / count)
     gaps = spacing + (length - count * spacing) * rng.dirichlet(np.ones(count))
-    onsets = np.sort((rng.uniform(0, length) + np.cumsum(gaps)) % length)
-    response, rows = np.zeros(n), []
+    onsets = (rng.uniform(0, length) + np.cumsum(gaps)) % length
     shortest, longest = settings.event_seconds
-    for onset, duration in zip(onsets, rng.uniform(shortest, longest, count), strict=True):
-        shape = _response(round(duration / step), step)
-        np.add.at(response, (round(onset / step) + np.arange(len(shape))) % n, shape)
-        started = [onset] if onset + len(shape) * step <= length else [onset, onset - length]
-        event = {"duration": round(duration, 2), "kind": kind, "roi": roi, "sign": sign}
-        rows += [{"onset": round(t, 2), **event} for t in started]
-    return response, rows
+    durations = rng.uniform(shortest, longest, count)
+    kinds = rng.permutation(np.resize(["event", "decoy"], count))
+    return list(zip(onsets.tolist(), durations.tolist(), kinds.tolist(), strict=True))
 
 
 @lru_cache(maxsize=256)

@@ -61,11 +61,11 @@ Only the evaluation of the pipeline may read this folder. World coordinates are 
   A point s of the T1w lies in volume v at `motion[v] @ from_T1w_to_bold @ s`.
 - `sub-*_task-rest_roiseries.npy`: (time, rois) in the middle of each volume, background standard deviation 1; columns
   in the order of `atlases/dosenbach160/labels.tsv`.
-- `sub-*_task-rest_events.tsv`: synchronous events move all informative ROIs by sign × v at once; asynchronous ones
-  move one ROI, `sign` says which way. Time is a circle as long as the scan: an event whose response runs over the end
+- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; decoys do too, with the opposite sign, while
+  all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: what runs over the end
   has a second row with a negative onset.
-- `sub-*_task-rest_landmarks.tsv`: a row a volume; a landmark is a volume in whose middle the synchronous response
-  exceeds half the peak of one event.
+- `sub-*_task-rest_landmarks.tsv`: a row a volume; a landmark is a volume in whose middle the response to the
+  events exceeds half the peak of one.
 """
 
 
@@ -147,7 +147,7 @@ def _write_top(out: Path, settings: Simulate, people: list[Subject]) -> None:
         "sex": "F or M; without any effect",
         "age": "Years; without any effect",
         "site": "Scanner: differs in gain, TR, number of volumes and voxel size",
-        "diagnosis": "control or patient: decides the sign of the synchronous events",
+        "diagnosis": "control or patient: decides the sign of the events",
     }
     write_table(pd.DataFrame(rows, columns=list(columns)), out / "participants.tsv", columns)
     planted = informative(settings)[["value", "name", "sign"]]
@@ -212,14 +212,14 @@ def _write_truth(
     columns = {
         "onset": "s after the start of the scan",
         "duration": "s",
-        "kind": "sync: all informative ROIs at once; async: one ROI",
-        "roi": "Value in the atlas; 0: all informative ROIs",
-        "sign": "sync: times the pattern v; async: of the response",
+        "kind": "event: the informative ROIs alone; decoy: the other way, and all other ROIs too",
+        "sign": "Sign of the pattern v",
+        "context": "Sign of the pattern w; 0: not part of it",
     }
     write_table(series.events, folder / f"{name}_{TASK}_events.tsv", columns)
     landmarks = pd.DataFrame({"landmark": series.landmarks.astype(int), "response": series.response})
     columns = {
-        "landmark": "1: the synchronous response exceeds half the peak of one event",
-        "response": "Synchronous response in the middle of the volume; the peak of one event is 1",
+        "landmark": "1: the response to the events exceeds half the peak of one",
+        "response": "Response to the events in the middle of the volume; the peak of one is 1",
     }
     write_table(landmarks, folder / f"{name}_{TASK}_landmarks.tsv", columns)

@@ -50,7 +50,8 @@ def test_a_value_out_of_range_or_missing_has_not_passed(value, expected, passed)
 def test_motion_error_forgives_the_reference_and_nothing_else():
     rng = np.random.default_rng(0)
     true = rng.standard_normal((30, 50, 3))
-    assert _away(true + [3.0, 0, 0] - true) == pytest.approx(0)
+    offset = np.array([3.0, 0, 0])
+    assert _away((true + offset) - true) == pytest.approx(0)
     wrong = true.copy()
     wrong[::2] += [2.0, 0, 0]  # every other volume is off
     assert _away(wrong - true) == pytest.approx(1.0)
