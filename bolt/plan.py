@@ -13,6 +13,7 @@ import pandas as pd
 
 from bolt.config import ROOT
 from bolt.files import read_table, read_yaml
+from bolt.layout import folder_of
 
 if TYPE_CHECKING:
     from bolt.workflow import Run
@@ -39,26 +40,28 @@ class Estimate:
 
 def estimate(run: Run) -> Estimate:
     """Estimate a complete run from `config/costs.yaml` and, where this run has some, its own benchmark files."""
-    kinds = _kinds(run)
-    raw, images = sum(k == "raw" for k in kinds), sum(k != "series" for k in kinds)
+    scans = _scans(run)
+    raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
     models, folds = len(run.runs()), len(run.folds)
     phantom = run.dataset.source == "phantom"
+    times = 2 if phantom else 1  # the oracle is trained and explained as well
     jobs = {
-        "anatomical": raw,
+        "anatomical": len({folder for kind, folder in scans if kind == "raw"}),
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
-        "train_fold": models * folds * (2 if phantom else 1),
-        "explain_fold": models * folds,
-        "evaluate": models * (2 if phantom else 1),
-        "regions": models,
+        "train_fold": models * folds * times,
+        "explain_fold": models * folds * times,
+        "evaluate": models * times,
+        "regions": models * times,
     }
     single = 4 if raw else 3  # index, folds and report; the template for raw images
-    seconds = sum(n * _seconds(run, stage, len(kinds)) for stage, n in jobs.items())
+    single += 2 + len(run.config.atlases) if phantom else 0  # simulate, truth, the oracle's caches
+    seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items())
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
     per_scan = costs["raw"] * (5 if run.config.preprocess.keep_bold else 1)
-    megabytes = raw * per_scan + len(kinds) * costs["series"] * len(run.config.atlases)
-    return Estimate(len(kinds), sum(jobs.values()) + single + 3 * phantom, megabytes / 1000, seconds / 3600)
+    megabytes = raw * per_scan + len(scans) * costs["series"] * len(run.config.atlases)
+    return Estimate(len(scans), sum(jobs.values()) + single, megabytes / 1000, seconds / 3600)
 
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
@@ -67,19 +70,18 @@ def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
         atexit.register(lambda: print(estimate(run), file=sys.stderr, flush=True))
 
 
-def _kinds(run: Run) -> list[str]:
-    """One entry a scan: its kind. Before the index exists, images are counted by their names."""
+def _scans(run: Run) -> list[tuple[str, str]]:
+    """Kind and anatomical folder of every scan. Before the index exists, images are counted by their names."""
     if run.layout.scans.is_file():
-        return list(run.scans.kind)
+        return [(scan.kind, folder_of(str(scan.t1w))) for scan in run.scans.itertuples()]
     dataset = run.dataset
     if dataset.source == "phantom" and dataset.simulate is not None:
-        return ["raw"] * dataset.simulate.n_subjects
+        return [("raw", str(i)) for i in range(dataset.simulate.n_subjects)]
     if dataset.source == "series":
-        return ["series"] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
-    pattern, kind = {"bids": ("*_bold.nii*", "raw"), "fmriprep": ("*_desc-preproc_bold.nii*", "preprocessed")}[
-        dataset.source
-    ]
-    return [kind] * sum(1 for _ in Path(dataset.path).glob(f"sub-*/**/func/{pattern}"))
+        return [("series", "")] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
+    raw = dataset.source == "bids"
+    images = Path(dataset.path).glob(f"sub-*/**/func/{'*' if raw else '*_desc-preproc'}_bold.nii*")
+    return [("raw" if raw else "preprocessed", folder_of(str(path))) for path in images]
 
 
 def _seconds(run: Run, stage: str, n_scans: int) -> float:

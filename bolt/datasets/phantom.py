@@ -61,9 +61,9 @@ Only the evaluation of the pipeline may read this folder. World coordinates are 
   A point s of the T1w lies in volume v at `motion[v] @ from_T1w_to_bold @ s`.
 - `sub-*_task-rest_roiseries.npy`: (time, rois) in the middle of each volume, background standard deviation 1; columns
   in the order of `atlases/dosenbach160/labels.tsv`.
-- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; decoys do too, with the opposite sign, while
-  all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: what runs over the end
-  has a second row with a negative onset.
+- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; decoys do too, with the opposite sign,
+  while all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: what runs over
+  the end has a second row with a negative onset.
 - `sub-*_task-rest_landmarks.tsv`: a row a volume; a landmark is a volume in whose middle the response to the
   events exceeds half the peak of one.
 """

@@ -1,0 +1,65 @@
+"""One bad scan never takes down a night's run: it is left out with a reason, the others go on."""
+
+import json
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bolt.config import ROOT
+from bolt.datasets.phantom import simulate
+from tests.phantoms import TINY
+from tests.snake import half_written, snakemake, write_yaml
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Eight tiny subjects: one BOLD file is cut off, one T1w is NaN, the rest are whole."""
+    folder = tmp_path_factory.mktemp("bad")
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 8}), n_jobs=2)
+    cut = folder / "bids/sub-01/func/sub-01_task-rest_bold.nii.gz"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    t1w = folder / "bids/sub-02/anat/sub-02_T1w.nii.gz"
+    image = nib.load(t1w)
+    data = image.get_fdata(dtype=np.float32)
+    data[10:12] = np.nan
+    nib.save(nib.Nifti1Image(data, image.affine), t1w)
+    shipped = yaml.safe_load((ROOT / "config/datasets/phantom.yaml").read_text())
+    about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
+    dataset = write_yaml(folder / "small.yaml", about | {"source": "bids", "path": "bids"})
+    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
+    config = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
+    done = snakemake(folder, "series", config=write_yaml(folder / "config.yaml", config))
+    return folder, done
+
+
+@pytest.mark.slow
+def test_the_others_go_on(run):
+    folder, done = run
+    assert done.returncode == 0, done.stdout
+    index = pd.read_csv(next((folder / "results").rglob("index.tsv")), sep="\t")
+    assert sorted(index.subject) == [f"sub-{i:02d}" for i in range(3, 9)]
+    assert not half_written(folder)
+
+
+@pytest.mark.slow
+def test_the_reasons_are_listed_where_people_look(run):
+    folder, _ = run
+    listed = pd.read_csv(folder / "results/small/exclusions.tsv", sep="\t").set_index("scan_id")
+    assert listed.stage.to_dict() == {"sub-01_task-rest": "functional", "sub-02_task-rest": "anatomical"}
+    assert "sub-01_task-rest_bold.nii.gz" in listed.reason["sub-01_task-rest"]
+    assert "NaN" in listed.reason["sub-02_task-rest"]
+    status = json.loads((folder / "results/small/derivatives/sub-01/func/sub-01_task-rest_status.json").read_text())
+    assert status["state"] == "failed" and status["mend"]
+
+
+@pytest.mark.slow
+def test_series_of_the_others_are_whole(run):
+    folder, _ = run
+    for path in (folder / "results/small/series").rglob("*_timeseries.npy"):
+        series = np.load(path)
+        bad = path.name.startswith(("sub-01", "sub-02"))
+        assert len(series) == (0 if bad else len(series)) and (bad or len(series) >= 36)
+        assert bad or np.isfinite(series).mean() > 0.9
