@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, workflow.basedir)
 
+from bolt.check import minimum_volumes
 from bolt.layout import ORACLE
 from bolt.plan import announce_after_dry_run
 from bolt.workflow import shell_prefix, start, use_own_interpreter
@@ -18,6 +19,12 @@ if not workflow.overwrite_configfiles:
 
 
 run = start(config)
+
+
+onstart:
+    run.save_config()
+
+
 layout = run.layout
 use_own_interpreter()
 shell.prefix(shell_prefix())

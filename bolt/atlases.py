@@ -89,8 +89,13 @@ def known_atlases() -> list[str]:
 
 def describe_atlas(name: str) -> AtlasFile:
     """Read the `atlas.yaml` of an atlas by name, or of the folder that `name` is the path of."""
-    path = _folder(name) / "atlas.yaml"
-    return parse(AtlasFile, read_yaml(path), path)
+    path = atlas_folder(name) / "atlas.yaml"
+    about = parse(AtlasFile, read_yaml(path), path)
+    if about.name != path.parent.name:
+        raise ConfigError(
+            f"atlas '{about.name}' lies in folder '{path.parent.name}'", where=path, mend="Make them equal"
+        )
+    return about
 
 
 def load_labels(name: str) -> pd.DataFrame:
@@ -101,7 +106,7 @@ def load_labels(name: str) -> pd.DataFrame:
     DataError
         Where columns are missing, or values or names are empty or not unique.
     """
-    path = _folder(name) / "labels.tsv"
+    path = atlas_folder(name) / "labels.tsv"
     labels = read_table(path, text=("name", "network", "hemisphere"))
     missing = [c for c in LABEL_COLUMNS if c not in labels]
     if missing:
@@ -137,10 +142,10 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
     """
     about, labels = describe_atlas(name), load_labels(name)
     if about.kind == "spheres":
-        image = _draw_spheres(about, labels, _folder(name))
+        image = _draw_spheres(about, labels, atlas_folder(name))
         digest = hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
     else:
-        path = _find(about, _folder(name), atlas_dir, templateflow_home)
+        path = _find(about, atlas_folder(name), atlas_dir, templateflow_home)
         digest = content_hash(path)
         if about.sha256 and digest not in about.sha256:
             raise DataError(
@@ -183,7 +188,8 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     return np.asarray(image.dataobj).astype(np.int32)
 
 
-def _folder(name: str) -> Path:
+def atlas_folder(name: str) -> Path:
+    """The folder of an atlas by name, or the folder that `name` is the path of."""
     for folder in (ATLASES / name, Path(name)):
         if (folder / "atlas.yaml").is_file():
             return folder

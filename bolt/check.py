@@ -6,7 +6,7 @@ from bolt import config as configuration
 from bolt.atlases import describe_atlas
 from bolt.config import Config, Dataset
 from bolt.errors import ConfigError
-from bolt.models._registry import check_model
+from bolt.models._registry import check_model, default_of
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -30,11 +30,27 @@ def check_names(config: Config, dataset: Dataset) -> None:
                 where="configuration",
                 mend="Set 'preprocess: space' to one of these, or choose an atlas in that space",
             )
+    if dataset.source != "phantom" and not dataset.path.exists():
+        raise ConfigError(
+            f"the data of dataset '{dataset.name}' are not there: {dataset.path}",
+            where="configuration",
+            mend=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
+        )
+    repeated = len(config.atlases) - len(config.atlas_places)
+    if repeated:
+        raise ConfigError("two atlases have one name", where="configuration", mend="Rename one of the folders")
+    unknown_folds = [fold for fold in config.folds.run or [] if fold not in range(config.folds.outer)]
+    if unknown_folds:
+        raise ConfigError(
+            f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",
+            where="configuration",
+            mend="Correct the list",
+        )
     if dataset.source == "phantom" and dataset.simulate is None:
         raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
 
 
 def minimum_volumes(config: Config) -> int:
     """Volumes that the longest window among the configured models needs."""
-    windows = [configuration.load_model(name).hyper.get("window", 2) for name in config.models]
-    return max(windows)
+    models = [configuration.load_model(name) for name in config.models]
+    return max(model.hyper.get("window", default_of(model.model, "window", 2)) for model in models)

@@ -60,10 +60,11 @@ def _parser() -> argparse.ArgumentParser:
         return one
 
     simulate = command("simulate", "Write the phantom: a raw BIDS dataset with a known answer.")
-    simulate.add_argument("--dataset", default="phantom", help="dataset whose 'simulate' keys say how")
+    simulate.add_argument("--dataset", help="dataset whose 'simulate' keys say how; default: the configuration's")
     simulate.add_argument("--out", type=Path, help="folder to make; default: the dataset's 'path'")
     command("check", "Check configuration, datasets, atlases and models by name, before any work.")
-    command("index", "List the scans of the dataset: scans.tsv.")
+    index = command("index", "List the scans of the dataset: scans.tsv.")
+    index.add_argument("--minimum-volumes", type=int, default=2, help="exclude shorter scans")
     command("resources", "Fetch atlas images and templates that are found nowhere yet; needs the network.")
     command("template", "Put the template of the output space where preprocessing finds it.")
     one_of_many("anatomical", "Preprocess a subject's T1w image.", "folder")

@@ -6,6 +6,7 @@ never leaves half a file that looks whole.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):  # of a job that was killed here
+        left.unlink(missing_ok=True)
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary

@@ -24,7 +24,7 @@ class Layout:
     def __init__(self, config: Config) -> None:
         self.results = config.paths.results / config.dataset_name
         self.work = config.paths.work / config.dataset_name
-        self.variant = f"{config.preprocess.space}-{config.denoise}"
+        self.variant = f"{config.preprocess.space}-{Path(config.denoise).stem}"
         self.space = config.preprocess.space
 
     # ---- scans -------------------------------------------------------------------------------

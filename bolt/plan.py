@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def estimate(run: Run) -> Estimate:
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
     """Print the estimate as the last line of a dry run."""
-    if {"-n", "--dry-run", "--dryrun"} & set(arguments):
+    if any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments):
         atexit.register(lambda: print(estimate(run), file=sys.stderr, flush=True))
 
 

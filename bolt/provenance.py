@@ -60,8 +60,9 @@ def sha256(path: str | Path) -> str:
 @cache
 def fingerprint(*modules: str) -> str:
     """Eight characters that change when the code of these modules, or of any `bolt` module that
-    they import, changes; comments, docstrings and layout do not count."""
-    seen: dict[str, str] = {}
+    they import, changes; comments, docstrings and layout do not count. Neither do the package's version and the
+    definitions of configuration keys: their values are what a stage depends on."""
+    seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
     while waiting:
         name = waiting.pop()

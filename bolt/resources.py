@@ -14,7 +14,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from bolt.atlases import ATLASES, describe_atlas, load_atlas
+from bolt.atlases import atlas_folder, describe_atlas, load_atlas
 from bolt.config import Config
 from bolt.errors import DataError
 from bolt.files import atomic
@@ -24,14 +24,13 @@ log = logging.getLogger("bolt")
 TRIES = 3
 
 
-def stage_atlases(config: Config, folder: Path = ATLASES) -> None:
+def stage_atlases(config: Config) -> None:
     """Fetch the image of each configured atlas that is found nowhere yet.
 
     Parameters
     ----------
     config : Config
-    folder : Path
-        Images are written to ``<folder>/<atlas>/``.
+        Images are written beside the ``atlas.yaml`` that describes them.
 
     Raises
     ------
@@ -47,7 +46,7 @@ def stage_atlases(config: Config, folder: Path = ATLASES) -> None:
             if not about.url or not about.file:
                 raise missing
             file = about.file.removesuffix(".gz") if about.url.endswith(".zip") else about.file
-            fetch(about.url, folder / name / file, about.sha256)
+            fetch(about.url, atlas_folder(place) / file, about.sha256)
             log.info("atlas %s: fetched from %s", name, about.url)
 
 

@@ -161,7 +161,7 @@ def build_cache(
     Raises
     ------
     DataError
-        A scan with another number of ROIs than the atlas or made with other settings, or no usable scan.
+        A scan made with other settings, or no usable scan.
     """
     out, expected = Path(out), dict(expected or {})
     entries, excluded = _plan(scans, atlas, rois, series_of, expected)
@@ -228,11 +228,13 @@ def _plan(
             excluded.append((str(scan.scan_id), "cache", str(error)))
             continue
         if series.shape[1] != len(rois):
-            raise DataError(
-                f"scan {scan.scan_id} has {series.shape[1]} ROIs, atlas '{atlas}' has {len(rois)}",
-                where=path,
-                mend="Give the series of this atlas (time along rows), or name the atlas they were made with",
+            reason = (
+                f"{path}: {series.shape[1]} ROIs, but atlas '{atlas}' has {len(rois)}. Give the series of this atlas"
             )
+            excluded.append(
+                (str(scan.scan_id), "cache", f"{reason} (time along rows), or name the one they were made with.")
+            )
+            continue
         _check_settings(path, expected)
         entries.append(_Entry(row, path, len(series), np.isnan(series[0])))
     return entries, excluded

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -19,7 +21,7 @@ import pandas as pd
 from bolt import config as configuration
 from bolt.config import Config, Dataset
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
-from bolt.errors import BoltError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import atomic, read_json, read_table, write_json, write_status, write_table
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.provenance import provenance
@@ -52,11 +54,13 @@ class Stages:
         check_names(self.config, self.dataset)
 
     def index(self) -> None:
-        from bolt.check import minimum_volumes
         from bolt.datasets import index
         from bolt.folds import make_folds
 
-        scans = index(self.config, self.dataset, minimum_volumes(self.config))
+        if self.dataset.source != "series":
+            for name in self.config.atlas_places:
+                self._atlas(name)  # a missing or wrong image shows here, hours before parcellation
+        scans = index(self.config, self.dataset, self.options.minimum_volumes)
         usable = scans[scans.exclude_reason.isna()]
         make_folds(usable, self.config.folds)  # too few subjects a class show here, hours before training
         write_table(scans, self.layout.scans, COLUMNS)
@@ -281,7 +285,7 @@ class Stages:
     def oracle_cache(self) -> None:
         from bolt.evaluate.truth import build_oracle_cache
 
-        build_oracle_cache(self.layout, self.dataset, self.options.atlas)
+        build_oracle_cache(self.config, self.layout, self.dataset, self.options.atlas)
 
     def truth(self) -> None:
         from bolt.evaluate.truth import write_truth_table
@@ -332,7 +336,8 @@ class Outcome:
     """Runs the work of one scan or fold and writes its ``status.json``.
 
     Bad data (`BoltError`) is recorded as failed with the reason, and the outputs are left empty. Any other
-    exception is a crash: it is raised, so that Snakemake tries again, until the last attempt records it.
+    exception, or a kill, is a crash: Snakemake tries again, until the last attempt records it. A `ConfigError` is the
+    whole run's, and always raised.
 
     Parameters
     ----------
@@ -364,17 +369,42 @@ class Outcome:
                 write_json(before, self.status)
                 log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
                 return
+        if self.attempt >= self.ATTEMPTS:
+            self._survive(work)
+            return
+        self._try(work)
+
+    def _survive(self, work: Callable[[], None]) -> None:
+        """Work in a process of its own, so that even its being killed (out of memory, say) can be recorded."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                self._try(work)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code:
+            how = f"was killed by signal {-code}" if code < 0 else "crashed"
+            self._fail(
+                BoltError(
+                    f"the job {how} in {self.attempt} attempts; its log has the rest",
+                    mend=f"To try again, delete {self.status} and run `snakemake` with `--forcerun {self.status}`",
+                )
+            )
+
+    def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
             write_status(self.status, "ok", self.stage)
+        except ConfigError:
+            raise  # the run is set up wrongly; no scan is to blame
         except BoltError as error:
             self._fail(error)
-        except Exception as crash:
-            if self.attempt < self.ATTEMPTS:
-                raise
-            traceback.print_exc()
-            last = f"{type(crash).__name__}: {crash}".splitlines()[0]
-            self._fail(BoltError(f"crashed {self.attempt} times ({last})", mend="See the job's log"))
 
     def _fail(self, error: BoltError) -> None:
         self._leave_empty()

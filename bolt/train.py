@@ -23,11 +23,12 @@ from tqdm import tqdm
 
 from bolt.checkpoint import Progress, load_checkpoint, load_resume, remove_resume, save_checkpoint, save_resume
 from bolt.config import Dataset, Model, Training
-from bolt.errors import ConfigError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
 from bolt.models._base import SeriesModel
 from bolt.models._registry import create_model
 from bolt.predict import Scans, class_logits, predict, write_predictions
+from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 
 __all__ = ["learning_rate", "load_checkpoint", "predict", "train_fold"]
@@ -91,7 +92,9 @@ def train_fold(
     DataError
         A class without a training scan, no test scan, a series that is not finite.
     ConfigError
-        Unknown model or setting; a crop shorter than the model's window; a loss that is not finite.
+        Unknown model or setting; a crop shorter than the model's window.
+    BoltError
+        A loss that is not finite, with fold, epoch and step.
     """
     place = _prepare(out, device, threads)
     series = SeriesCache(cache)
@@ -197,7 +200,8 @@ def _fingerprint(cache: Path, table: pd.DataFrame, model: Model, dataset: Datase
     """Names what an interrupted training must share with this one to be gone on with."""
     manifest = hashlib.sha256((cache / "manifest.json").read_bytes()).hexdigest()
     scans = table[["scan_id", "role", "class", "length"]].to_csv()
-    settings = [model.hash(), dataset.classes, dataset.crop, fold, seed, manifest, scans]
+    code = code_fingerprint("bolt.train", f"bolt.models.{model.model}")
+    settings = [model.hash(), code, dataset.classes, dataset.crop, fold, seed, manifest, scans]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
@@ -274,7 +278,7 @@ def _epoch(
     values = torch.stack(losses).double().cpu()  # looked at once an epoch: a look a step would make a GPU wait
     broken = (~values.isfinite()).nonzero()
     if len(broken):
-        raise ConfigError(
+        raise BoltError(
             f"the loss is not finite: {bar.desc}, epoch {epoch}, step {int(broken[0]) + 1}",
             mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
         )

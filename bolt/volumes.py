@@ -298,6 +298,12 @@ def _repetition_time(path: str | Path, header: nib.Nifti1Header, sidecar: float 
     unit = int(header["xyzt_units"]) & 0b111000
     stated = float(header["pixdim"][4]) * SECONDS.get(unit, 0.0)  # Hz and ppm are no times
     if sidecar is not None:
+        if isinstance(sidecar, bool) or not isinstance(sidecar, int | float):
+            raise DataError(
+                f"RepetitionTime is {sidecar!r}, not a number",
+                where=path,
+                mend="Correct RepetitionTime (seconds) in the JSON sidecar",
+            )
         if not (np.isfinite(sidecar) and sidecar > 0):
             raise DataError(
                 f"RepetitionTime is {sidecar}", where=path, mend="Correct RepetitionTime (seconds) in the JSON sidecar"

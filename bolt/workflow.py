@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import sys
@@ -13,15 +14,24 @@ import pandas as pd
 import yaml
 
 from bolt import config as configuration
+from bolt.atlases import atlas_folder
+from bolt.check import check_names, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.errors import BoltError
 from bolt.files import read_table, write_yaml
 from bolt.layout import Layout, folder_of
-from bolt.provenance import fingerprint
+from bolt.provenance import fingerprint, sha256
 
 STAGES: dict[str, tuple[str, ...]] = {
     "simulate": ("bolt.datasets.phantom",),
-    "index": ("bolt.datasets", "bolt.datasets.bids", "bolt.datasets.fmriprep", "bolt.datasets.series"),
+    "index": (
+        "bolt.datasets",
+        "bolt.datasets.bids",
+        "bolt.datasets.fmriprep",
+        "bolt.datasets.series",
+        "bolt.atlases",
+        "bolt.folds",
+    ),
     "template": ("bolt.templates",),
     "anatomical": ("bolt.preprocess.anatomical",),
     "functional": ("bolt.preprocess.functional",),
@@ -32,6 +42,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "explain": ("bolt.explain.importance",),
     "evaluate": ("bolt.evaluate.metrics",),
     "regions": ("bolt.explain.landmarks", "bolt.explain.regions"),
+    "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
     "report": ("bolt.report.collect", "bolt.report.html"),
 }
@@ -54,7 +65,11 @@ class Run:
         self.layout = Layout(self.config)
 
     def save_config(self) -> Path:
-        """Write the merged configuration where every command reads it, if it changed."""
+        """Write the merged configuration where every command reads it, if it changed.
+
+        Called when a run has started: after Snakemake's lock, and never by a dry run, so that looking at another
+        configuration does not change the jobs of a run under way.
+        """
         data = self.config.model_dump(mode="json")
         path = self.layout.config
         if not path.is_file() or yaml.safe_load(path.read_text()) != data:
@@ -71,18 +86,41 @@ class Run:
         config, dataset = self.config, self.dataset
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
-            "index": [dataset, config.models],
+            "index": [
+                dataset.model_dump(exclude={"description", "crop", "simulate", "expected"}),
+                config.preprocess.space,
+                config.folds.outer,
+                minimum_volumes(config),
+                self._files(),
+            ],
             "template": config.preprocess.space,
             "anatomical": [config.preprocess.space, configuration.load_registration(config.preprocess.registration)],
-            "functional": [config.preprocess, configuration.load_registration(config.preprocess.registration)],
-            "parcellate": [config.atlases, config.parcellate.coverage, configuration.load_denoise(config.denoise)],
-            "cache": config.parcellate.uncovered,
+            "functional": [
+                config.preprocess.model_dump(exclude={"keep_bold"}),
+                configuration.load_registration(config.preprocess.registration),
+            ],
+            "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
+            "cache": [self._atlases(), config.parcellate.uncovered],
+            "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
-            "train": [dataset.classes, dataset.crop],
-            "regions": config.explain,
+            "train": [dataset.classes, dataset.crop, config.device],
+            "regions": [self._atlases(), config.explain],
             "truth": dataset.expected,
         }
         return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage)}
+
+    def _atlases(self) -> list[str]:
+        """What the atlases are: the hashes of their descriptions and tables."""
+        folders = [atlas_folder(place) for place in self.config.atlas_places.values()]
+        return [sha256(folder / name) for folder in folders for name in ("atlas.yaml", "labels.tsv")]
+
+    def _files(self) -> str:
+        """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
+        pattern = {"bids": "sub-*/**/*.*", "fmriprep": "sub-*/**/func/*_desc-preproc_bold.*"}.get(self.dataset.source)
+        if pattern is None:
+            return ""
+        found = sorted((str(path), path.stat()) for path in self.dataset.path.glob(pattern) if path.is_file())
+        return hashlib.sha256(repr([(p, s.st_size, s.st_mtime_ns) for p, s in found]).encode()).hexdigest()
 
     def model_code(self, run_name: str) -> str:
         return self.code("train", f"bolt.models.{self.models[run_name].model}")
@@ -111,9 +149,14 @@ class Run:
             return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
         return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
 
-    def series_statuses(self) -> list[Path]:
-        """What the cache waits for; ready series need nothing."""
-        return [self.layout.series_status(scan) for scan in self.scans.scan_id[self.scans.kind != "series"]]
+    def scan_series(self) -> list[Path | str]:
+        """What the cache waits for: the status of each scan's series, or the series that were there already."""
+        scans = self.scans.itertuples()
+        return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
+
+    def scan_settings(self, scan_id: str) -> str:
+        """What the index says of a scan that its preprocessing reads."""
+        return repr(self.scans.loc[scan_id, ["tr", "t1w", "mask", "confounds"]].astype(str).tolist())
 
     @property
     def subjects_table(self) -> Path:
@@ -155,17 +198,15 @@ class Run:
 
     def truth(self) -> list[Path]:
         """The truth table, where the dataset has a known answer."""
-        return [self.layout.tables / "truth.tsv"] if self.dataset.source == "phantom" else []
+        judged = self.dataset.source == "phantom" and any(map(self.explained, self.models))
+        return [self.layout.tables / "truth.tsv"] if judged else []
 
 
 def start(raw: dict[str, Any]) -> Run:
     """Check the configuration before anything else; a problem ends Snakemake with one line."""
     try:
         run = Run(raw)
-        from bolt.check import check_names
-
         check_names(run.config, run.dataset)
-        run.save_config()
         return run
     except BoltError as error:
         sys.tracebacklimit = 0

@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from bolt.atlases import ATLASES
 from bolt.config import Config
 from bolt.errors import DataError
 from bolt.resources import fetch, stage_atlases
@@ -35,6 +36,6 @@ def test_failed_download_says_what_to_do(tmp_path):
         fetch((tmp_path / "gone.bin").as_uri(), tmp_path / "a.bin", [], pause=0)
 
 
-def test_an_atlas_that_is_there_is_not_fetched(tmp_path):
-    stage_atlases(Config(dataset="phantom", atlases=["dosenbach160"]), tmp_path)
-    assert not list(tmp_path.iterdir())
+def test_an_atlas_that_is_there_is_not_fetched():
+    stage_atlases(Config(dataset="phantom", atlases=["dosenbach160"]))
+    assert not list((ATLASES / "dosenbach160").glob("*.nii*"))

@@ -1,11 +1,13 @@
 """A bad scan is data, a crash is a crash."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
 
-from bolt.errors import DataError
+from bolt.errors import ConfigError, DataError
 from bolt.files import read_json, write_json
 from bolt.stages import Outcome
 
@@ -47,7 +49,34 @@ def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
     outcome.attempt = Outcome.ATTEMPTS
     outcome.of(crash)
     status = read_json(tmp_path / "status.json")
-    assert status["state"] == "failed" and "MemoryError: no room" in status["reason"]
+    assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
+    assert "--forcerun" in status["mend"]
+
+
+def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
+    outcome.attempt = Outcome.ATTEMPTS
+    outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    status = read_json(tmp_path / "status.json")
+    assert status["state"] == "failed" and "killed by signal 9" in status["reason"]
+    assert np.load(tmp_path / "series.npy").shape[0] == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
+def test_success_and_bad_data_are_the_same_in_every_attempt(outcome, tmp_path, attempt):
+    outcome.attempt = attempt
+    outcome.of(lambda: None)
+    assert read_json(tmp_path / "status.json")["state"] == "ok"
+    outcome.of(bad)
+    assert "voxels are NaN" in read_json(tmp_path / "status.json")["reason"]
+
+
+def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path):
+    def wrong():
+        raise ConfigError("no such device")
+
+    with pytest.raises(ConfigError):
+        outcome.of(wrong)
+    assert not (tmp_path / "status.json").exists()
 
 
 def test_by_hand_a_crash_is_always_shown(outcome):

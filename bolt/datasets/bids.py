@@ -56,7 +56,7 @@ def find(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
     wanted = {"task": dataset.tasks, "session": dataset.sessions, "run": dataset.runs}
     entities |= {name: values for name, values in wanted.items() if values}
     if "run" in entities:
-        entities["run"] = [int(r) for r in entities["run"]]
+        entities["run"] = [int(r) if r.isdigit() else r for r in entities["run"]]
     return sorted(layout.get(extension=IMAGES, **entities), key=lambda file: file.path)
 
 
@@ -79,6 +79,8 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
         "exclude_reason": None,
     }
     one = pd.DataFrame([row])
+    if bold.get_entities().get("part", "mag") != "mag":
+        exclude(one, 0, "not a magnitude image")
     if "echo" in bold.get_entities():
         exclude(one, 0, "multi-echo data: combine the echoes first (fMRIPrep does)")
     try:

@@ -6,6 +6,7 @@ model, a registration or an explanation; the oracle's caches and runs lie apart,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from bolt.atlases import load_labels
 from bolt.config import Config, Dataset, Model, Range, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import ConfigError
+from bolt.explain.landmarks import explained_folds
 from bolt.explain.weights import read_importance
 from bolt.files import read_json, read_table, write_table
 from bolt.layout import ORACLE, Layout, folder_of, prefix_of
@@ -87,25 +89,29 @@ class Measure(NamedTuple):
     oracle: float = np.nan
 
 
-def build_oracle_cache(layout: Layout, dataset: Dataset, atlas: str) -> None:
+def build_oracle_cache(config: Config, layout: Layout, dataset: Dataset, atlas: str) -> None:
     """Pack the true ROI series as a cache of their own, so that the same model can be trained on them."""
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     folder, out = layout.truth(dataset.path), layout.cache(atlas, ORACLE)
-    excluded = build_cache(scans, atlas, load_labels(atlas), lambda scan: Truth(folder, scan.scan_id).series, out)
+    excluded = build_cache(
+        scans, atlas, load_labels(config.atlas_places[atlas]), lambda scan: Truth(folder, scan.scan_id).series, out
+    )
     write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
 
 def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
     """Write ``truth.tsv`` and, for the report's time courses, ``true_landmarks.tsv``.
 
-    The first atlas, model and seed of the configuration are judged.
+    The first atlas, BolT model and seed of the configuration are judged.
 
     Raises
     ------
     ConfigError
         The dataset's `expected` names a measure that does not exist.
     """
-    atlas, model, seed = next(iter(config.atlas_places)), load_model(config.models[0]), config.seeds[0]
+    atlas, seed = next(iter(config.atlas_places)), config.seeds[0]
+    model = next(m for m in map(load_model, config.models) if m.model == "bolt")
+    folds = range(config.folds.outer) if config.folds.run is None else config.folds.run
     scans = pd.read_csv(layout.cache(atlas) / "index.tsv", sep="\t").scan_id
     truths = {scan: Truth(layout.truth(dataset.path), scan) for scan in scans}
     landmarks = {scan: truth.landmarks for scan, truth in truths.items()}
@@ -114,7 +120,7 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
         "motion error": _motion(truths, layout),
         "series correlation": _series(truths, layout, atlas),
         "pooled accuracy": _accuracy(layout, atlas, model, seed),
-        **_landmarks(landmarks, layout, atlas, model, seed),
+        **_landmarks(landmarks, layout, atlas, model, seed, folds),
         "planted ROIs, p": _regions(layout, dataset, atlas, model, seed),
     }
     unknown = set(dataset.expected) - set(measures)
@@ -200,10 +206,10 @@ def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
     for i, scan in enumerate(names):
         recovered = np.load(layout.series_file(scan, atlas))
         found.append(_correlation(recovered, true[scan]))
-        stranger = next(true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(recovered))
-        other.append(_correlation(recovered, stranger))
+        strangers = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(recovered)]
+        other += [_correlation(recovered, stranger) for stranger in strangers[:1]]
     value, null = float(np.nanmedian(found)), float(np.nanmedian(other))
-    return Measure(value, "r", null, "true series of another scan", 1.0)
+    return Measure(value, "", null, "true series of another scan", 1.0)
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -216,19 +222,21 @@ def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
     """Pooled test accuracy, as the run's own summary has it."""
     pooled = read_json(layout.runs(atlas, model, seed) / "summary.json")["pooled"]
     oracle = read_json(layout.runs(atlas, model, seed, ORACLE) / "summary.json")["pooled"]
-    value, best = pooled["accuracy"]["value"], oracle["accuracy"]["value"]
-    return Measure(value, "share", pooled["majority_accuracy"], "always the larger class", best)
+    if pooled is None:  # every fold failed
+        return Measure(np.nan, "", np.nan, "always the larger class")
+    best = oracle["accuracy"]["value"] if oracle else np.nan
+    return Measure(pooled["accuracy"]["value"], "", pooled["majority_accuracy"], "always the larger class", best)
 
 
 def _landmarks(
-    landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int
+    landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int, folds: Sequence[int]
 ) -> dict[str, Measure]:
     """How well importance ranks planted volumes of test scans: mean over scans of the area under the ROC curve.
 
     The null is the mean importance of all other test scans at the same position: what position alone says.
     """
-    weights = _test_importance(layout.runs(atlas, model, seed))
-    oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE))
+    weights = _test_importance(layout.runs(atlas, model, seed), folds)
+    oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE), folds)
     curves = {
         scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w / w.sum()) for scan, w in weights.items()
     }
@@ -240,16 +248,16 @@ def _landmarks(
     value, null, best = (_mean_auc(landmarks, w) for w in (weights, position, oracle))
     meaning = "mean importance of the other scans: position alone"
     return {
-        "landmark AUC": Measure(value, "AUC", null, meaning, best),
-        "landmark AUC of position alone": Measure(null, "AUC", 0.5, "chance"),
+        "landmark AUC": Measure(value, "", null, meaning, best),
+        "landmark AUC of position alone": Measure(null, "", 0.5, "chance"),
     }
 
 
-def _test_importance(run: Path) -> dict[str, np.ndarray]:
+def _test_importance(run: Path, folds: Sequence[int]) -> dict[str, np.ndarray]:
     """Scan to importance weights (T,), each from the fold in which the scan was tested."""
     found: dict[str, np.ndarray] = {}
-    for fold in sorted(run.glob("fold-*")):
-        table, weights = read_importance(fold)
+    for fold in explained_folds(run, folds):
+        table, weights = read_importance(run / f"fold-{fold}")
         found |= {scan: w for scan, role, w in zip(table.scan_id, table.role, weights, strict=True) if role == "test"}
     return found
 
@@ -271,7 +279,7 @@ def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: i
         drawn = [rng.choice(hits, int(rois.sum()), replace=False).sum() for _ in range(PERMUTATIONS)]
         return float((1 + np.sum(np.array(drawn) >= observed)) / (1 + PERMUTATIONS))
 
-    return Measure(p_value(None), "p", 0.5, "ROIs drawn at random", p_value(ORACLE))
+    return Measure(p_value(None), "", 0.5, "ROIs drawn at random", p_value(ORACLE))
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:

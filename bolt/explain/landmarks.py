@@ -9,7 +9,7 @@ fit the regression, never to choose volumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ LANDMARK_COLUMNS = {
     "precision": "of the positive class (two classes), or macro average",
     "auc": "of the positive class's probability (mean over a scan's volumes), or macro average",
 }
-Choice = Callable[[NDArray[np.floating], str], NDArray[np.intp]]
 
 
 def top_tokens(weights: NDArray[np.floating], tokens: int) -> NDArray[np.intp]:

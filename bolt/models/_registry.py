@@ -70,3 +70,10 @@ def check_model(name: str, hyper: Mapping[str, Any]) -> None:
                 where=f"hyper.{key}",
                 mend=f"Known: {', '.join(settings)}{nearest(key, settings)}",
             )
+
+
+def default_of(name: str, setting: str, otherwise: Any) -> Any:
+    """Default of a model's setting; `otherwise` where the model has no such setting."""
+    known_models()
+    parameter = inspect.signature(_MODELS[name]).parameters.get(setting)
+    return otherwise if parameter is None else parameter.default

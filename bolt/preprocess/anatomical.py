@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def preprocess_anatomical(
     out : path
         Folder ``anat``; pictures go to ``figures`` beside it.
     work : path
-        Folder for intermediate files and crash dumps.
+        Folder for intermediate files and crash dumps; removed at the end.
     prefix : str
         ``sub-01_`` or ``sub-01_ses-a_``.
 
@@ -85,6 +86,7 @@ def preprocess_anatomical(
     numbers = quality.anatomical_numbers(paths, template)
     write_json(numbers, out / f"{prefix}desc-quality.json")
     quality.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
+    shutil.rmtree(work)
 
 
 def anatomical_names(prefix: str, space: str) -> dict[str, str]:

@@ -24,6 +24,16 @@ DESCRIPTIONS = {
     **{f"trans_{axis}": f"Head translation along {axis} (RAS) from the reference, mm" for axis in "xyz"},
     **{f"rot_{axis}": f"Head rotation about {axis} (RAS) from the reference, radians" for axis in "xyz"},
     **{f"centre_{axis}": f"Point about which the head rotates, {axis} (RAS), mm" for axis in "xyz"},
+    **{
+        f"{name}_{axis}{ending}": f"{what} of {name}_{axis}"
+        for name in ("trans", "rot")
+        for axis in "xyz"
+        for ending, what in (
+            ("_derivative1", "Change since the volume before"),
+            ("_power2", "Square"),
+            ("_derivative1_power2", "Square of the change since the volume before"),
+        )
+    },
     "framewise_displacement": "Power's framewise displacement, mm; 50 mm radius",
     "dvars": "Root mean square over the brain of the difference to the volume before; median brightness is 1000",
     "std_dvars": "DVARS over its expected value (robust SD and lag-1 autocorrelation of the voxels)",
@@ -146,8 +156,14 @@ def write_confounds(motion: str | Path, statistics: BrainStatistics, path: str |
     path : path
     """
     table = read_table(motion)[list(MOTION)]
+    displacement = framewise_displacement(table.to_numpy())
+    for name in MOTION:
+        derivative = table[name].diff()
+        expansion = {"_derivative1": derivative, "_power2": table[name] ** 2, "_derivative1_power2": derivative**2}
+        for ending, values in expansion.items():
+            table[name + ending] = values
     dvars, standardised = statistics.dvars()
-    table["framewise_displacement"] = framewise_displacement(table.to_numpy())
+    table["framewise_displacement"] = displacement
     table["dvars"], table["std_dvars"], table["global_signal"] = dvars, standardised, statistics.global_signal
     write_table(table, path, DESCRIPTIONS)
     return table

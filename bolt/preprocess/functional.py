@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def preprocess_functional(
     out : path
         Folder ``func``; pictures go to ``figures`` beside it.
     work : path
-        Folder for intermediate files and crash dumps.
+        Folder for intermediate files and crash dumps; removed at the end.
     scan_id : str
         Begins the names of the outputs.
     prefix : str
@@ -126,6 +127,7 @@ def preprocess_functional(
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
     paths.update(native_reference=Path(made["native_reference"]), t1w=anatomical["t1w"], t1w_mask=anatomical["mask"])
     quality.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
+    shutil.rmtree(work)
 
 
 def functional_names(scan_id: str, space: str) -> dict[str, str]:

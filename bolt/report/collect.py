@@ -20,7 +20,7 @@ from bolt import __version__
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
-from bolt.layout import Layout
+from bolt.layout import Layout, folder_of
 from bolt.provenance import versions
 from bolt.report import figures, tables
 from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
@@ -45,10 +45,11 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
     exclusions = _exclusions(layout, scans)
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     models = [load_model(name) for name in config.models]
-    quality, pictures = _quality(layout)
+    quality, pictures = _quality(layout, used)
+    used = _with_motion(used, layout)
     runs = [
         run_section(config, dataset, layout, atlas, model, seed)
-        for atlas in config.atlases
+        for atlas in config.atlas_places
         for model in models
         for seed in config.seeds
     ]
@@ -62,7 +63,7 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
         exclusions=exclusions,
         quality=quality,
         scans=pictures,
-        series=[block for atlas in config.atlases for block in _series(config, layout, atlas)],
+        series=[block for atlas in config.atlas_places for block in _series(config, layout, atlas)],
         runs=runs,
         methods=methods(config, dataset, models),
         provenance={
@@ -86,15 +87,15 @@ def _facts(
     config: Config, dataset: Dataset, layout: Layout, used: pd.DataFrame, exclusions: pd.DataFrame, models: list[Model]
 ) -> dict[str, str]:
     facts = {
-        "scans used": f"{len(used)} of {len(used) + len(exclusions)}",
+        "scans used": f"{len(used)} of {len(used) + exclusions['scan_id'].nunique()}",
         "subjects": str(used["subject"].nunique()),
         "classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes)),
-        "atlases": ", ".join(config.atlases),
+        "atlases": ", ".join(config.atlas_places),
         "models": ", ".join(model.name for model in models),
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
-    first = layout.runs(config.atlases[0], models[0], config.seeds[0]) / "summary.json"
+    first = layout.runs(next(iter(config.atlas_places)), models[0], config.seeds[0]) / "summary.json"
     pooled = read_json(first)["pooled"] if first.is_file() else None
     if pooled:
         facts[f"accuracy, {models[0].name}"] = f"{tables.percent(pooled['accuracy']['value'])} %"
@@ -120,8 +121,19 @@ def _cohort(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]
     return [*blocks, Picture(picture, caption)]
 
 
-def _quality(layout: Layout) -> tuple[list[Block], list[Scan]]:
+def _with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """The scans with the mean displacement that preprocessing measured, where the source knew none."""
+    measured = {}
+    for scan in used["scan_id"][used["mean_fd"].isna()]:
+        file = layout.functional(folder_of(scan)) / f"{scan}_desc-quality.json"
+        if file.is_file():
+            measured[scan] = read_json(file).get("mean_fd")
+    return used.assign(mean_fd=used["mean_fd"].fillna(used["scan_id"].map(measured).astype(float)))
+
+
+def _quality(layout: Layout, used: pd.DataFrame) -> tuple[list[Block], list[Scan]]:
     """Group tables of quality numbers, and the pictures of each subject (and session) with its scans."""
+    shown_folders = {folder_of(str(name)) for name in [*used["scan_id"], *used["t1w"].dropna()]}
     numbers: dict[str, dict[str, Any]] = {}
     folders: dict[Path, list[Path]] = defaultdict(list)
     known: dict[Path, dict[str, Any]] = defaultdict(dict)
@@ -140,6 +152,8 @@ def _quality(layout: Layout) -> tuple[list[Block], list[Scan]]:
             blocks.append(Table(tables.quality(chosen), f"{title}: quality numbers; the first rows sum them up."))
     scans = []
     for folder, files in sorted(folders.items()):
+        if folder.relative_to(layout.derivatives).as_posix() not in shown_folders:
+            continue  # left from another configuration, or failed
         found = known[folder]
         shown = [f"{tables.QUALITY_NAMES[k]} {tables.number(found[k], 2)}" for k in tables.HIGHLIGHTS if k in found]
         pictures = [Picture(f, _caption(f)) for f in sorted(files, key=_rank)]

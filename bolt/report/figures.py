@@ -219,7 +219,7 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
         keys = [
             axes[0].plot([], [], "D-", ms=5, lw=1.6, color=INK, label="all test scans, with 95 % interval")[0],
             axes[0].plot([], [], "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0], label="one fold")[0],
-            axes[0].plot([], [], color=MANY[1], ls="--", lw=1, label="always guessing the largest class")[0],
+            axes[0].plot([], [], color=MANY[1], ls="--", lw=1, label="no skill: the largest class, a coin")[0],
         ]
         figure.legend(handles=keys, loc="outside lower left", ncols=3)
         if curve:
@@ -240,7 +240,9 @@ def _metric_dots(axis: Axes, table: pd.DataFrame, pooled: Mapping[str, Any]) -> 
             continue
         axis.hlines(i - 0.12, value["low"], value["high"], color=INK, lw=1.6)
         axis.plot(value["value"], i - 0.12, "D", ms=5, color=INK)
-    axis.axvline(pooled["majority_accuracy"], color=MANY[1], ls="--", lw=1)
+    rows = {metric: i for i, metric in enumerate(METRIC_NAMES)}
+    for metric, null in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
+        axis.vlines(null, rows[metric] - 0.4, rows[metric] + 0.45, color=MANY[1], ls="--", lw=1.2)
     axis.set_yticks(range(4), METRIC_NAMES.values())
     axis.set(ylim=(3.5, -0.6), xlim=(-0.03, 1.03), title="Test scans")
 

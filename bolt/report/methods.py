@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from bolt.atlases import describe_atlas
 from bolt.config import Config, Dataset, Model, load_denoise, load_registration
 from bolt.provenance import versions
 
@@ -25,6 +26,7 @@ def methods(config: Config, dataset: Dataset, models: Sequence[Model]) -> list[s
         config=config,
         dataset=dataset,
         models=models,
+        atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         raw=dataset.source in ("phantom", "bids"),
         registration=load_registration(config.preprocess.registration),
         denoise=load_denoise(config.denoise),

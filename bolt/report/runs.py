@@ -97,7 +97,9 @@ def _regions(config: Config, dataset: Dataset, layout: Layout, atlas: str, out: 
     blocks: list[Block] = []
     try:
         paths = config.paths
-        image = load_atlas(atlas, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home).image
+        image = load_atlas(
+            config.atlas_places[atlas], atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home
+        ).image
         picture = figure_folder(layout) / f"{stem}_brain.png"
         plot_regions(weights, image, dataset.classes, picture)
         caption = (

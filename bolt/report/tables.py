@@ -35,7 +35,7 @@ def number(value: Any, digits: int = 3) -> str:
         return value
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
-    return f"{value:.{digits}g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def percent(value: Any) -> str:

@@ -1,11 +1,11 @@
 """The workflow is killed at random moments; started again, it ends as if nothing had happened."""
 
-import os
+import contextlib
 import random
-import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from tests.snake import command, half_written, results, series_dataset, snakemake, write_yaml
@@ -23,22 +23,12 @@ def dataset(folder):
     return config
 
 
-def descendants(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], text=True, capture_output=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in pairs if of == parent]
-    return found
-
-
 def kill_all(pid: int) -> None:
     """Kill the workflow and every job of it at once, without a chance to tidy up."""
-    for process in descendants(pid):
-        try:
-            os.kill(process, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    first = psutil.Process(pid)
+    for process in [first, *first.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def stub(tmp_path):
     wrapper = environment / "bin" / "python"
     # isolated from the user's folders and from editable installs; only the dependencies are on its path
     wrapper.write_text(
-        f"#!/bin/sh\nexport BOLT_TEST_ENVIRONMENT=stub\nexport PYTHONNOUSERSITE=1\nexec {sys.executable} -S -c "
+        f"#!/bin/sh\necho $* >> {tmp_path}/called\nexport PYTHONNOUSERSITE=1\nexec {sys.executable} -S -c "
         f'\'import sys; sys.path.append("{packages}"); '
         'import runpy; sys.argv = sys.argv[2:]; runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
         '\' "$@"\n'
@@ -60,8 +59,9 @@ def test_rules_find_the_package_in_a_foreign_environment(tmp_path, stub):
     done = snakemake(tmp_path, "--use-conda", "series", config=config, env=stub)
     assert done.returncode == 0, done.stdout
     assert len(results(tmp_path, "folds.tsv")) == 1
-    environments = list(Path(tmp_path / ".snakemake/conda").glob("*/bin"))
-    assert environments, "the rules' environments were not made"
+    called = (tmp_path / "called").read_text()
+    for command in ("index", "cache", "folds"):
+        assert f"-m bolt {command} " in called, f"{command} did not run in the rule's environment"
 
 
 def test_the_stub_environment_lacks_the_package(tmp_path, stub):

@@ -2,9 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
+import yaml
 
 from bolt.config import ROOT
+from bolt.workflow import STAGES, Run
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 
@@ -110,6 +113,47 @@ def test_too_few_subjects_a_class_stop_the_run_before_any_work(tmp_path):
     assert done.returncode != 0
     assert "has 2 subjects or families, fewer than the 3 folds" in done.stdout
     assert not list((tmp_path / "results").rglob("*.nii.gz"))
+
+
+def test_what_a_change_runs_again(tmp_path):
+    """Each key changes the settings of the stages that read it, and of no other."""
+    config = yaml.safe_load(series_dataset(tmp_path).read_text())
+
+    def settings(**change):
+        run = Run(config | change)
+        return {stage: run.settings(stage)["settings"] for stage in STAGES}
+
+    before = settings()
+
+    def changed(**change):
+        after = settings(**change)
+        return {stage for stage in STAGES if after[stage] != before[stage]}
+
+    assert changed(paths={"work": "elsewhere"}) == set()
+    assert changed(parcellate={"coverage": 0.7}) == {"parcellate"}
+    assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
+    assert changed(explain={"tokens": 7}) == {"regions"}
+    assert changed(device="cpu") == {"train"}
+    assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
+    assert changed(preprocess={"resolution": 3.0}) == {"functional"}
+    assert changed(preprocess={"registration": "testing"}) == {"anatomical", "functional"}
+    assert changed(atlases=["cc200"]) == {"parcellate", "cache", "oracle_cache", "regions"}
+
+
+def test_a_mended_series_is_read_again(tmp_path):
+    config = series_dataset(tmp_path)
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
+    np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((41, 160)))
+    assert {"cache", "folds"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
+
+
+def test_a_dry_run_leaves_the_configuration_of_a_run_alone(tmp_path):
+    config = series_dataset(tmp_path)
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    before = (tmp_path / "results/mine/config.yaml").read_text()
+    snakemake(tmp_path, "-n", "--config", "seeds=[7]", config=config)
+    assert (tmp_path / "results/mine/config.yaml").read_text() == before
 
 
 def test_slurm_profile_plans_the_same_jobs(tmp_path):

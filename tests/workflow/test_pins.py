@@ -88,11 +88,10 @@ def imported_packages(*modules: str) -> set[str]:
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_environments_hold_what_their_stages_import(stage):
-    commands = {"truth": ["truth", "oracle-cache"]}.get(stage, [stage])
-    for command in commands:
-        for environment in rule_environments()[command]:
-            pins = set(conda_pins(ROOT / f"workflow/envs/{environment}.yaml"))
-            models = ["bolt.models.bolt"] if stage in ("train", "explain") else []
-            needed = {IMPORT_NAMES.get(p, p) for p in imported_packages(*STAGES[stage], *models)} | ALWAYS
-            missing = {n for n in needed if n not in pins and WITH_OTHERS.get(n) not in pins}
-            assert not missing, f"{command} in {environment}: {missing}"
+    command = stage.replace("_", "-")
+    for environment in rule_environments()[command]:
+        pins = set(conda_pins(ROOT / f"workflow/envs/{environment}.yaml"))
+        models = ["bolt.models.bolt"] if stage in ("train", "explain") else []
+        needed = {IMPORT_NAMES.get(p, p) for p in imported_packages(*STAGES[stage], *models)} | ALWAYS
+        missing = {n for n in needed if n not in pins and WITH_OTHERS.get(n) not in pins}
+        assert not missing, f"{command} in {environment}: {missing}"

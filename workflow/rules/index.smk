@@ -12,7 +12,7 @@ if run.dataset.source == "phantom":
             layout.benchmark("simulate")
         conda:
             "../envs/imaging.yaml"
-        threads: workflow.cores
+        threads: 8
         resources:
             mem_mb=4000,
         params:
@@ -36,5 +36,7 @@ checkpoint index:
         mem_mb=2000,
     params:
         **run.settings("index"),
+        minimum_volumes=minimum_volumes(run.config),
     shell:
-        "python -m bolt index --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m bolt index --config {params.config} --minimum-volumes {params.minimum_volumes} > {log} 2>&1"
+        " || (cat {log} >&2; exit 1)"

@@ -19,6 +19,7 @@ rule parcellate:
         runtime=lambda wildcards, attempt: 20 * attempt,
     params:
         **run.settings("parcellate"),
+        scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
         "python -m bolt parcellate --config {params.config} --scan {wildcards.scan}"
         " --attempt {resources.attempt} > {log} 2>&1"

@@ -54,6 +54,7 @@ rule functional:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         **run.settings("functional"),
+        scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
         "python -m bolt functional --config {params.config} --scan {wildcards.scan} --threads {threads}"
         " --attempt {resources.attempt} > {log} 2>&1"

@@ -4,7 +4,7 @@
 rule cache:
     input:
         scans=layout.scans,
-        series=lambda wildcards: checkpoints.index.get() and run.series_statuses(),
+        series=lambda wildcards: checkpoints.index.get() and run.scan_series(),
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
         index=layout.cache("{atlas}") / "index.tsv",

@@ -15,7 +15,7 @@ if run.dataset.source == "phantom":
         conda:
             "../envs/imaging.yaml"
         params:
-            **run.settings("truth"),
+            **run.settings("oracle_cache"),
         shell:
             "python -m bolt oracle-cache --config {params.config} --atlas {wildcards.atlas} > {log} 2>&1"
 
