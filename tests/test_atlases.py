@@ -161,9 +161,14 @@ def test_wrong_checksum(tmp_path):
 
 def test_labels_and_image_must_agree(tmp_path):
     with pytest.raises(DataError, match="17 are in the image but not"):
-        load_atlas(write_own(tmp_path / "a", values=(5, 300), image_values=(5, 300, 17)))
+        load_atlas(write_own(tmp_path / "a" / "own", values=(5, 300), image_values=(5, 300, 17)))
     with pytest.raises(DataError, match="17 are not in the image"):
-        load_atlas(write_own(tmp_path / "b", image_values=(5, 300)))
+        load_atlas(write_own(tmp_path / "b" / "own", image_values=(5, 300)))
+
+
+def test_an_atlas_is_called_as_its_folder(tmp_path):
+    with pytest.raises(ConfigError, match="atlas 'own' lies in folder 'other'"):
+        load_atlas(write_own(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(

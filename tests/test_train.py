@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import bolt.train
 from bolt.config import ROOT, Dataset, Model, Training
-from bolt.errors import ConfigError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_json, read_table, read_yaml
 from bolt.predict import Scans
 from bolt.series import SeriesCache
@@ -268,7 +268,7 @@ def test_sigkill_at_any_moment(tmp_path):
 
 # ---- what it refuses -------------------------------------------------------------------------------------------------
 def test_a_loss_that_is_not_finite_names_fold_epoch_and_step(toy, tmp_path):
-    with pytest.raises(ConfigError, match=r"loss is not finite: toy, fold 1, seed 0, epoch \d+, step \d+"):
+    with pytest.raises(BoltError, match=r"loss is not finite: toy, fold 1, seed 0, epoch \d+, step \d+"):
         run(toy, tmp_path, toy_model(learning_rate=1e30, peak_learning_rate=1e30))
     assert not (tmp_path / "status.json").exists()
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from nipype.algorithms import confounds as nipype_confounds
 
+from bolt.config import known, load_denoise
+from bolt.denoise import choose_confounds
 from bolt.files import read_json, read_table
 from bolt.preprocess import confounds, images
 
@@ -80,5 +82,17 @@ def test_tables_are_written_and_read_back(brain, tmp_path):
     table = read_table(tmp_path / "confounds.tsv")
     assert list(table.columns[:6]) == list(confounds.MOTION)
     np.testing.assert_allclose(table[list(confounds.MOTION)], rows, atol=1e-9)
-    assert (tmp_path / "confounds.tsv").read_text().splitlines()[1].count("n/a") == 3
+    assert (tmp_path / "confounds.tsv").read_text().splitlines()[1].count("n/a") == 3 + 2 * 6
+    np.testing.assert_allclose(table.rot_y_derivative1_power2[1:], np.diff(rows[:, 4]) ** 2, atol=1e-9)
+
+
+@pytest.mark.parametrize("strategy", known("denoising"))
+def test_every_shipped_strategy_finds_its_columns(brain, tmp_path, strategy):
+    matrices = np.tile(np.eye(4), (60, 1, 1))
+    matrices[:, 0, 3] = np.random.default_rng(2).normal(size=60)
+    confounds.write_motion(matrices, np.zeros(3), tmp_path / "motion.tsv")
+    confounds.write_confounds(tmp_path / "motion.tsv", fed(brain), tmp_path / "confounds.tsv")
+    table, denoise = read_table(tmp_path / "confounds.tsv"), load_denoise(strategy)
+    chosen = choose_confounds(table, denoise, 60, "scan.nii.gz")
+    assert (0 if chosen is None else chosen.shape[1]) >= len(denoise.confounds)
     assert set(read_json(tmp_path / "confounds.json")) == set(table.columns)

@@ -164,7 +164,8 @@ def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
 
 def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
     columns = ["measure", "value", "unit", "null", "oracle", "low", "high", "passed"]
-    write_table(pd.DataFrame(TRUTH, columns=columns), layout.tables / "truth.tsv", dict.fromkeys(columns, "Test"))
+    table = pd.DataFrame(TRUTH, columns=columns).assign(null_meaning="chance")
+    write_table(table, layout.tables / "truth.tsv", dict.fromkeys(table.columns, "Test"))
     rows = pd.DataFrame([(s, v) for s, volumes in events.items() for v in volumes], columns=["scan_id", "volume"])
     write_table(rows, layout.tables / "true_landmarks.tsv", {"scan_id": "Scan", "volume": "Volume"})
 
