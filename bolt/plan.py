@@ -56,11 +56,13 @@ def estimate(run: Run) -> Estimate:
         "evaluate": models * times,
         "regions": models * times,
     }
+    if phantom:
+        jobs["simulate"] = 1
     single = 4 if raw else 3  # index, folds and report; the template for raw images
-    single += 2 + len(run.config.atlases) if phantom else 0  # simulate, truth, the oracle's caches
+    single += 1 + len(run.config.atlases) if phantom else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items())
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
-    per_scan = costs["raw"] * (5 if run.config.preprocess.keep_bold else 1)
+    per_scan = costs["raw"] * (4 if run.config.preprocess.keep_bold else 1)
     megabytes = raw * per_scan + len(scans) * costs["series"] * len(run.config.atlases)
     return Estimate(len(scans), sum(jobs.values()) + single, megabytes / 1000, seconds / 3600)
 
@@ -90,5 +92,6 @@ def _seconds(run: Run, stage: str, n_scans: int) -> float:
     own = sorted((run.layout.results / "benchmarks" / stage).glob("**/*.tsv"))
     if own:
         return float(np.median([pd.read_csv(path, sep="\t")["s"].iloc[0] for path in own[:200]]))
-    cost = read_yaml(ROOT / "config/costs.yaml")["seconds"][stage]
+    recorded = "phantom_seconds" if run.dataset.source == "phantom" else "seconds"
+    cost = read_yaml(ROOT / "config/costs.yaml")[recorded][stage]
     return cost["per_job"] + cost.get("per_scan", 0.0) * n_scans
