@@ -22,8 +22,8 @@ from scipy.spatial import cKDTree
 
 from bolt.config import ROOT, Keys, parse
 from bolt.errors import ConfigError, DataError
-from bolt.files import read_table, read_yaml
-from bolt.volumes import check_image, content_hash
+from bolt.files import read_table, read_yaml, sha256
+from bolt.volumes import check_image
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
@@ -146,7 +146,7 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
         digest = hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
     else:
         path = _find(about, atlas_folder(name), atlas_dir, templateflow_home)
-        digest = content_hash(path)
+        digest = sha256(path)
         if about.sha256 and digest not in about.sha256:
             raise DataError(
                 f"this is not the file atlas '{about.name}' was described from (sha256 {digest}, "

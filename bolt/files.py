@@ -7,6 +7,7 @@ never leaves half a file that looks whole.
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -112,6 +113,12 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
         raise DataError("file not found", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+
+
+def sha256(path: str | Path) -> str:
+    """Hexadecimal digest of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_status(path: str | Path, state: str, stage: str, error: BoltError | None = None) -> None:

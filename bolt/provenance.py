@@ -15,6 +15,7 @@ from typing import Any
 
 from bolt import __version__
 from bolt.config import ROOT
+from bolt.files import sha256
 
 PACKAGES = ("antspyx", "nibabel", "nilearn", "nipype", "numpy", "pandas", "scikit-learn", "snakemake", "torch")
 
@@ -50,11 +51,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def sha256(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache

@@ -17,8 +17,7 @@ from pathlib import Path
 from bolt.atlases import atlas_folder, describe_atlas, load_atlas
 from bolt.config import Config
 from bolt.errors import DataError
-from bolt.files import atomic
-from bolt.provenance import sha256
+from bolt.files import atomic, sha256
 
 log = logging.getLogger("bolt")
 TRIES = 3

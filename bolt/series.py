@@ -16,9 +16,8 @@ import pandas as pd
 
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.errors import DataError
-from bolt.files import atomic, read_json, read_table, write_json, write_table
+from bolt.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.series_files import read_series
-from bolt.volumes import content_hash
 
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
 EXCLUSION_COLUMNS = {
@@ -199,7 +198,7 @@ def build_cache(
         "n_rois": int(kept.sum()),
         "n_volumes": int(lengths.sum()),
         "settings": expected,
-        "sha256": {name: content_hash(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
+        "sha256": {name: sha256(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
     }
     write_json(manifest, out / "manifest.json")
     return _exclusions(excluded)

@@ -6,7 +6,6 @@ A 4D image is never held: a volume is read, used and forgotten, so memory does n
 from __future__ import annotations
 
 import gzip
-import hashlib
 import re
 import warnings
 import zlib
@@ -259,12 +258,6 @@ def space_of(path: str | Path) -> str | None:
     """The ``space-`` entity of a BIDS name, or None where it declares none."""
     found = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", Path(path).name)
     return found.group(1) if found else None
-
-
-def content_hash(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _open(path: Path) -> BinaryIO:

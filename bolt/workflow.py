@@ -18,9 +18,9 @@ from bolt.atlases import atlas_folder
 from bolt.check import check_names, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.errors import BoltError
-from bolt.files import read_table, write_yaml
+from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
-from bolt.provenance import fingerprint, sha256
+from bolt.provenance import fingerprint
 
 STAGES: dict[str, tuple[str, ...]] = {
     "simulate": ("bolt.datasets.phantom",),

@@ -19,8 +19,7 @@ from bolt.atlases import (
     resample_to,
 )
 from bolt.errors import ConfigError, DataError
-from bolt.files import read_json, write_yaml
-from bolt.volumes import content_hash
+from bolt.files import read_json, sha256, write_yaml
 from tests.shared import shared_data
 
 GRID = np.diag([4.0, 4, 4, 1])
@@ -130,19 +129,19 @@ def test_order_of_looking(tmp_path, monkeypatch):
         nib.save(nib.Nifti1Image(np.asarray(changed.dataobj), GRID, changed.header), tmp_path / place)
     monkeypatch.setenv("BOLT_ATLAS_DIR", str(tmp_path / "env"))
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))
-    assert load_atlas(own, atlas_dir=tmp_path / "first").sha256 == content_hash(tmp_path / "first/labels.nii.gz")
-    assert load_atlas(own).sha256 == content_hash(tmp_path / "env/labels.nii.gz")
+    assert load_atlas(own, atlas_dir=tmp_path / "first").sha256 == sha256(tmp_path / "first/labels.nii.gz")
+    assert load_atlas(own).sha256 == sha256(tmp_path / "env/labels.nii.gz")
     monkeypatch.delenv("BOLT_ATLAS_DIR")
-    assert load_atlas(own).sha256 == content_hash(tmp_path / "home/tpl/labels.nii.gz")
+    assert load_atlas(own).sha256 == sha256(tmp_path / "home/tpl/labels.nii.gz")
     (tmp_path / "home/tpl/labels.nii.gz").write_bytes(b"")  # TemplateFlow's placeholder
-    assert load_atlas(own).sha256 == content_hash(image)
+    assert load_atlas(own).sha256 == sha256(image)
 
 
 def test_uncompressed_serves_as_well(tmp_path):
     own = write_own(tmp_path / "own")
     (tmp_path / "bare").mkdir()
     nib.save(nib.load(tmp_path / "own/labels.nii.gz"), tmp_path / "bare/labels.nii")
-    assert load_atlas(own, atlas_dir=tmp_path / "bare").sha256 == content_hash(tmp_path / "bare/labels.nii")
+    assert load_atlas(own, atlas_dir=tmp_path / "bare").sha256 == sha256(tmp_path / "bare/labels.nii")
 
 
 def test_nothing_found_says_all_three_ways(tmp_path):
@@ -155,7 +154,7 @@ def test_nothing_found_says_all_three_ways(tmp_path):
 def test_wrong_checksum(tmp_path):
     with pytest.raises(DataError, match="not the file"):
         load_atlas(write_own(tmp_path / "own", sha256=["0" * 64]))
-    right = content_hash(tmp_path / "own/labels.nii.gz")
+    right = sha256(tmp_path / "own/labels.nii.gz")
     assert load_atlas(write_own(tmp_path / "own", sha256=["0" * 64, right])).sha256 == right
 
 

@@ -1,4 +1,4 @@
-# Templates and atlases. `snakemake resources` is the only target that touches the network.
+# Templates and atlases. `snakemake resources` fetches beforehand what is not there; no other rule needs the network then.
 
 
 rule template:

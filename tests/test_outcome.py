@@ -9,7 +9,7 @@ import pytest
 
 from bolt.errors import ConfigError, DataError
 from bolt.files import read_json, write_json
-from bolt.stages import Outcome
+from bolt.outcome import Outcome
 
 
 @pytest.fixture
@@ -70,7 +70,10 @@ def test_success_and_bad_data_are_the_same_in_every_attempt(outcome, tmp_path, a
     assert "voxels are NaN" in read_json(tmp_path / "status.json")["reason"]
 
 
-def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path):
+@pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
+def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path, attempt):
+    outcome.attempt = attempt
+
     def wrong():
         raise ConfigError("no such device")
 

@@ -1,0 +1,115 @@
+"""How the work on one scan or one fold ends: whole, failed with a reason, or to be tried again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bolt.errors import BoltError, ConfigError
+from bolt.files import atomic, read_json, write_json, write_status
+
+log = logging.getLogger("bolt")
+CONFIGURATION = 2
+"""Exit code of a child whose configuration was wrong."""
+
+
+class Outcome:
+    """Runs the work of one scan or fold and writes its ``status.json``.
+
+    Bad data (`BoltError`) is recorded as failed with the reason, and the outputs are left empty. Any other
+    exception, or a kill, is a crash: Snakemake tries again, until the last attempt records it. A `ConfigError` is the
+    whole run's, and always raised.
+
+    Parameters
+    ----------
+    stage : str
+        Name of the stage, for the status file.
+    status : Path
+        The status file.
+    attempt : int
+        Which attempt this is, from 1; 0 by hand, where a crash is always shown.
+    """
+
+    ATTEMPTS = 2
+    """Equals 1 + `retries` of `workflow/profiles/*/config.yaml`."""
+
+    def __init__(self, stage: str, status: Path, attempt: int) -> None:
+        self.stage, self.status, self.attempt = stage, status, attempt
+        self.empty: list[Path] = []
+        self.upstream: Path | None = None
+
+    def after(self, status: Path) -> None:
+        """Name the status file of the stage this one builds on."""
+        self.upstream = status
+
+    def of(self, work: Callable[[], None]) -> None:
+        if self.upstream is not None:
+            before = read_json(self.upstream)
+            if before["state"] != "ok":
+                self._leave_empty()
+                write_json(before, self.status)
+                log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
+                return
+        if self.attempt >= self.ATTEMPTS:
+            self._survive(work)
+            return
+        self._try(work)
+
+    def _survive(self, work: Callable[[], None]) -> None:
+        """Work in a process of its own, so that even its being killed (out of memory, say) can be recorded."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                self._try(work)
+                code = 0
+            except ConfigError as error:
+                print(error, file=sys.stderr)
+                code = CONFIGURATION
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == CONFIGURATION:
+            raise ConfigError("the configuration does not fit, see above")
+        if code:
+            how = f"was killed by signal {-code}" if code < 0 else "crashed"
+            self._fail(
+                BoltError(
+                    f"the job {how} in {self.attempt} attempts; its log has the rest",
+                    mend=f"To try again, delete {self.status} and run `snakemake` with `--forcerun {self.status}`",
+                )
+            )
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+            write_status(self.status, "ok", self.stage)
+        except ConfigError:
+            raise  # the run is set up wrongly; no scan is to blame
+        except BoltError as error:
+            self._fail(error)
+
+    def _fail(self, error: BoltError) -> None:
+        self._leave_empty()
+        write_status(self.status, "failed", self.stage, error)
+        log.error("%s failed: %s", self.stage, error)
+
+    def _leave_empty(self) -> None:
+        """Leave each output in the form that says 'nothing here': no bytes, or no rows."""
+        for path in self.empty:
+            with atomic(path) as temporary:
+                if path.suffix == ".npy":
+                    np.save(temporary, np.empty((0, 0), np.float32))
+                else:
+                    temporary.touch()
