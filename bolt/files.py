@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def keep(made: str | Path, path: Path) -> None:
+    """Give a file a second name, its final one; no second copy of its bytes where the disk allows."""
+    with atomic(path) as temporary:
+        try:
+            os.link(made, temporary)
+        except OSError:  # another disk
+            shutil.copyfile(made, temporary)
 
 
 def write_text(text: str, path: str | Path) -> None:

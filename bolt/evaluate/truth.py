@@ -30,7 +30,6 @@ from bolt.preprocess.functional import functional_names
 from bolt.preprocess.resample import places_of_grid
 from bolt.series import EXCLUSION_COLUMNS, build_cache
 
-HEAD_RADIUS = 50.0  # mm: motion is judged on a sphere of this size, as framewise displacement is
 PERMUTATIONS = 10_000
 TRUTH_COLUMNS = {
     "measure": "What is measured",
@@ -175,7 +174,7 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> Measure:
     volumes, the share of the reference, is taken off.
     """
     directions = np.random.default_rng(0).standard_normal((200, 3))
-    sphere = HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    sphere = confounds.HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     errors, displacements = [], []
     for scan, truth in truths.items():
         folder = folder_of(scan)

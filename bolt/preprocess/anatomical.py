@@ -11,9 +11,9 @@ from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
 from bolt.errors import DataError
-from bolt.files import write_json
+from bolt.files import keep, write_json
 from bolt.preprocess import quality
-from bolt.preprocess.interfaces import BrainMask, Conform, Normalise, keep, run
+from bolt.preprocess.interfaces import BrainMask, Conform, Normalise, run
 from bolt.volumes import check_image
 
 

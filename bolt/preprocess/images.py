@@ -19,6 +19,7 @@ from bolt.volumes import check_image
 
 FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""
+SCANNER, MNI = 1, 4  # NIfTI's codes of what coordinates are
 SHEAR_TOLERANCE = 1e-3
 
 
@@ -66,16 +67,19 @@ def read(path: str | Path) -> ants.ANTsImage:
         raise DataError(error.what, where=path, mend=error.mend) from None
 
 
-def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32") -> None:
+def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
     """Write an ANTs image as NIfTI, with sform and qform alike."""
-    save(image.numpy(), affine_of(image), path, dtype)
+    save(image.numpy(), affine_of(image), path, dtype, code)
 
 
-def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "float32") -> None:
-    """Write an (X, Y, Z) array as NIfTI, with sform and qform alike, under a temporary name first."""
+def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
+    """Write an (X, Y, Z) array as NIfTI, with sform and qform alike, under a temporary name first.
+
+    `code` says what the coordinates are: `SCANNER` or `MNI`.
+    """
     nifti = nib.Nifti1Image(np.asarray(data).astype(dtype), affine)
-    nifti.set_sform(affine, 1)
-    nifti.set_qform(affine, 1)
+    nifti.set_sform(affine, code)
+    nifti.set_qform(affine, code)
     nifti.header.set_xyzt_units("mm", "sec")
     with atomic(path) as temporary:
         nib.save(nifti, temporary)

@@ -21,7 +21,6 @@ from nipype.pipeline.engine.nodes import NodeExecutionError
 
 from bolt.config import Registration
 from bolt.errors import BoltError, DataError
-from bolt.files import atomic
 from bolt.preprocess import confounds, images, motion, registration, resample
 from bolt.volumes import VolumeWriter, check_bold, check_image, iter_volumes
 
@@ -73,15 +72,6 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
     results = {node.name: node.result.outputs for node in graph.nodes()}
     ends = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)  # nipype drops identity nodes in a run
     return {port: getattr(results[node.name], made) for node, _, edge in ends for made, port in edge["connect"]}
-
-
-def keep(made: str | Path, path: Path) -> None:
-    """Give a file its final name; no second copy of its bytes where the disk allows."""
-    with atomic(path) as temporary:
-        try:
-            os.link(made, temporary)
-        except OSError:  # another disk
-            shutil.copyfile(made, temporary)
 
 
 class _Settings(BaseInterfaceInputSpec):
@@ -156,7 +146,7 @@ class Normalise(Interface):
             t1w * mask, template * template_mask, Registration(**self.inputs.settings), folder
         )
         warped = folder / "warped.nii.gz"
-        images.write(registration.warp(template, t1w, [forward]), warped)
+        images.write(registration.warp(template, t1w, [forward]), warped, code=images.MNI)
         return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}
 
 
@@ -291,9 +281,9 @@ class Resample(Interface):
                 statistics.add(values[inside])
                 total += values
                 writer.append(_volume(values, area))
-        images.save(_volume(inside, area), affine, paths["mask"], "uint8")
-        images.save(_volume(total / len(positions), area), affine, paths["reference"])
-        images.save(_volume(statistics.tsnr, _volume(inside, area) > 0), affine, paths["tsnr"])
+        images.save(_volume(inside, area), affine, paths["mask"], "uint8", code=images.MNI)
+        images.save(_volume(total / len(positions), area), affine, paths["reference"], code=images.MNI)
+        images.save(_volume(statistics.tsnr, _volume(inside, area) > 0), affine, paths["tsnr"], code=images.MNI)
         confounds.write_confounds(given.motion, statistics, folder / "confounds.tsv")
         return {**paths, "confounds": str(folder / "confounds.tsv")}
 

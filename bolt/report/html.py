@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bolt.files import atomic, write_text
+from bolt.files import keep, write_text
 
 
 @dataclass
@@ -130,8 +129,7 @@ def _place(file: Path, folder: Path) -> str:
         return file.relative_to(folder).as_posix()
     short = hashlib.sha256(str(file.parent).encode()).hexdigest()[:6]  # equal names from different folders
     target = folder / "figures" / "scans" / f"{short}_{file.name}"
-    with atomic(target) as temporary:
-        shutil.copyfile(file, temporary)
+    keep(file, target)
     return target.relative_to(folder).as_posix()
 
 
