@@ -1,9 +1,10 @@
-"""The workflow is killed at random moments; started again, it ends as if nothing had happened."""
+"""The workflow is killed in all its parts, at random moments; started again, it ends as if nothing had happened."""
 
 import contextlib
 import random
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,6 +32,23 @@ def kill_all(pid: int) -> None:
             process.kill()
 
 
+KILLS = ["scans.tsv", "manifest.json", "history.tsv", "predictions.tsv", "importance.npy"]
+"""The workflow is killed shortly after a file of that name is there: in every part of it once."""
+
+
+def run_until(folder: Path, config: Path, name: str, pause: float) -> bool:
+    """Start the workflow and kill it `pause` seconds after a file called `name` is there; False: it ended."""
+    process = subprocess.Popen(command(config=config), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        if any((folder / "results").rglob(name)):
+            time.sleep(pause)
+            kill_all(process.pid)
+            process.wait()
+            return True
+        time.sleep(0.05)
+    return False
+
+
 @pytest.mark.slow
 def test_killed_five_times_and_resumed(tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
@@ -39,23 +57,10 @@ def test_killed_five_times_and_resumed(tmp_path):
 
     config = dataset(killed)
     moments = random.Random(0)
-    kills = 0
-    for _ in range(12):
-        process = subprocess.Popen(
-            command(config=config), cwd=killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            process.wait(moments.uniform(8, 25))
-        except subprocess.TimeoutExpired:
-            kill_all(process.pid)
-            process.wait()
-            kills += 1
-            time.sleep(1)
-        if kills == 5:
-            break
+    for name in KILLS:
+        assert run_until(killed, config, name, moments.uniform(0, 1.5)), f"it ended before {name} was there"
+        time.sleep(1)
         assert snakemake(killed, "--unlock", config=config).returncode == 0
-    assert kills == 5, "the workflow was too fast to be killed five times"
-    assert snakemake(killed, "--unlock", config=config).returncode == 0
     done = snakemake(killed, config=config)
     assert done.returncode == 0, done.stdout
     for name in ("predictions.tsv", "checkpoint.safetensors", "folds.tsv", "importance.npy", "roi_weights.tsv"):

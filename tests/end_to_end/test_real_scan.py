@@ -16,6 +16,7 @@ from bolt.config import load_denoise, load_registration
 from bolt.files import read_json, read_table
 from bolt.parcellate import Parcellated, parcellate
 from bolt.preprocess.anatomical import preprocess_anatomical
+from bolt.preprocess.confounds import MOTION
 from bolt.preprocess.functional import functional_names, preprocess_functional
 from bolt.templates import stage_template
 from tests.shared import shared_data
@@ -67,7 +68,7 @@ def largest_t(real: Real, shift: float = 0.0) -> pd.Series:
     """Largest t of each network's ROIs for all pictures against rest, events moved by `shift` seconds."""
     events = real.events[["onset", "duration"]].assign(trial_type="picture")
     events["onset"] += shift
-    motion = real.confounds.filter(regex="^(trans|rot)_").to_numpy()
+    motion = real.confounds[list(MOTION)].to_numpy()
     frames = np.arange(len(motion)) * TR
     design = make_first_level_design_matrix(frames, events, add_regs=motion, high_pass=1 / 128)
     series = real.rois["schaefer400"].series
