@@ -45,21 +45,23 @@ def estimate(run: Run) -> Estimate:
     raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
     models, folds = len(run.runs()), len(run.folds)
     phantom = run.dataset.source == "phantom"
-    times = 2 if phantom else 1  # the oracle is trained and explained as well
+    explained = sum(run.explained(model) for _, model, _ in run.runs())
+    judged = bool(run.truth())
+    times = 2 if judged else 1  # the oracle is trained and explained as well
     jobs = {
         "anatomical": len({folder for kind, folder in scans if kind == "raw"}),
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
         "train_fold": models * folds * times,
-        "explain_fold": models * folds * times,
+        "explain_fold": explained * folds * times,
         "evaluate": models * times,
-        "regions": models * times,
+        "regions": explained * times,
     }
     if phantom:
         jobs["simulate"] = 1
     single = 4 if raw else 3  # index, folds and report; the template for raw images
-    single += 1 + len(run.config.atlases) if phantom else 0  # truth, the oracle's caches
+    single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items())
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
     per_scan = costs["raw"] * (4 if run.config.preprocess.keep_bold else 1)

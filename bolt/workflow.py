@@ -106,6 +106,7 @@ class Run:
             "train": [dataset.classes, dataset.crop, config.device],
             "regions": [self._atlases(), config.explain],
             "truth": dataset.expected,
+            "report": [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())],
         }
         return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage)}
 
