@@ -1,7 +1,8 @@
 """One plain training loop for every torch model: seed, train, validate, keep, predict.
 
-The test part of a fold is read once, after the last epoch. Every epoch draws its random numbers from a seed made of
-(seed, fold, epoch), so an interrupted training goes on exactly where it stopped.
+The test part of a fold is read once, after the last epoch. Order and crops of an epoch come from a seed made of (seed,
+fold, epoch), dropout and whatever else a step draws from (seed, fold, epoch, step): an interrupted training goes on
+exactly where it stopped, and nothing else that runs in the process can change it.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def train_fold(
     """
     place = _prepare(out, device, threads)
     series = SeriesCache(cache)
-    _seed(seed, fold, 0)
+    _seed(seed, fold)
     net = create_model(model.model, series.n_rois, len(dataset.classes), **model.hyper).to(place)
     table, too_short = _fold_table(series, folds, dataset, fold, net.min_length)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
@@ -154,11 +155,15 @@ def _prepare(out: Path, device: str, threads: int | None) -> torch.device:
     return torch.device(device)
 
 
-def _seed(seed: int, fold: int, epoch: int) -> torch.Generator:
-    """Seed dropout and initial weights (torch's global state); return a generator for order and crops."""
-    everywhere, own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2).tolist()
-    torch.manual_seed(everywhere)
-    return torch.Generator().manual_seed(own)
+def _seed(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
+    """Seed torch's global state: for the initial weights (epoch 0), or for what one step draws (steps from 1)."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0]))
+
+
+def _generator(seed: int, fold: int, epoch: int) -> torch.Generator:
+    """A generator for the order and the crops of one epoch."""
+    own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]
+    return torch.Generator().manual_seed(int(own))
 
 
 def _fold_table(
@@ -230,8 +235,7 @@ def _fit(
     pause = 0.5 if sys.stderr.isatty() else 30  # seconds between lines of the bar; a log file needs few
     with tqdm(total=training.epochs * steps, initial=done * steps, desc=title, unit="step", mininterval=pause) as bar:
         for epoch in range(done + 1, training.epochs + 1):
-            random = _seed(seed, fold, epoch)
-            row = _epoch(net, optimizer, train, training, crop, epoch, random, bar)
+            row = _epoch(net, optimizer, train, training, crop, seed, fold, epoch, bar)
             if validation:
                 row |= _validate(net, validation)
             progress.history.append(row)
@@ -254,15 +258,18 @@ def _epoch(
     train: Part,
     training: Training,
     crop: int,
+    seed: int,
+    fold: int,
     epoch: int,
-    random: torch.Generator,
     bar: tqdm,
 ) -> dict[str, float]:
     """One pass over the training scans, a random crop of each; returns the epoch's row of the history so far."""
     net.train()
+    random = _generator(seed, fold, epoch)
     batches = torch.randperm(len(train.scans), generator=random).split(training.batch_size)
     losses, right = [], []
     for step, batch in enumerate(batches, start=1):
+        _seed(seed, fold, epoch, step)
         optimizer.param_groups[0]["lr"] = learning_rate(training, epoch - 1 + step / len(batches))
         labels = train.labels[batch.to(train.labels.device)]
         output = net(train.scans.crops(batch, crop, random))

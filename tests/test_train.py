@@ -151,6 +151,17 @@ def test_seed_decides_everything(finished, toy, tmp_path):
     assert not equal(weights(finished), weights(run(toy, tmp_path / "other", seed=1)))
 
 
+def test_what_else_draws_in_the_process_does_not_matter(finished, toy, tmp_path, monkeypatch):
+    real = torch.optim.AdamW.step
+
+    def step(self, *arguments):  # between two steps somebody else draws
+        torch.rand(3)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
 def test_test_scans_do_not_touch_the_weights(finished, tmp_path):
     def spoil(series):
         series[-1][:] = 7
