@@ -73,8 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
     fold = ("atlas", "model", "seed", "fold")
+    train = one_of_many("train", "Train a model on one fold, or on several side by side, and predict.", *fold[:3])
+    train.add_argument("--fold", required=True, type=int, nargs="+")
     for one in (
-        one_of_many("train", "Train a model on one fold and predict.", *fold),
+        train,
         one_of_many("explain", "Importance weights of every scan for one fold's model.", *fold),
         command("evaluate", "Metrics per fold and over folds.", *fold[:3]),
         command("regions", "Landmark regressions, ROI weights and brain maps.", *fold[:3]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from bolt.errors import DataError
 from bolt.files import write_table
 from bolt.models._base import SeriesModel
 from bolt.series import SeriesCache
+
+log = logging.getLogger(__name__)
 
 PREDICTIONS = {
     "scan_id": "Scan",
@@ -29,15 +32,52 @@ PREDICTIONS = {
 VOLUMES_AT_ONCE = 4096  # in a batch of whole scans: bounds the memory of prediction
 
 
-class Scans:
-    """The series of some scans, packed on one device; numbered from 0 in the order of `ids`.
+class Pool:
+    """All series of a cache, in memory once for every training that reads them.
+
+    On the CPU this is the cache's file itself, memory-mapped: jobs side by side share it too. On a GPU the series are
+    copied there where they take less than half of its free memory; else crops go there a batch at a time.
 
     Parameters
     ----------
     cache : SeriesCache
+    device : torch.device or str
+    """
+
+    def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
+        self.cache, self.device = cache, torch.device(device)
+        # copy-on-write, for torch knows no arrays that are read only; nothing writes to it
+        self.data = torch.from_numpy(np.load(cache.folder / "series.npy", mmap_mode="c"))
+        self._finite: set[int] = set()
+        where = "read where they lie"
+        if self.device.type == "cuda":
+            fits = self.data.nbytes < torch.cuda.mem_get_info(self.device)[0] / 2
+            where = "copied to the GPU" if fits else "too large for the GPU, copied a batch at a time"
+            self.data = self.data.to(self.device) if fits else self.data
+        log.info("series: %.2f GB, %s", self.data.nbytes / 1e9, where)
+
+    def check(self, i: int) -> None:
+        """Refuse a scan (row `i` of the index) with NaN or Inf; each is looked at once."""
+        if i in self._finite:
+            return
+        if not np.isfinite(self.cache.series(i)).all():
+            scan = self.cache.index["scan_id"].iloc[i]
+            raise DataError(f"the series of scan '{scan}' has NaN or Inf", mend="Exclude the scan, or mend its series")
+        self._finite.add(i)
+
+    def to_device(self, values: Tensor) -> Tensor:
+        """Copy from the host's memory; on a GPU without making it, or the host, wait."""
+        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
+
+
+class Scans:
+    """Some scans of a pool, numbered from 0 in the order of `ids`.
+
+    Parameters
+    ----------
+    pool : Pool
     ids : sequence of int
         Rows of the cache's index.
-    device : torch.device or str
 
     Raises
     ------
@@ -45,37 +85,42 @@ class Scans:
         Where a series has NaN or Inf.
     """
 
-    def __init__(self, cache: SeriesCache, ids: Sequence[int], device: torch.device | str) -> None:
-        series = [cache.series(int(i)) for i in ids]
-        for i, values in zip(ids, series, strict=True):
-            if not np.isfinite(values).all():
-                scan = cache.index["scan_id"].iloc[int(i)]
-                raise DataError(
-                    f"the series of scan '{scan}' has NaN or Inf", mend="Exclude the scan, or mend its series"
-                )
-        self.lengths = [len(values) for values in series]
-        self._data = torch.from_numpy(np.concatenate(series)).to(device)
-        self._length = torch.tensor(self.lengths, device=device)
-        self._offset = self._length.cumsum(0) - self._length
+    def __init__(self, pool: Pool, ids: Sequence[int]) -> None:
+        for i in ids:
+            pool.check(int(i))
+        self.pool = pool
+        rows = pool.cache.index.iloc[[int(i) for i in ids]]
+        self.lengths: list[int] = rows["length"].tolist()
+        self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
+        self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def crops(self, which: Tensor, length: int, random: torch.Generator) -> Tensor:
-        """A random stretch of each scan, (len(which), length, rois); a shorter scan is repeated."""
-        draws = torch.rand(len(which), generator=random, dtype=torch.float64).to(self._data.device)
-        which = which.to(self._data.device)
+        """A random stretch of each scan, (len(which), length, rois), on the device; a shorter scan is repeated.
+
+        `which` and `random` are the host's.
+        """
+        draws = torch.rand(len(which), generator=random, dtype=torch.float64)
         total = self._length[which]
         start = (draws * (total - length + 1).clamp(min=1)).long()
-        volumes = (start[:, None] + torch.arange(length, device=start.device)) % total[:, None]
-        return self._data[self._offset[which][:, None] + volumes]
+        volumes = (start[:, None] + torch.arange(length)) % total[:, None]
+        return self._take(self._offset[which][:, None] + volumes)
 
     def whole(self, which: Sequence[int]) -> Tensor:
-        """Scans of one length as they are, (len(which), time, rois)."""
-        return torch.stack([self._data[self._offset[i] : self._offset[i] + self.lengths[i]] for i in which])
+        """Scans of one length as they are, (len(which), time, rois), on the device."""
+        return self._take(self._offset[list(which)][:, None] + torch.arange(self.lengths[which[0]]))
+
+    def _take(self, rows: Tensor) -> Tensor:
+        """Rows of the packed series, (batch, time) to (batch, time, rois)."""
+        pool = self.pool
+        if pool.data.device.type == "cpu":
+            return pool.to_device(pool.data[rows])
+        return pool.data[pool.to_device(rows)]
 
 
-def class_logits(model: SeriesModel, scans: Scans) -> Tensor:
+def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
     """Logits of every scan at its own length, (scans, classes), in evaluation mode; equal lengths share batches."""
     was_training = model.training
     model.eval()
@@ -89,6 +134,11 @@ def class_logits(model: SeriesModel, scans: Scans) -> Tensor:
             order += same
     model.train(was_training)
     return torch.cat(parts)[torch.tensor(order).argsort()]
+
+
+def class_probabilities(model: SeriesModel, scans: Scans) -> np.ndarray:
+    """Class probabilities of whole scans, (scans, classes), float64."""
+    return all_logits(model, scans).double().softmax(-1).cpu().numpy()
 
 
 def predict(
@@ -110,7 +160,7 @@ def predict(
     ndarray
         (len(ids), classes), float64.
     """
-    return class_logits(model.to(device), Scans(cache, ids, device)).double().softmax(-1).cpu().numpy()
+    return class_probabilities(model.to(device), Scans(Pool(cache, device), ids))
 
 
 def write_predictions(probabilities: np.ndarray, table: pd.DataFrame, classes: list[str], path: Path) -> None:

@@ -10,13 +10,14 @@ import argparse
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bolt import config as configuration
 from bolt.config import Config, Dataset
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
-from bolt.errors import DataError
+from bolt.errors import BoltError, DataError
 from bolt.files import read_table, write_json, write_table
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.outcome import Outcome
@@ -195,38 +196,47 @@ class Stages:
 
     # ---- models ------------------------------------------------------------------------------
     def train(self) -> None:
-        from bolt.train import train_fold
+        options, folds = self.options, sorted(set(self.options.fold))
+        # the last attempt gives every fold a process of its own, so that a crash is recorded where it belongs
+        apart = options.attempt >= Outcome.ATTEMPTS
+        together = {} if apart else self._train(folds)
+        for fold in folds:
 
-        options = self.options
-        out = self._fold(options.variant)
-        cache = self.layout.cache(options.atlas, options.variant)
+            def work(fold: int = fold) -> None:
+                facts = (self._train([fold]) if apart else together)[fold]
+                if isinstance(facts, BoltError):
+                    raise facts
+                inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
+                write_json(provenance(inputs, **facts), self._fold(fold) / "provenance.json")
 
-        def work() -> None:
-            start = time.monotonic()
-            train_fold(
-                cache,
-                self.layout.folds,
-                self._model(),
-                self.dataset,
-                fold=options.fold,
-                seed=options.seed,
-                out=out,
-                device=self.config.device,
-                threads=options.threads,
-            )
-            facts = {"seed": options.seed, "fold": options.fold, "seconds": round(time.monotonic() - start, 1)}
-            write_json(provenance([cache / "manifest.json", self.layout.folds], **facts), out / "provenance.json")
+            out = self._fold(fold)
+            outcome = Outcome("train", out / "status.json", options.attempt)
+            outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
+            outcome.of(work)
 
-        outcome = Outcome("train", out / "status.json", options.attempt)
-        outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
-        outcome.of(work)
+    def _train(self, folds: list[int]) -> dict[int, dict[str, Any] | BoltError]:
+        """Train folds side by side; for each the facts for its provenance, or its error."""
+        from bolt.train import Job, train_folds
+
+        options, start = self.options, time.monotonic()
+        errors = train_folds(
+            self.layout.cache(options.atlas, options.variant),
+            self.layout.folds,
+            self._model(),
+            self.dataset,
+            [Job(fold, options.seed, self._fold(fold)) for fold in folds],
+            device=self.config.device,
+            threads=options.threads,
+        )
+        facts = {"seed": options.seed, "seconds": round(time.monotonic() - start, 1), "folds_side_by_side": len(folds)}
+        return {fold: error or {"fold": fold, **facts} for fold, error in zip(folds, errors, strict=True)}
 
     def explain(self) -> None:
         from bolt.explain.importance import explain_fold
         from bolt.series import SeriesCache
 
         options = self.options
-        out = self._fold(options.variant)
+        out = self._fold(options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
         outcome = Outcome("explain", out / "explain_status.json", options.attempt)
         outcome.after(out / "status.json")
@@ -319,9 +329,9 @@ class Stages:
             raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(self.models)}")
         return self.models[name]
 
-    def _fold(self, variant: str | None) -> Path:
+    def _fold(self, fold: int) -> Path:
         options = self.options
-        return self.layout.fold(options.atlas, options.model, options.seed, options.fold, variant)
+        return self.layout.fold(options.atlas, options.model, options.seed, fold, options.variant)
 
     def _folds(self) -> list[int]:
         chosen = self.config.folds.run

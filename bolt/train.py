@@ -1,8 +1,6 @@
-"""One plain training loop for every torch model: seed, train, validate, keep, predict.
+"""Training: every torch model, one fold or several at a time. The loop itself is `bolt.fitting`.
 
-The test part of a fold is read once, after the last epoch. Order and crops of an epoch come from a seed made of (seed,
-fold, epoch), dropout and whatever else a step draws from (seed, fold, epoch, step): an interrupted training goes on
-exactly where it stopped, and nothing else that runs in the process can change it.
+The test part of a fold is read once, after the last epoch.
 """
 
 from __future__ import annotations
@@ -11,47 +9,35 @@ import hashlib
 import json
 import logging
 import os
-import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
-from bolt.checkpoint import Progress, load_checkpoint, load_resume, remove_resume, save_checkpoint, save_resume
-from bolt.config import Dataset, Model, Training
+from bolt.checkpoint import load_checkpoint, remove_resume, save_checkpoint
+from bolt.config import Dataset, Model
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
-from bolt.models._base import SeriesModel
+from bolt.fitting import Fit, Part, learning_rate, seed_step
 from bolt.models._registry import create_model
-from bolt.predict import Scans, class_logits, predict, write_predictions
+from bolt.predict import Pool, Scans, class_probabilities, predict, write_predictions
 from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 
-__all__ = ["learning_rate", "load_checkpoint", "predict", "train_fold"]
+__all__ = ["Job", "learning_rate", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
 log = logging.getLogger(__name__)
 
-HISTORY = {
-    "epoch": "Epoch, from 1",
-    "learning_rate": "Learning rate of the epoch's last step",
-    "train_loss": "Mean over the training scans of cross entropy plus the model's own terms; crops, with dropout",
-    "train_accuracy": "Share of training crops classified rightly while training",
-    "validation_loss": "Mean cross entropy of the validation scans, each at its own length",
-    "validation_accuracy": "Share of validation scans classified rightly",
-}
 
+class Job(NamedTuple):
+    """One training among several on the same data: fold, seed, and its folder."""
 
-@dataclass(frozen=True)
-class Part:
-    """The scans of one role, ready to learn from."""
-
-    scans: Scans
-    labels: Tensor  # (scans,) class numbers, on the device
+    fold: int
+    seed: int
+    out: Path
 
 
 def train_fold(
@@ -97,10 +83,78 @@ def train_fold(
     BoltError
         A loss that is not finite, with fold, epoch and step.
     """
-    place = _prepare(out, device, threads)
-    series = SeriesCache(cache)
-    _seed(seed, fold)
-    net = create_model(model.model, series.n_rois, len(dataset.classes), **model.hyper).to(place)
+    error = train_folds(cache, folds, model, dataset, [Job(fold, seed, out)], device=device, threads=threads)[0]
+    if error is not None:
+        raise error
+
+
+def train_folds(
+    cache: Path,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    jobs: Sequence[Job],
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+) -> list[BoltError | None]:
+    """Train several folds (or seeds) on one device in one process; they take turns, a step each.
+
+    The series are in memory once. On a GPU each training has a stream of its own, so that small models overlap. The
+    results are those of `train_fold`: on the CPU to the last bit.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Each with a folder of its own.
+
+    Returns
+    -------
+    list
+        For each job None, or the error that ended it; the others finish.
+
+    Raises
+    ------
+    ConfigError
+        As in `train_fold`: what is wrong for one is wrong for all.
+    """
+    place = _device(device, threads)
+    pool = Pool(SeriesCache(cache), place)
+    work = [_train(pool, folds, model, dataset, job, line) for line, job in enumerate(jobs)]
+    return _take_turns(work, place)
+
+
+def _take_turns(trainings: Sequence[Iterator[None]], device: torch.device) -> list[BoltError | None]:
+    """Advance every training by a step, again and again, until all have ended."""
+    errors: list[BoltError | None] = [None] * len(trainings)
+    streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in trainings]
+    waiting = list(range(len(trainings)))
+    while waiting:
+        for number in tuple(waiting):
+            stream = streams[number]
+            try:
+                with nullcontext() if stream is None else torch.cuda.stream(stream):
+                    next(trainings[number])
+                continue
+            except StopIteration:
+                pass
+            except ConfigError:
+                raise
+            except BoltError as error:
+                errors[number] = error
+            waiting.remove(number)
+    return errors
+
+
+def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int) -> Iterator[None]:
+    """One training from its table of scans to its predictions; pauses after every step."""
+    fold, seed, out = job
+    out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob(".[0-9]*.*"):  # temporary files of a killed run; nobody else writes here
+        left.unlink()
+    series = pool.cache
+    seed_step(seed, fold)
+    net = create_model(model.model, series.n_rois, len(dataset.classes), **model.hyper).to(pool.device)
     table, too_short = _fold_table(series, folds, dataset, fold, net.min_length)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     if crop < net.min_length:
@@ -108,38 +162,29 @@ def train_fold(
             f"crops of {crop} volumes are shorter than the window of model '{model.name}', {net.min_length}",
             mend="Lengthen 'crop' of the dataset or shorten the window of the model",
         )
-    fingerprint = _fingerprint(cache, table, model, dataset, fold, seed)
 
     def part(role: str) -> Part:
         rows = table[table.role == role]
-        return Part(Scans(series, rows.index.tolist(), place), torch.tensor(rows["class"].to_numpy(), device=place))
+        labels = torch.tensor(rows["class"].to_numpy(), device=pool.device)
+        return Part(Scans(pool, rows.index.tolist()), labels)
 
+    everything = Scans(pool, table.index.tolist())
     validation = part("validation") if (table.role == "validation").any() else None
-    progress = _fit(net, part("train"), validation, model, crop, fold=fold, seed=seed, out=out, fingerprint=fingerprint)
+    fingerprint = _fingerprint(series.folder, table, model, dataset, fold, seed)
+    fit = Fit(net, part("train"), validation, model, crop, fold, seed, out, fingerprint, line)
+    progress = yield from fit.run()
     settings = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
     about = {"n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
     save_checkpoint(out, net, {**settings, **about, "crop": crop, "epoch": progress.epoch})
     write_yaml({**settings, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(too_short, out / "exclusions.tsv", EXCLUSION_COLUMNS)
-    probabilities = predict(net, series, table.index.tolist(), place)
+    probabilities = class_probabilities(net, everything)
     write_predictions(probabilities, table.assign(fold=fold, seed=seed), dataset.classes, out / "predictions.tsv")
     write_status(out / "status.json", "ok", "train")
     remove_resume(out)
 
 
-def learning_rate(training: Training, epoch: float) -> float:
-    """Learning rate after `epoch` epochs (fractions count): linear up to the peak, then linear down."""
-    warm = min(training.warmup_epochs, training.epochs)
-    if epoch < warm:
-        return training.learning_rate + (training.peak_learning_rate - training.learning_rate) * epoch / warm
-    down = (epoch - warm) / max(training.epochs - warm, 1)
-    return training.peak_learning_rate + (training.final_learning_rate - training.peak_learning_rate) * down
-
-
-def _prepare(out: Path, device: str, threads: int | None) -> torch.device:
-    out.mkdir(parents=True, exist_ok=True)
-    for left in out.glob(".[0-9]*.*"):  # temporary files of a killed run; nobody else writes here
-        left.unlink()
+def _device(device: str, threads: int | None) -> torch.device:
     if threads is not None:
         torch.set_num_threads(threads)
     if device == "auto":
@@ -153,17 +198,6 @@ def _prepare(out: Path, device: str, threads: int | None) -> torch.device:
         "device: %s", torch.cuda.get_device_name() if device == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     )
     return torch.device(device)
-
-
-def _seed(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
-    """Seed torch's global state: for the initial weights (epoch 0), or for what one step draws (steps from 1)."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0]))
-
-
-def _generator(seed: int, fold: int, epoch: int) -> torch.Generator:
-    """A generator for the order and the crops of one epoch."""
-    own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]
-    return torch.Generator().manual_seed(int(own))
 
 
 def _fold_table(
@@ -208,99 +242,3 @@ def _fingerprint(cache: Path, table: pd.DataFrame, model: Model, dataset: Datase
     code = code_fingerprint("bolt.train", f"bolt.models.{model.model}")
     settings = [model.hash(), code, dataset.classes, dataset.crop, fold, seed, manifest, scans]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def _fit(
-    net: SeriesModel,
-    train: Part,
-    validation: Part | None,
-    model: Model,
-    crop: int,
-    *,
-    fold: int,
-    seed: int,
-    out: Path,
-    fingerprint: str,
-) -> Progress:
-    """Train `net` in place and leave it with the weights of the chosen epoch."""
-    training = model.training
-    # decoupled weight decay; with the default of 0 it is the paper's Adam
-    optimizer = torch.optim.AdamW(net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
-    progress = load_resume(out, fingerprint, net, optimizer) or Progress()
-    choose = training.epoch_choice == "best_validation" and validation is not None
-    done, steps = len(progress.history), -(-len(train.scans) // training.batch_size)
-    title = f"{model.name}, fold {fold}, seed {seed}"
-    if done:
-        log.info("%s: going on after epoch %d of %d", title, done, training.epochs)
-    pause = 0.5 if sys.stderr.isatty() else 30  # seconds between lines of the bar; a log file needs few
-    with tqdm(total=training.epochs * steps, initial=done * steps, desc=title, unit="step", mininterval=pause) as bar:
-        for epoch in range(done + 1, training.epochs + 1):
-            row = _epoch(net, optimizer, train, training, crop, seed, fold, epoch, bar)
-            if validation:
-                row |= _validate(net, validation)
-            progress.history.append(row)
-            if not choose:
-                progress.epoch = epoch
-            elif row["validation_loss"] <= min(past["validation_loss"] for past in progress.history):
-                progress.epoch = epoch
-                progress.chosen = {name: value.clone() for name, value in net.state_dict().items()}
-            write_table(pd.DataFrame(progress.history).astype({"epoch": int}), out / "history.tsv", HISTORY)
-            save_resume(out, fingerprint, net, optimizer, progress)
-            bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
-    if choose:
-        net.load_state_dict(progress.chosen)
-    return progress
-
-
-def _epoch(
-    net: SeriesModel,
-    optimizer: torch.optim.Optimizer,
-    train: Part,
-    training: Training,
-    crop: int,
-    seed: int,
-    fold: int,
-    epoch: int,
-    bar: tqdm,
-) -> dict[str, float]:
-    """One pass over the training scans, a random crop of each; returns the epoch's row of the history so far."""
-    net.train()
-    random = _generator(seed, fold, epoch)
-    batches = torch.randperm(len(train.scans), generator=random).split(training.batch_size)
-    losses, right = [], []
-    for step, batch in enumerate(batches, start=1):
-        _seed(seed, fold, epoch, step)
-        optimizer.param_groups[0]["lr"] = learning_rate(training, epoch - 1 + step / len(batches))
-        labels = train.labels[batch.to(train.labels.device)]
-        output = net(train.scans.crops(batch, crop, random))
-        loss = cross_entropy(output.logits, labels) + sum(output.losses.values())
-        optimizer.zero_grad()
-        loss.backward()
-        if training.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(net.parameters(), training.clip_gradient)
-        optimizer.step()
-        losses.append(loss.detach())
-        right.append((output.logits.argmax(-1) == labels).sum())
-        bar.update()
-    values = torch.stack(losses).double().cpu()  # looked at once an epoch: a look a step would make a GPU wait
-    broken = (~values.isfinite()).nonzero()
-    if len(broken):
-        raise BoltError(
-            f"the loss is not finite: {bar.desc}, epoch {epoch}, step {int(broken[0]) + 1}",
-            mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
-        )
-    sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
-    return {
-        "epoch": epoch,
-        "learning_rate": optimizer.param_groups[0]["lr"],
-        "train_loss": float((values * sizes).sum() / sizes.sum()),
-        "train_accuracy": float(torch.stack(right).sum() / sizes.sum()),
-    }
-
-
-def _validate(net: SeriesModel, part: Part) -> dict[str, float]:
-    logits = class_logits(net, part.scans)
-    return {
-        "validation_loss": float(cross_entropy(logits, part.labels)),
-        "validation_accuracy": float((logits.argmax(-1) == part.labels).double().mean()),
-    }

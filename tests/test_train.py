@@ -16,13 +16,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import bolt.fitting
 import bolt.train
-from bolt.config import ROOT, Dataset, Model, Training
+from bolt.cli import main
+from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_json, read_table, read_yaml
-from bolt.predict import Scans
+from bolt.layout import Layout
+from bolt.outcome import Outcome
+from bolt.predict import Pool, Scans
 from bolt.series import SeriesCache
-from bolt.train import learning_rate, load_checkpoint, predict, train_fold
+from bolt.train import Job, learning_rate, load_checkpoint, predict, train_fold, train_folds
+from tests.snake import series_dataset
 
 ROIS = 6
 LENGTHS = [30, 24, 30, 18, 30, 30, 24, 30, 30, 18, 24, 30]
@@ -40,8 +45,11 @@ def toy_model(**training) -> Model:
     return Model(name="toy", model="bolt", hyper=HYPER, training=Training(**{**settings, **training}))
 
 
-def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=None) -> tuple[Path, Path]:
-    """A cache and a folds.tsv by the contract: the label decides the sign of the first two ROIs' common step."""
+def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=None, more=()) -> tuple[Path, Path]:
+    """A cache and a folds.tsv by the contract: the label decides the sign of the first two ROIs' common step.
+
+    `roles` are those of fold 1, `more` those of the folds after it; "" leaves a scan out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     labels = labels or ["no", "yes"] * (len(lengths) // 2)
@@ -56,7 +64,9 @@ def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=No
     index = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects, "site": "a", "label": labels})
     index = index.assign(offset=offsets, length=lengths)
     rois = pd.DataFrame({"value": range(11, 11 + ROIS), "name": "r", "network": "n", "hemisphere": "L"})
-    roles = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects, "fold": 1, "role": roles})
+    people = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects})
+    roles = pd.concat([people.assign(fold=fold, role=part) for fold, part in enumerate([roles, *more], start=1)])
+    roles = roles[roles["role"] != ""]
     cache = folder / "cache"
     cache.mkdir(exist_ok=True)
     np.save(cache / "series.npy", np.concatenate(series))
@@ -190,6 +200,69 @@ def test_choice_of_epoch_by_validation(toy, tmp_path):
     assert -np.log(right).mean() == pytest.approx(losses.min(), rel=1e-5)
 
 
+# ---- several folds in one process ------------------------------------------------------------------------------------
+def test_side_by_side_as_apart(toy, tmp_path):
+    toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
+    jobs = [Job(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))]
+    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cpu") == [None] * 4
+    for fold, seed, out in jobs:
+        alone = tmp_path / "alone" / out.name
+        train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=alone, device="cpu")
+        assert {path.name for path in out.iterdir()} == FINISHED
+        for name in ("checkpoint.safetensors", "predictions.tsv", "history.tsv"):
+            assert (alone / name).read_bytes() == (out / name).read_bytes(), (fold, seed, name)
+
+
+def test_they_take_turns(tmp_path, monkeypatch):
+    toy, seen = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), []
+    real = bolt.fitting.seed_step
+    monkeypatch.setattr(bolt.fitting, "seed_step", lambda seed, fold, *a: (seen.append(fold), real(seed, fold, *a)))
+    train_folds(*toy, toy_model(), DATASET, [Job(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
+    assert seen == [1, 2] * 12
+
+
+def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
+    def spoil(series):
+        series[8][:] = 3e38  # so large that what the model makes of it is no number; in fold 2's training part alone
+
+    no_yes = ["train", ""] * 4 + ["validation"] * 2 + ["test"] * 2
+    roles = [*ROLES[:8], "", *ROLES[9:]]
+    toy = write_toy(tmp_path / "toy", roles=roles, more=[["train"] * 10 + ["test"] * 2, no_yes], change=spoil)
+    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
+    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, jobs, device="cpu")
+    assert isinstance(missing, DataError) and "fold 3 has no training scan of class 'yes'" in str(missing)
+    assert isinstance(infinite, BoltError) and "not finite: toy, fold 2" in str(infinite)
+    assert none is None and equal(weights(finished), weights(tmp_path / "1"))
+    assert not (tmp_path / "2" / "status.json").exists()
+
+
+def test_a_wrong_configuration_stops_all(toy, tmp_path):
+    model = toy_model().model_copy(update={"hyper": {"windwo": 6}})
+    with pytest.raises(ConfigError, match="windwo"):
+        train_folds(*toy, model, DATASET, [Job(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu")
+
+
+@pytest.mark.parametrize("attempt", [1, Outcome.ATTEMPTS])
+def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", str(series_dataset(tmp_path, n_rois=160))]
+    for command in (["index"], ["cache", "--atlas", "dosenbach160"], ["folds"]):
+        assert main([*command, *config]) == 0
+    model = load_model(str(tmp_path / "tiny.yaml")).run_name
+    folds = pd.read_csv("results/mine/folds.tsv", sep="\t")
+    keep = ~((folds.fold == 1) & (folds.role == "test"))
+    folds[keep].to_csv("results/mine/folds.tsv", sep="\t", index=False)
+    run = ["--atlas", "dosenbach160", "--model", model, "--seed", "0", "--attempt", str(attempt)]
+    assert main(["train", *config, *run, "--fold", "0", "1", "2", "2"]) == 0
+    out = Layout(load_config(config[1])).runs("dosenbach160", model, 0)
+    states = [read_json(out / f"fold-{k}/status.json") for k in range(3)]
+    assert [status["state"] for status in states] == ["ok", "failed", "ok"]
+    assert "no test scan" in states[1]["reason"] and (out / "fold-1/predictions.tsv").read_bytes() == b""
+    facts = read_json(out / "fold-2/provenance.json")
+    assert (facts["fold"], facts["seed"], facts["folds_side_by_side"]) == (2, 0, 3 if attempt == 1 else 1)
+    assert len(read_table(out / "fold-0/predictions.tsv")) == 12
+
+
 # ---- killed and resumed ----------------------------------------------------------------------------------------------
 class Killed(Exception):
     pass
@@ -199,7 +272,7 @@ class Killed(Exception):
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, choice):
     model = toy_model(epochs=6, epoch_choice=choice)
     whole = run(toy, tmp_path / "whole", model)
-    real, kills = bolt.train.learning_rate, iter([2, 4, 5, 3, 4])
+    real, kills = bolt.fitting.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
 
     def dies(training, epoch):  # called once a step
@@ -208,7 +281,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, choice):
             raise Killed
         return real(training, epoch)
 
-    monkeypatch.setattr(bolt.train, "learning_rate", dies)
+    monkeypatch.setattr(bolt.fitting, "learning_rate", dies)
     died = 0
     while not (tmp_path / "torn" / "status.json").is_file():
         try:
@@ -228,14 +301,14 @@ def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.train, "predict", dies)
+        patch.setattr(bolt.train, "class_probabilities", dies)
         run(toy, tmp_path)
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
 
 def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.train, "predict", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(bolt.train, "class_probabilities", lambda *_: (_ for _ in ()).throw(Killed))
         run(toy, tmp_path, toy_model(weight_decay=0.5))
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
@@ -342,7 +415,7 @@ def test_crops_are_stretches_of_their_scan_and_short_scans_repeat(tmp_path):
             values[:] = 100 * i + np.arange(len(values))[:, None]
 
     cache = SeriesCache(write_toy(tmp_path, change=number)[0])
-    scans, random = Scans(cache, range(12), "cpu"), torch.Generator().manual_seed(0)
+    scans, random = Scans(Pool(cache, "cpu"), range(12)), torch.Generator().manual_seed(0)
     which, starts = torch.tensor([3, 0, 5]), set()
     for _ in range(200):
         crops = scans.crops(which, 20, random)[..., 0]
@@ -351,6 +424,30 @@ def test_crops_are_stretches_of_their_scan_and_short_scans_repeat(tmp_path):
         np.testing.assert_array_equal(crops[1:].diff(dim=1), 1)
     assert starts == set(range(11))  # both ends can be drawn
     np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
+
+
+def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
+    cache = SeriesCache(write_toy(tmp_path)[0])
+    pool = Pool(cache, "cpu")
+    file = np.load(cache.folder / "series.npy", mmap_mode="r+")
+    file[:] = 42
+    file.flush()
+    assert (pool.data == 42).all()
+    pool.data[0] = 7  # a slip in the code would not reach the disk
+    assert (np.load(cache.folder / "series.npy") == 42).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("free", [2**40, 0], ids=["on the GPU", "left on the host"])
+def test_side_by_side_as_apart_on_a_gpu(tmp_path, monkeypatch, free):
+    toy = write_toy(tmp_path / "toy", more=[ROLES[::-1]])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**40))
+    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
+    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cuda") == [None, None]
+    for fold, seed, out in jobs:
+        train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=tmp_path / "alone", device="cuda")
+        alone = weights(tmp_path / "alone")
+        assert all(torch.allclose(value, alone[name], atol=1e-5) for name, value in weights(out).items())
 
 
 def test_learning_rate_of_the_paper():

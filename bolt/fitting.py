@@ -1,0 +1,209 @@
+"""The loop of one training, a step at a time, so that several trainings can take turns.
+
+Order and crops of an epoch come from a seed made of (seed, fold, epoch), dropout and whatever else a step draws from
+(seed, fold, epoch, step): an interrupted training goes on exactly where it stopped, and nothing else that runs in the
+process can change it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+
+from bolt.checkpoint import Progress, load_resume, save_resume
+from bolt.config import Model, Training
+from bolt.errors import BoltError
+from bolt.files import write_table
+from bolt.models._base import SeriesModel
+from bolt.predict import Scans, all_logits
+
+log = logging.getLogger(__name__)
+
+HISTORY = {
+    "epoch": "Epoch, from 1",
+    "learning_rate": "Learning rate of the epoch's last step",
+    "train_loss": "Mean over the training scans of cross entropy plus the model's own terms; crops, with dropout",
+    "train_accuracy": "Share of training crops classified rightly while training",
+    "validation_loss": "Mean cross entropy of the validation scans, each at its own length",
+    "validation_accuracy": "Share of validation scans classified rightly",
+}
+
+
+def learning_rate(training: Training, epoch: float) -> float:
+    """Learning rate after `epoch` epochs (fractions count): linear up to the peak, then linear down."""
+    warm = min(training.warmup_epochs, training.epochs)
+    if epoch < warm:
+        return training.learning_rate + (training.peak_learning_rate - training.learning_rate) * epoch / warm
+    down = (epoch - warm) / max(training.epochs - warm, 1)
+    return training.peak_learning_rate + (training.final_learning_rate - training.peak_learning_rate) * down
+
+
+def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
+    """Seed torch's global state: for the initial weights (epoch 0), or for what one step draws (steps from 1)."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0]))
+
+
+def _generator(seed: int, fold: int, epoch: int) -> torch.Generator:
+    """A generator for the order and the crops of one epoch."""
+    own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]
+    return torch.Generator().manual_seed(int(own))
+
+
+@dataclass(frozen=True)
+class Part:
+    """The scans of one role, ready to learn from."""
+
+    scans: Scans
+    labels: Tensor  # (scans,) class numbers, on the device
+
+
+@dataclass
+class Fit:
+    """One training: a model, its data, and where it leaves what it learns.
+
+    Attributes
+    ----------
+    net : SeriesModel
+        Trained in place.
+    train : Part
+    validation : Part or None
+    model : Model
+        The configuration.
+    crop : int
+        Volumes of a training crop.
+    fold, seed : int
+    out : Path
+        Receives ``history.tsv`` and, after each epoch, what a resumed training goes on from.
+    fingerprint : str
+        Names the settings and data; what other ones left is not gone on with.
+    position : int
+        Line of the progress bar among several.
+    """
+
+    net: SeriesModel
+    train: Part
+    validation: Part | None
+    model: Model
+    crop: int
+    fold: int
+    seed: int
+    out: Path
+    fingerprint: str
+    position: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.model.name}, fold {self.fold}, seed {self.seed}"
+
+    def run(self) -> Generator[None, None, Progress]:
+        """Train, pausing after every step; `net` is left with the weights of the chosen epoch.
+
+        Raises
+        ------
+        BoltError
+            A loss that is not finite, with fold, epoch and step.
+        """
+        training, start = self.model.training, time.monotonic()
+        # decoupled weight decay; with the default of 0 it is the paper's Adam
+        optimizer = torch.optim.AdamW(
+            self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+        )
+        progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
+        choose = training.epoch_choice == "best_validation" and self.validation is not None
+        done, steps = len(progress.history), -(-len(self.train.scans) // training.batch_size)
+        if done:
+            log.info("%s: going on after epoch %d of %d", self.title, done, training.epochs)
+        with tqdm(
+            total=training.epochs * steps,
+            initial=done * steps,
+            desc=self.title,
+            unit="step",
+            position=self.position,
+            mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between lines; a log file needs few
+        ) as bar:
+            for epoch in range(done + 1, training.epochs + 1):
+                row = yield from self._epoch(optimizer, epoch, bar)
+                if self.validation:
+                    row |= self._validate(self.validation)
+                progress.history.append(row)
+                if not choose:
+                    progress.epoch = epoch
+                elif row["validation_loss"] <= min(past["validation_loss"] for past in progress.history):
+                    progress.epoch = epoch
+                    progress.chosen = {name: value.clone() for name, value in self.net.state_dict().items()}
+                write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
+                save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
+                bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
+        if choose:
+            self.net.load_state_dict(progress.chosen)
+        seconds = time.monotonic() - start
+        samples = (training.epochs - done) * len(self.train.scans)
+        log.info("%s: trained in %.1f s, %.1f samples/s", self.title, seconds, samples / max(seconds, 1e-9))
+        return progress
+
+    def _epoch(
+        self, optimizer: torch.optim.Optimizer, epoch: int, bar: tqdm
+    ) -> Generator[None, None, dict[str, float]]:
+        """One pass over the training scans, a random crop of each; returns the epoch's row of the history so far.
+
+        Losses are looked at once an epoch: a look a step would make a GPU wait.
+        """
+        random = _generator(self.seed, self.fold, epoch)
+        order = torch.randperm(len(self.train.scans), generator=random)
+        size = self.model.training.batch_size
+        labels = self.train.labels[order.to(self.train.labels.device)].split(size)
+        losses, logits = [], []
+        self.net.train()
+        for step, batch in enumerate(order.split(size), start=1):
+            seed_step(self.seed, self.fold, epoch, step)
+            optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(labels))
+            crops = self.train.scans.crops(batch, self.crop, random)
+            loss, output = self._step(optimizer, crops, labels[step - 1])
+            losses.append(loss)
+            logits.append(output)
+            bar.update()
+            yield
+        values = torch.stack(losses).double().cpu()
+        broken = (~values.isfinite()).nonzero()
+        if len(broken):
+            raise BoltError(
+                f"the loss is not finite: {self.title}, epoch {epoch}, step {int(broken[0]) + 1}",
+                mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
+            )
+        sizes = torch.tensor([len(batch) for batch in labels], dtype=torch.float64)
+        right = (torch.cat(logits).argmax(-1) == torch.cat(labels)).double()
+        return {
+            "epoch": epoch,
+            "learning_rate": optimizer.param_groups[0]["lr"],
+            "train_loss": float((values * sizes).sum() / sizes.sum()),
+            "train_accuracy": float(right.mean()),
+        }
+
+    def _step(self, optimizer: torch.optim.Optimizer, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Learn from one batch; returns loss and logits, on the device."""
+        output = self.net(x)
+        loss = cross_entropy(output.logits, labels) + sum(output.losses.values())
+        optimizer.zero_grad()
+        loss.backward()
+        if self.model.training.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.model.training.clip_gradient)
+        optimizer.step()
+        return loss.detach(), output.logits.detach()
+
+    def _validate(self, part: Part) -> dict[str, float]:
+        logits = all_logits(self.net, part.scans)
+        return {
+            "validation_loss": float(cross_entropy(logits, part.labels)),
+            "validation_accuracy": float((logits.argmax(-1) == part.labels).double().mean()),
+        }
