@@ -9,11 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bolt.errors import DataError
+from bolt.models._fused_attention import Attended
+from bolt.models._window_attention import Maps, Shape
 from bolt.models.bolt import BolT
 
 
 def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
-    """Relevance of every volume to every window's CLS token.
+    """Relevance of every volume to every CLS token.
 
     Parameters
     ----------
@@ -29,31 +32,39 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     Tensor
         (batch, windows, time), not negative. Volumes that a dropped tail leaves out have zeros.
 
+    Raises
+    ------
+    DataError
+        For a model without CLS tokens, whose rows the algorithm reads; for covariates, which it does not know.
+
     Notes
     -----
     Entries of the global map are summed over the windows that hold a pair of tokens and divided by how many do, which
     is how the published code reads Algorithm 1's assignments and ``A_norm``.
     """
+    if model.cls_token == "none" or model.n_covariates:
+        raise DataError(
+            "relevance is defined for models with CLS tokens and without covariates", mend="Explain another model"
+        )
     was_training = model.training
     model.eval()
-    attention: list[Tensor] = []
+    record: list[Attended] = []
     try:
         with torch.enable_grad():
-            logits = model(x.detach().requires_grad_(), attention).logits
+            logits = model(x.detach().requires_grad_(), record=record).logits
             target = logits.argmax(-1) if target is None else target
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-            gradients = torch.autograd.grad(chosen, attention)
+            gradients = torch.autograd.grad(chosen, [attended.output for attended in record])
     finally:
         model.train(was_training)
 
-    starts = model.window_starts(x.shape[1])
-    covered = int(starts[-1]) + model.window
-    on_cls = torch.eye(len(starts), dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
-    on_bold = x.new_zeros(len(x), len(starts), x.shape[1])
+    shape = record[0].shape
+    n_cls, covered = shape.windows.n_cls // len(x), shape.windows.lengths[0]
+    on_cls = torch.eye(n_cls, dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
+    on_bold = x.new_zeros(len(x), n_cls, x.shape[1])
     rows = on_bold[..., :covered]  # a view: the tail stays zero
-    for weights, gradient in zip(reversed(attention), reversed(gradients), strict=True):
-        windowed = (weights.detach() * gradient).clamp(min=0).mean(1)  # equation 5, (batch, F, 1 + W, 1 + W + 2L)
-        cls_cls, cls_bold, bold_cls, bold_bold = _global_map(windowed, starts.to(x.device), model.window, covered)
+    for attended, gradient in zip(reversed(record), reversed(gradients), strict=True):
+        cls_cls, cls_bold, bold_cls, bold_bold = _global_map(attended.maps(gradient), attended.shape)
         from_bold = rows @ bold_cls
         rows += on_cls @ cls_bold + rows @ bold_bold
         on_cls = on_cls + on_cls * cls_cls[:, None] + from_bold
@@ -68,8 +79,8 @@ def importance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     return relevance(model, x, target).mean(1)
 
 
-def _global_map(windowed: Tensor, starts: Tensor, window: int, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four parts of A_G (equations 6 to 10), each CLS token having one window.
+def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The four parts of A_G (equations 6 to 10) for scans of one length.
 
     Returns
     -------
@@ -77,28 +88,35 @@ def _global_map(windowed: Tensor, starts: Tensor, window: int, length: int) -> t
         CLS to CLS (batch, F; it is diagonal), CLS to BOLD (batch, F, T), BOLD to CLS (batch, T, F), BOLD to BOLD
         (batch, T, T).
     """
-    n_batch, n_windows = windowed.shape[:2]
-    fringe = (windowed.shape[-1] - 1 - window) // 2
-    base = starts[:, None] + torch.arange(window, device=starts.device)
-    near = starts[:, None] + torch.arange(-fringe, window + fringe, device=starts.device)
-    inside = ((near >= 0) & (near < length)).to(windowed.dtype)
-    near = near.clamp(0, length - 1)
-    row, number = torch.arange(n_windows, device=starts.device)[:, None], n_windows
+    windows, local = shape.windows, shape.windows.cls_token == "local"
+    n_batch, length = len(windows.lengths), windows.lengths[0]
+    gather = windows.gather(shape.fringe, shape.beyond, maps.near.device)
+    cls_cls = maps.cls_to_cls.unflatten(0, (n_batch, -1))
 
-    cls_bold = windowed.new_zeros(n_batch, number * length)
-    cls_bold.index_add_(1, (row * length + near).flatten(), (windowed[:, :, 0, 1:] * inside).flatten(1))
-    bold_cls = windowed.new_zeros(n_batch, length * number)
-    bold_cls.index_add_(1, (base * number + row).flatten(), windowed[:, :, 1:, 0].flatten(1))
+    first = gather.base[:, :1] // length * length  # of the window's scan, among the BOLD tokens
+    cls_bold = maps.near.new_zeros(windows.n_cls, length)
+    if local:
+        volume = (gather.base[:, :1] - first) + torch.arange(-shape.fringe, windows.window + shape.fringe).to(first)
+        inside = (volume >= 0) & (volume < length)
+        cls_bold.scatter_add_(1, volume.clamp(0, length - 1), maps.cls_to_bold * inside)
+    else:
+        cls_bold += maps.cls_to_bold[:, :length]
 
-    pair = (base[:, :, None] * length + near[:, None]).flatten()
-    seen = inside[:, None].expand(-1, window, -1)
-    total, count = windowed.new_zeros(n_batch, length * length), windowed.new_zeros(length * length)
-    total.index_add_(1, pair, (windowed[:, :, 1:, 1:] * seen).flatten(1))
-    count.index_add_(0, pair, seen.flatten())
-    bold_bold = total / count.clamp(min=1)
+    n_each = windows.n_cls // n_batch
+    bold_cls = maps.near.new_zeros(n_batch * length, n_each)
+    column = (gather.cls % n_each)[:, None].expand_as(gather.base)
+    bold_cls.index_put_((gather.base, column), maps.bold_to_cls * gather.within, accumulate=True)
+    if not local:
+        bold_cls /= gather.times[:, None].to(bold_cls.dtype)
+
+    # a diagonal band, read as columns of a matrix that is wider by the reach on both sides
+    margin = shape.reach - 1
+    wide = maps.near.new_zeros(n_batch, length, length + 2 * margin)
+    band = wide.as_strided((n_batch, length, 2 * margin + 1), (wide.stride(0), wide.stride(1) + 1, 1))
+    band.copy_(maps.near.unflatten(0, (n_batch, length)))
     return (
-        windowed[:, :, 0, 0],
-        cls_bold.unflatten(1, (number, length)),
-        bold_cls.unflatten(1, (length, number)),
-        bold_bold.unflatten(1, (length, length)),
+        cls_cls,
+        cls_bold.unflatten(0, (n_batch, n_each)),
+        bold_cls.unflatten(0, (n_batch, length)),
+        wide[..., margin : margin + length],
     )

@@ -5,9 +5,28 @@ Symbols: T volumes, W window, L fringe, F windows, N hidden size, h heads, d hea
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from bolt.models import _native_attention, _window_attention
+from bolt.models._window_attention import Maps, Shape
+from bolt.models._windows import ClsToken, Windows
+
+
+class Attended(NamedTuple):
+    """What went into the attention of one block and what came out: enough to explain it."""
+
+    q: Tensor
+    kv: Tensor
+    bias: Tensor
+    shape: Shape
+    output: Tensor
+
+    def maps(self, gradient: Tensor) -> Maps:
+        """Gradient-weighted attention, given the gradient of what is explained with respect to `output`."""
+        return _backend(self.q).attention_maps(self.q, self.kv, self.bias, self.shape, gradient)
 
 
 class FusedWindowAttention(nn.Module):
@@ -23,92 +42,103 @@ class FusedWindowAttention(nn.Module):
     window, fringe : int
         W and L, volumes.
     dropout : float
-        On attention weights and on the output.
+        On attention weights.
+    cls_token : {"local", "global", "none"}
+    windowed : bool
+        Without windows, every token attends to the whole scan; distances beyond W + L - 1 share that one's bias, as
+        positions without bound cannot each have a parameter of their own.
     """
 
-    distance: Tensor
-
-    def __init__(self, hidden: int, n_heads: int, head_dim: int, window: int, fringe: int, dropout: float) -> None:
+    def __init__(
+        self,
+        hidden: int,
+        n_heads: int,
+        head_dim: int,
+        window: int,
+        fringe: int,
+        dropout: float,
+        cls_token: ClsToken = "local",
+        windowed: bool = True,
+    ) -> None:
         super().__init__()
         self.n_heads, self.head_dim, self.window, self.fringe = n_heads, head_dim, window, fringe
-        inner, receptive = n_heads * head_dim, window + 2 * fringe
+        self.dropout, self.cls_token, self.windowed = dropout, cls_token, windowed
+        inner = n_heads * head_dim
         self.query = nn.Linear(hidden, inner)
         self.key_value = nn.Linear(hidden, 2 * inner)
         self.output = nn.Linear(inner, hidden)
-        self.dropout = nn.Dropout(dropout)
-        # B of equation 2: one entry a relative distance, [-(W+L-1), W+L-1], for pairs of BOLD tokens,
-        # and one a position for pairs with the CLS token.
+        # B of equation 2: one entry a relative distance, [-(W+L-1), W+L-1], for pairs of BOLD tokens, and one a position
+        # for pairs with the CLS token; a single one where positions are those of the whole scan.
         self.bias_distance = nn.Parameter(torch.empty(2 * (window + fringe) - 1, n_heads))
-        self.bias_cls_to_bold = nn.Parameter(torch.empty(1, n_heads, 1, receptive))
-        self.bias_bold_to_cls = nn.Parameter(torch.empty(1, n_heads, window, 1))
-        self.bias_cls_to_cls = nn.Parameter(torch.empty(1, n_heads, 1, 1))
-        for bias in (self.bias_distance, self.bias_cls_to_bold, self.bias_bold_to_cls, self.bias_cls_to_cls):
+        biases = [self.bias_distance]
+        if cls_token != "none":
+            field = window + 2 * fringe if windowed and cls_token == "local" else 1
+            self.bias_cls_to_bold = nn.Parameter(torch.empty(1, n_heads, 1, field))
+            self.bias_bold_to_cls = nn.Parameter(torch.empty(1, n_heads, window if windowed else 1, 1))
+            self.bias_cls_to_cls = nn.Parameter(torch.empty(1, n_heads, 1, 1))
+            biases += [self.bias_cls_to_bold, self.bias_bold_to_cls, self.bias_cls_to_cls]
+        for bias in biases:
             nn.init.trunc_normal_(bias, std=0.02)
-        key, query = torch.arange(-fringe, window + fringe), torch.arange(window)
-        self.register_buffer("distance", query[:, None] - key + window + fringe - 1, persistent=False)
 
     def forward(
-        self, queries: Tensor, keys: Tensor, cls: Tensor, starts: Tensor, attention: list[Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        tokens: Tensor,
+        windows: Windows,
+        *,
+        following: Tensor | None = None,
+        cls_only: bool = False,
+        record: list[Attended] | None = None,
+    ) -> Tensor:
         """Attend within each window and fuse.
 
         Parameters
         ----------
-        queries : Tensor
-            BOLD tokens (batch, T, N).
-        keys : Tensor
-            BOLD tokens (batch, T or more, N): `queries`, and what follows the last volume, if anything.
-        cls : Tensor
-            (batch, F, N).
-        starts : Tensor
-            First volume of each window, (F,).
-        attention : list, optional
-            Receives the attention map (batch, h, F, 1 + W, 1 + W + 2L), CLS first.
+        tokens : Tensor
+            Packed, CLS tokens first, (CLS tokens + BOLD tokens, N).
+        windows : Windows
+        following : Tensor, optional
+            A token (N,) that fills the fringes beyond the last volume of each scan; they are masked without it.
+        cls_only : bool
+            Whether the CLS tokens alone are asked for.
+        record : list, optional
+            Receives an `Attended`.
 
         Returns
         -------
-        tuple of Tensor
-            New BOLD tokens (batch, T, N) and CLS tokens (batch, F, N).
+        Tensor
+            (tokens, N), or (CLS tokens, N) with `cls_only`.
         """
-        base = starts[:, None] + torch.arange(self.window, device=starts.device)
-        near = starts[:, None] + torch.arange(-self.fringe, self.window + self.fringe, device=starts.device)
-        outside = (near < 0) | (near >= keys.shape[1])
-        near = near.clamp(0, keys.shape[1] - 1)
+        fringe = self.fringe if self.windowed else 0
+        beyond = 0 if following is None else fringe
+        reach = self.window + self.fringe if self.windowed else windows.window
+        shape = Shape(windows, self.n_heads, fringe, reach, beyond, not cls_only)
+        keys = tokens if not beyond else _with_following(tokens, following, windows, beyond)
+        q = self.query(tokens[: windows.n_cls] if cls_only else tokens)
+        kv, bias = self.key_value(keys), self._bias(shape)
+        output = _backend(q).attend(q, kv, bias, shape, self.dropout if self.training else 0.0)
+        if record is not None:
+            record.append(Attended(q, kv, bias, shape, output))
+        return self.output(output)
 
-        query = self._heads(self._windows(self.query(queries), base), self.query(cls))
-        # one gather for keys and values, then split
-        bold_kv, cls_kv = self._windows(self.key_value(keys), near), self.key_value(cls)
-        key, value = (self._heads(b, c) for b, c in zip(bold_kv.chunk(2, -1), cls_kv.chunk(2, -1), strict=True))
+    def _bias(self, shape: Shape) -> Tensor:
+        """B, (h, sum of `shape.bias_sizes`)."""
+        bound = self.window + self.fringe - 1
+        device = self.bias_distance.device
+        distance = torch.arange(shape.reach - 1, -shape.reach, -1, device=device).clamp(-bound, bound)  # query minus key
+        near = self.bias_distance[distance + bound].T
+        _, field, slots, _ = shape.bias_sizes
+        if self.cls_token == "none":
+            return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)
+        parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, slots), (self.bias_cls_to_cls, 1))
+        return torch.cat([near, *(part.view(self.n_heads, -1).expand(-1, n) for part, n in parts)], dim=1)
 
-        scores = (query * self.head_dim**-0.5) @ key.transpose(-1, -2) + self._bias()[:, :, None]
-        blocked = functional.pad(outside, (1, 0), value=False)  # the CLS key is always there
-        weights = scores.masked_fill(blocked[:, None], -torch.inf).softmax(-1)
-        if attention is not None:
-            attention.append(weights)
-        mixed = (self.dropout(weights) @ value).permute(0, 2, 3, 1, 4).flatten(3)  # (batch, F, 1 + W, h·d)
-        fused = self._fuse(mixed[:, :, 1:], base, queries.shape[1])
-        return self.dropout(self.output(fused)), self.dropout(self.output(mixed[:, :, 0]))
 
-    def _heads(self, bold: Tensor, cls: Tensor) -> Tensor:
-        """(batch, F, n, h·d) and (batch, F, h·d) to (batch, h, F, 1 + n, d), CLS first."""
-        tokens = torch.cat([cls[:, :, None], bold], dim=2)
-        return tokens.unflatten(-1, (self.n_heads, self.head_dim)).permute(0, 3, 1, 2, 4)
+def _backend(q: Tensor):
+    return _native_attention if _native_attention.usable(q) else _window_attention
 
-    @staticmethod
-    def _windows(tokens: Tensor, index: Tensor) -> Tensor:
-        """(batch, T, c) to (batch, F, n, c) by the (F, n) index of volumes."""
-        return tokens.index_select(1, index.flatten()).unflatten(1, index.shape)
 
-    @staticmethod
-    def _fuse(mixed: Tensor, base: Tensor, length: int) -> Tensor:
-        """Mean over the windows that hold a token (equation 3): (batch, F, W, c) to (batch, T, c)."""
-        index = base.flatten()
-        total = mixed.new_zeros(mixed.shape[0], length, mixed.shape[-1]).index_add(1, index, mixed.flatten(1, 2))
-        times = mixed.new_zeros(length).index_add(0, index, mixed.new_ones(len(index)))
-        return total / times[:, None]
-
-    def _bias(self) -> Tensor:
-        """B, (1, h, 1 + W, 1 + W + 2L)."""
-        pairs = self.bias_distance[self.distance].permute(2, 0, 1)[None]
-        first = torch.cat([self.bias_cls_to_cls, self.bias_cls_to_bold], dim=-1)
-        return torch.cat([first, torch.cat([self.bias_bold_to_cls, pairs], dim=-1)], dim=-2)
+def _with_following(tokens: Tensor, following: Tensor, windows: Windows, beyond: int) -> Tensor:
+    """`tokens` with `beyond` times `following` after each scan."""
+    scans = tokens[windows.n_cls :].split(windows.lengths)
+    extra = following.expand(beyond, -1)
+    return torch.cat([tokens[: windows.n_cls], *(part for scan in scans for part in (scan, extra))])

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from bolt.errors import ConfigError, DataError
 from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._fused_attention import FusedWindowAttention
+from bolt.models._fused_attention import Attended, FusedWindowAttention
 from bolt.models._registry import register
+from bolt.models._windows import ClsToken, Tail, Windows, one_window, windows_of
 from bolt.models.layers import FeedForward
 
 
@@ -30,17 +29,17 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
         self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
-        self.mask_right = mask_right
+        self.dropout, self.mask_right = nn.Dropout(dropout), mask_right
 
     def forward(
-        self, bold: Tensor, cls: Tensor, starts: Tensor, attention: list[Tensor] | None
-    ) -> tuple[Tensor, Tensor]:
-        length = bold.shape[1]
-        padding = 0 if self.mask_right else self.attention.fringe
-        keys = self.attention_norm(functional.pad(bold, (0, 0, 0, padding)))
-        more_bold, more_cls = self.attention(keys[:, :length], keys, self.attention_norm(cls), starts, attention)
-        bold, cls = bold + more_bold, cls + more_cls
-        return bold + self.mlp(self.mlp_norm(bold)), cls + self.mlp(self.mlp_norm(cls))
+        self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
+    ) -> Tensor:
+        normed = self.attention_norm(tokens)
+        # the published code pads with zeros before the norm
+        following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
+        more = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
+        tokens = tokens[: len(more)] + self.dropout(more)
+        return tokens + self.mlp(self.mlp_norm(tokens))
 
 
 @register("bolt")
@@ -50,6 +49,7 @@ class BolT(SeriesModel):
     Parameters
     ----------
     n_rois, n_classes : int
+        A single class is a number to predict: its logit is the prediction.
     hidden : int
         Width of the tokens, N.
     n_blocks, n_heads, head_dim : int
@@ -79,11 +79,23 @@ class BolT(SeriesModel):
     tail : {"cover", "drop"}
         What to do where ``(T - W) / s`` is not whole, of which the paper says nothing. ``cover`` adds one window that
         ends with the scan, so that every volume counts; ``drop`` cuts the rest off, as the published code does.
+    cls_token : {"local", "global", "none"}
+        One CLS token a window; or one for all windows, which attends to the whole scan while the BOLD tokens attend to
+        their windows and to it; or none, where the classifier reads the mean of the BOLD tokens over time.
+    windowed : bool
+        Without windows every token attends to the whole scan.
+    n_covariates : int
+        Numbers a scan that join the features before the classifier (age, sex, site).
 
     Notes
     -----
     CWR (equation 4) is taken on the CLS tokens after the final layer norm, which the classifier sees too, as in the
     published code, and averaged over the batch.
+
+    The paper's ablations, from the vanilla transformer to BolT (`ABLATIONS`), are settings of this class.
+
+    BOLD tokens of the last block reach nothing but their own next block, so its queries, output and MLP are computed
+    for the CLS tokens alone.
     """
 
     def __init__(
@@ -106,7 +118,10 @@ class BolT(SeriesModel):
         cwr_weight: float = 0.1,
         input_projection: bool = True,
         mask_right: bool = True,
-        tail: Literal["cover", "drop"] = "cover",
+        tail: Tail = "cover",
+        cls_token: ClsToken = "local",
+        windowed: bool = True,
+        n_covariates: int = 0,
     ) -> None:
         super().__init__()
         # rounding guards against 0.29 * 100 = 28.999…
@@ -114,17 +129,19 @@ class BolT(SeriesModel):
         growth = fringe_coefficient * (1 - stride_coefficient) * window
         fringes = [math.ceil(round(m * growth, 6)) for m in range(n_blocks)] if fringe is None else list(fringe)
         self.window, self.tail, self.cwr_weight = window, tail, cwr_weight
-        self.min_length = window
+        self.cls_token, self.windowed, self.n_covariates = cls_token, windowed, n_covariates
+        self.min_length = window if windowed else 1
         self._check(fringes, n_blocks, stride_coefficient, dropout, input_dropout)
         if not input_projection and n_rois != hidden:
             raise _wrong("input_projection", f"is needed: {n_rois} ROIs, hidden {hidden}")
 
         self.input_dropout = nn.Dropout(input_dropout)
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
-        self.cls = nn.Parameter(torch.randn(1, 1, hidden))
+        if cls_token != "none":
+            self.cls = nn.Parameter(torch.randn(1, 1, hidden))
         self.blocks = nn.ModuleList(
             Block(
-                FusedWindowAttention(hidden, n_heads, head_dim, window, size, dropout),
+                FusedWindowAttention(hidden, n_heads, head_dim, window, size, dropout, cls_token, windowed),
                 hidden,
                 round(hidden * mlp_ratio),
                 dropout,
@@ -133,7 +150,7 @@ class BolT(SeriesModel):
             for size in fringes
         )
         self.norm = nn.LayerNorm(hidden)
-        self.classifier = nn.Linear(hidden, n_classes)
+        self.classifier = nn.Linear(hidden + n_covariates, n_classes)
 
     def _check(
         self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropout: float, input_dropout: float
@@ -149,6 +166,9 @@ class BolT(SeriesModel):
             "dropout": (0 <= dropout < 1, "must be at least 0 and below 1"),
             "input_dropout": (0 <= input_dropout < 1, "must be at least 0 and below 1"),
             "tail": (self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
+            "cls_token": (self.cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
+            "windowed": (self.windowed or self.cls_token != "local", "is needed for local CLS tokens"),
+            "n_covariates": (self.n_covariates >= 0, "must not be negative"),
         }
         for key, (holds, problem) in rules.items():
             if not holds:
@@ -162,39 +182,100 @@ class BolT(SeriesModel):
         DataError
             Where the scan is shorter than one window.
         """
-        if length < self.window:
+        return self.windows((length,)).flat_starts
+
+    def windows(self, lengths: Sequence[int]) -> Windows:
+        """Windows of scans of these lengths (volumes)."""
+        if min(lengths) < self.min_length:
             raise DataError(
-                f"the scan has {length} volumes, fewer than the model's window of {self.window}",
+                f"the scan has {min(lengths)} volumes, fewer than the model's window of {self.window}",
                 mend="Leave the scan out, or set 'window' in the model's configuration to at most its length",
             )
-        starts = list(range(0, length - self.window + 1, self.stride))
-        if self.tail == "cover" and starts[-1] + self.window < length:
-            starts.append(length - self.window)
-        return torch.tensor(starts)
+        if not self.windowed:
+            return one_window(tuple(lengths), self.cls_token)
+        return windows_of(tuple(lengths), self.window, self.stride, self.tail, self.cls_token)
 
-    def forward(self, x: Tensor, attention: list[Tensor] | None = None) -> ModelOutput:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        lengths: Sequence[int] | Tensor | None = None,
+        covariates: Tensor | None = None,
+        record: list[Attended] | None = None,
+    ) -> ModelOutput:
         """Classify scans.
 
         Parameters
         ----------
         x : Tensor
             z-scored ROI series (batch, time, rois).
-        attention : list, optional
-            Receives one attention map a block, (batch, heads, windows, 1 + W, 1 + W + 2L).
+        lengths : sequence of int, optional
+            Volumes of each scan, where some are shorter than the batch; what follows them is not read, and each scan
+            gets what it would get alone.
+        covariates : Tensor, optional
+            (batch, n_covariates).
+        record : list, optional
+            Receives one `Attended` a block.
 
         Returns
         -------
         ModelOutput
-            `cls` are the windows' CLS tokens after the final norm, (batch, windows, hidden).
+            `cls` are the CLS tokens after the final norm, (batch, windows, hidden), zeros after the last window of a
+            scan with fewer than the others; without CLS tokens, the mean BOLD token (batch, 1, hidden).
         """
-        starts = self.window_starts(x.shape[1]).to(x.device)
-        bold = self.projection(self.input_dropout(x[:, : int(starts[-1]) + self.window]))
-        cls = self.cls.expand(len(x), len(starts), -1)
+        windows = self.windows([x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths])
+        tokens = self.projection(self.input_dropout(_pack(x, windows.lengths)))
+        if windows.n_cls:
+            tokens = torch.cat([self.cls[0].expand(windows.n_cls, -1), tokens])
         for block in self.blocks:
-            bold, cls = block(bold, cls, starts, attention)
-        cls = self.norm(cls)
-        cwr = (cls - cls.mean(1, keepdim=True)).square().mean()
-        return ModelOutput(self.classifier(cls.mean(1)), cls, {"cwr": self.cwr_weight * cwr})
+            last = block is self.blocks[-1]
+            tokens = block(tokens, windows, cls_only=last and windows.n_cls > 0, record=record)
+        counts = windows.counts if windows.n_cls else windows.lengths
+        each = _unpack(self.norm(tokens), counts)
+        number = torch.tensor(counts, dtype=each.dtype).to(each.device, non_blocking=True)[:, None]
+        mean = each.sum(1) / number
+        logits = self._classify(mean, covariates)
+        if not windows.n_cls:
+            return ModelOutput(logits, mean[:, None], {})
+        deviation = (each - mean[:, None]) * (torch.arange(each.shape[1], device=each.device) < number)[..., None]
+        cwr = (deviation.square().mean(2).sum(1, keepdim=True) / number).mean()  # equation 4
+        return ModelOutput(logits, each, {"cwr": self.cwr_weight * cwr})
+
+    def _classify(self, features: Tensor, covariates: Tensor | None) -> Tensor:
+        if self.n_covariates:
+            if covariates is None or covariates.shape != (len(features), self.n_covariates):
+                raise DataError(
+                    f"the model needs {self.n_covariates} covariates a scan",
+                    mend="Give them as 'covariates', (batch, n_covariates)",
+                )
+            features = torch.cat([features, covariates.to(features.dtype)], dim=1)
+        return self.classifier(features)
+
+
+def _pack(x: Tensor, lengths: Sequence[int]) -> Tensor:
+    """(batch, time, rois) to (sum of lengths, rois)."""
+    if len(set(lengths)) == 1:
+        return x[:, : lengths[0]].flatten(0, 1)
+    return torch.cat([scan[:n] for scan, n in zip(x, lengths, strict=True)])
+
+
+def _unpack(tokens: Tensor, counts: Sequence[int]) -> Tensor:
+    """(sum of counts, N) to (batch, most, N), zeros behind the shorter."""
+    if len(set(counts)) == 1:
+        return tokens.unflatten(0, (len(counts), -1))
+    return nn.utils.rnn.pad_sequence(tokens.split(counts), batch_first=True)
+
+
+ABLATIONS: dict[str, dict[str, object]] = {
+    "vanilla": {"cls_token": "none", "windowed": False, "cwr_weight": 0.0},
+    "global CLS": {"cls_token": "global", "windowed": False, "cwr_weight": 0.0},
+    "windows, global CLS": {"cls_token": "global", "stride_coefficient": 1.0, "cwr_weight": 0.0},
+    "windows, local CLS": {"stride_coefficient": 1.0, "cwr_weight": 0.0},
+    "+ token fusion": {"fringe_coefficient": 0.0, "cwr_weight": 0.0},
+    "+ cross attention": {"cwr_weight": 0.0},
+    "+ cross-window regularization": {},
+}
+"""The rows of the paper's ablation table (section 5.4) as settings of `BolT`; α = 1 makes windows adjacent and every fringe 0."""
 
 
 def _wrong(key: str, problem: str) -> ConfigError:
