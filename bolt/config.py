@@ -169,6 +169,9 @@ class Training(Keys):
     weight_decay: float = Field(0.0, ge=0)
     clip_gradient: float | None = Field(None, gt=0)
     epoch_choice: Literal["last", "best_validation"] = "last"
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="of the products in a training step; weights, loss and predictions are always float32"
+    )
 
 
 class Model(Keys):

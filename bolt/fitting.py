@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def _generator(seed: int, fold: int, epoch: int) -> torch.Generator:
     """A generator for the order and the crops of one epoch."""
     own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]
     return torch.Generator().manual_seed(int(own))
+
+
+@contextmanager
+def _tensor_float(wanted: bool) -> Iterator[None]:
+    """Let a GPU multiply float32 matrices in TensorFloat-32 within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @dataclass(frozen=True)
@@ -117,7 +129,7 @@ class Fit:
         training, start = self.model.training, time.monotonic()
         # decoupled weight decay; with the default of 0 it is the paper's Adam
         optimizer = torch.optim.AdamW(
-            self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+            self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
         )
         progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
         choose = training.epoch_choice == "best_validation" and self.validation is not None
@@ -191,15 +203,23 @@ class Fit:
         }
 
     def _step(self, optimizer: torch.optim.Optimizer, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from one batch; returns loss and logits, on the device."""
-        output = self.net(x)
-        loss = cross_entropy(output.logits, labels) + sum(output.losses.values())
-        optimizer.zero_grad()
-        loss.backward()
-        if self.model.training.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.model.training.clip_gradient)
+        """Learn from one batch; returns loss and logits, on the device.
+
+        Lower precision is for this pass alone: weights, optimiser and loss are float32, and so are validation and
+        prediction, which makes what a checkpoint predicts independent of how it was trained.
+        """
+        training = self.model.training
+        with _tensor_float(training.precision == "tf32" and x.is_cuda):
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+                output = self.net(x)
+            logits = output.logits.float()
+            loss = cross_entropy(logits, labels) + sum(term.float() for term in output.losses.values())
+            optimizer.zero_grad()
+            loss.backward()
+        if training.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         optimizer.step()
-        return loss.detach(), output.logits.detach()
+        return loss.detach(), logits.detach()
 
     def _validate(self, part: Part) -> dict[str, float]:
         logits = all_logits(self.net, part.scans)

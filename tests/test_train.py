@@ -30,6 +30,7 @@ from bolt.train import Job, learning_rate, load_checkpoint, predict, train_fold,
 from tests.snake import series_dataset
 
 ROIS = 6
+TEXT = ("label", "predicted")
 LENGTHS = [30, 24, 30, 18, 30, 30, 24, 30, 30, 18, 24, 30]
 ROLES = ["train"] * 8 + ["validation"] * 2 + ["test"] * 2
 DATASET = Dataset(name="toy", source="series", path=Path("x"), label="label", classes=["no", "yes"], crop=20)
@@ -121,7 +122,7 @@ def test_predictions_of_all_roles(finished):
 
 
 def test_it_learns(toy, tmp_path):
-    table = read_table(run(toy, tmp_path, toy_model(epochs=12)) / "predictions.tsv", text=("label", "predicted"))
+    table = read_table(run(toy, tmp_path, toy_model(epochs=12)) / "predictions.tsv", text=TEXT)
     assert (table["label"] == table["predicted"]).all()
 
 
@@ -200,6 +201,41 @@ def test_choice_of_epoch_by_validation(toy, tmp_path):
     assert -np.log(right).mean() == pytest.approx(losses.min(), rel=1e-5)
 
 
+# ---- precision and the optimiser -------------------------------------------------------------------------------------
+def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
+    half = weights(run(toy, tmp_path / "short", toy_model(precision="bfloat16")))
+    assert {value.dtype for value in half.values()} == {torch.float32}
+    assert not equal(half, weights(finished))  # it did compute in another precision
+    table = read_table(run(toy, tmp_path, toy_model(precision="bfloat16", epochs=12)) / "predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+
+
+def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
+    seen, real = [], torch.set_float32_matmul_precision
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: (seen.append(name), real(name)))
+    assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
+    assert set(seen) == {"highest"}
+    with bolt.fitting._tensor_float(True):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_gradients_are_clipped(toy, tmp_path, monkeypatch):
+    norms, real = [], torch.optim.AdamW.step
+
+    def step(self, *arguments):
+        gradients = [p.grad.flatten() for p in self.param_groups[0]["params"] if p.grad is not None]
+        norms.append(float(torch.cat(gradients).norm()))
+        return real(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    run(toy, tmp_path / "free")
+    assert max(norms) > 0.1
+    norms.clear()
+    run(toy, tmp_path / "clipped", toy_model(clip_gradient=0.05))
+    assert len(norms) == 12 and max(norms) == pytest.approx(0.05, rel=1e-3)
+
+
 # ---- several folds in one process ------------------------------------------------------------------------------------
 def test_side_by_side_as_apart(toy, tmp_path):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
@@ -268,9 +304,13 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("choice", ["last", "best_validation"])
-def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, choice):
-    model = toy_model(epochs=6, epoch_choice=choice)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"epoch_choice": "best_validation"}, {"precision": "bfloat16"}, {"weight_decay": 0.1, "clip_gradient": 0.1}],
+    ids=["last", "best_validation", "bfloat16", "decay_and_clip"],
+)
+def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
+    model = toy_model(epochs=6, **settings)
     whole = run(toy, tmp_path / "whole", model)
     real, kills = bolt.fitting.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
