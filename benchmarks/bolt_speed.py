@@ -10,6 +10,7 @@ After a warm-up the two take turns (A B A B …), with the paper's size, the sam
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import shlex
@@ -35,7 +36,7 @@ INNER, N_BLOCKS, WINDOW, STRIDE, FRINGE = 800, 4, 20, 8, 24  # 40 heads of 20; t
 CASES = ("train:32:100", "train:2:1200", "train:2:2400", "infer:32:100", "relevance:1:1200", "memory:32:100")
 MATRICES = [(3552, 400, 1600), (3552, 800, 800), (2048, 2048, 2048), (4096, 4096, 4096)]  # first: K and V of 32 × T=100
 COLUMNS = "case unit baseline baseline_min ours ours_min ratio floor baseline/floor floor/ours ours_scans/s"
-EXPLAIN = {BolT: relevance, window_gather.WindowGather: window_gather.relevance}
+EXPLAIN: dict[type, Callable[..., Tensor]] = {BolT: relevance, window_gather.WindowGather: window_gather.relevance}
 Side = tuple[nn.Module, torch.optim.Optimizer]
 Case = tuple[str, int, int]  # kind, batch, volumes
 Measured = dict[tuple[Case, str], list[float]]  # the other: `baseline`, `ours` or `own gradients`
@@ -105,7 +106,8 @@ def largest_differences(device: str) -> dict[str, float]:
     found = []
     for side in (build("ours", device), build("baseline", device)):
         run(side, "own gradients", x, y, "float32")
-        gradients = torch.cat([value.grad.flatten() for _, value in sorted(side[0].named_parameters())])
+        of_name = {name: value.grad for name, value in side[0].named_parameters() if value.grad is not None}
+        gradients = torch.cat([of_name[name].flatten() for name in sorted(of_name)])
         output, rel = side[0](x), EXPLAIN[type(side[0])](side[0], x[:1])
         found.append((output.logits, output.cls, output.losses["cwr"], gradients, rel / rel.max()))
     names = ("logits", "CLS tokens", "CWR", "gradients", "relevance")
@@ -189,10 +191,10 @@ def table(cases: list[Case], measured: Measured, rate: float) -> list[list[str]]
         (kind, batch, length), (theirs, ours) = case, (measured[case, name] for name in ("baseline", "ours"))
         row = [median(theirs), min(theirs), median(ours), min(ours), median(theirs) / median(ours)]
         floor = floor_operations(batch, length, kind == "train") / (rate * 1e9)
-        row += [floor, row[0] / floor, floor / row[2]] if kind in ("train", "infer") else [None] * 3
-        row += [None if kind == "memory" else batch / row[2]]
+        row += [floor, row[0] / floor, floor / row[2]] if kind in ("train", "infer") else [math.nan] * 3
+        row += [math.nan if kind == "memory" else batch / row[2]]
         cells = [f"{kind}:{batch}:{length}", "MB" if kind == "memory" else "s"]
-        rows.append(cells + ["" if value is None else f"{value:.4g}" for value in row])
+        rows.append(cells + ["" if math.isnan(value) else f"{value:.4g}" for value in row])
     return rows
 
 

@@ -9,7 +9,7 @@ Symbols: B scans, T volumes, W window, L fringe, F windows, N hidden size, h hea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +120,7 @@ class WindowGather(nn.Module):
         self.cls = nn.Parameter(torch.empty(1, 1, hidden))
         self.blocks = nn.ModuleList()
         for block in model.blocks:
-            a = block.attention
+            a: Any = block.attention
             attention = WindowAttention(hidden, a.n_heads, a.head_dim, a.window, a.fringe, dropout)
             self.blocks.append(WindowBlock(attention, hidden, inner, dropout))
         self.norm = nn.LayerNorm(hidden)
@@ -179,6 +179,7 @@ def relevance(model: WindowGather, x: Tensor) -> Tensor:
     starts, length = model.window_starts(x.shape[1]).tolist(), x.shape[1]
     total = torch.eye(len(starts) + length, dtype=x.dtype, device=x.device)
     for weights in maps:
+        assert weights.grad is not None
         total = total + global_map(weights.detach()[0], weights.grad[0], starts, length) @ total
     model.zero_grad()
     return total[None, : len(starts), len(starts) :]
