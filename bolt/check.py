@@ -5,6 +5,8 @@ from __future__ import annotations
 from bolt import config as configuration
 from bolt.atlases import describe_atlas
 from bolt.config import Config, Dataset
+from bolt.covariates import check_covariates
+from bolt.datasets import COLUMNS
 from bolt.errors import ConfigError
 from bolt.models._registry import check_model, default_of
 
@@ -15,11 +17,12 @@ def check_names(config: Config, dataset: Dataset) -> None:
     Raises
     ------
     ConfigError
-        Unknown atlas, model, hyper-parameter, denoising or registration; an atlas in another space.
+        Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
     """
     for name in config.models:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
+        check_covariates(model, dataset, list(COLUMNS))
     configuration.load_denoise(config.denoise)
     configuration.load_registration(config.preprocess.registration)
     for name in config.atlases:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bolt.covariates import Covariates
 from bolt.errors import DataError
 from bolt.files import atomic, read_json, write_json
 from bolt.models._base import SeriesModel
@@ -89,7 +90,7 @@ def remove_resume(folder: Path) -> None:
 
 def save_checkpoint(folder: Path, net: SeriesModel, info: dict[str, Any]) -> None:
     """Write ``checkpoint.safetensors`` and ``checkpoint.json``; `info` holds at least what `load_checkpoint` needs:
-    model (the configuration), n_rois and classes."""
+    model (the configuration), n_rois, classes and, where there are any, covariates."""
     with atomic(folder / "checkpoint.safetensors") as temporary:
         save_file(_portable(net.state_dict()), temporary)
     write_json(info, folder / "checkpoint.json")
@@ -107,7 +108,7 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     -------
     tuple
         The model in evaluation mode, on the CPU; and what ``checkpoint.json`` says: model, fold, seed, n_rois, classes,
-        rois (values in the atlas), crop, epoch.
+        rois (values in the atlas), covariates (of `bolt.covariates.Covariates`), crop, epoch.
 
     Raises
     ------
@@ -116,7 +117,9 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    net = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
+    others = len(Covariates(info.get("covariates", [])))
+    settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
+    net = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
     weights = folder / "checkpoint.safetensors"
     try:
         net.load_state_dict(load_file(weights))

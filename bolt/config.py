@@ -180,7 +180,14 @@ class Model(Keys):
     name: str
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
+    covariates: list[str] = Field([], description="columns of the scan table as further inputs: age, sex, site, …")
     training: Training = Training()
+
+    @model_validator(mode="after")
+    def _different_covariates(self) -> Model:
+        if len(set(self.covariates)) != len(self.covariates):
+            raise ValueError("'covariates' must be different from one another")
+        return self
 
     def hash(self) -> str:
         """Eight characters that name this configuration in paths; equal settings, equal hash."""

@@ -27,7 +27,7 @@ from bolt.config import Model, Training
 from bolt.errors import BoltError
 from bolt.files import write_table
 from bolt.models._base import SeriesModel
-from bolt.predict import Scans, all_logits
+from bolt.predict import Scans, all_logits, forward
 
 log = logging.getLogger(__name__)
 
@@ -174,14 +174,19 @@ class Fit:
         random = _generator(self.seed, self.fold, epoch)
         order = torch.randperm(len(self.train.scans), generator=random)
         size = self.model.training.batch_size
-        labels = self.train.labels[order.to(self.train.labels.device)].split(size)
+        batches = order.split(size)
+        order = order.to(self.train.labels.device)
+        labels = self.train.labels[order].split(size)
+        known = self.train.scans.covariates
+        covariates = [None] * len(batches) if known is None else known[order].split(size)
         losses, logits = [], []
         self.net.train()
-        for step, batch in enumerate(order.split(size), start=1):
+        for step, batch in enumerate(zip(batches, covariates, labels, strict=True), start=1):
             seed_step(self.seed, self.fold, epoch, step)
-            optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(labels))
-            crops = self.train.scans.crops(batch, self.crop, random)
-            loss, output = self._step(optimizer, crops, labels[step - 1])
+            optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
+            which, others, truth = batch
+            crops = self.train.scans.crops(which, self.crop, random)
+            loss, output = self._step(optimizer, crops, others, truth)
             losses.append(loss)
             logits.append(output)
             bar.update()
@@ -202,7 +207,9 @@ class Fit:
             "train_accuracy": float(right.mean()),
         }
 
-    def _step(self, optimizer: torch.optim.Optimizer, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(
+        self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Learn from one batch; returns loss and logits, on the device.
 
         Lower precision is for this pass alone: weights, optimiser and loss are float32, and so are validation and
@@ -211,7 +218,7 @@ class Fit:
         training = self.model.training
         with _tensor_float(training.precision == "tf32" and x.is_cuda):
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-                output = self.net(x)
+                output = forward(self.net, x, covariates)
             logits = output.logits.float()
             loss = cross_entropy(logits, labels) + sum(term.float() for term in output.losses.values())
             optimizer.zero_grad()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from bolt.covariates import Covariates
 from bolt.errors import DataError
 from bolt.files import write_table
-from bolt.models._base import SeriesModel
+from bolt.models._base import ModelOutput, SeriesModel
 from bolt.series import SeriesCache
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,13 @@ class Scans:
     pool : Pool
     ids : sequence of int
         Rows of the cache's index.
+    covariates : ndarray, optional
+        (scans, n) float32, of the same scans.
+
+    Attributes
+    ----------
+    covariates : Tensor or None
+        On the device; None where there are none.
 
     Raises
     ------
@@ -85,12 +94,14 @@ class Scans:
         Where a series has NaN or Inf.
     """
 
-    def __init__(self, pool: Pool, ids: Sequence[int]) -> None:
+    def __init__(self, pool: Pool, ids: Sequence[int], covariates: np.ndarray | None = None) -> None:
         for i in ids:
             pool.check(int(i))
         self.pool = pool
         rows = pool.cache.index.iloc[[int(i) for i in ids]]
         self.lengths: list[int] = rows["length"].tolist()
+        some = covariates is not None and covariates.shape[1] > 0
+        self.covariates = torch.tensor(covariates, device=pool.device) if some else None
         self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
         self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
@@ -120,6 +131,11 @@ class Scans:
         return pool.data[pool.to_device(rows)]
 
 
+def forward(model: SeriesModel, x: Tensor, covariates: Tensor | None) -> ModelOutput:
+    """Ask a model; covariates are named to it only where there are some."""
+    return model(x) if covariates is None else model(x, covariates=covariates)
+
+
 def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
     """Logits of every scan at its own length, (scans, classes), in evaluation mode; equal lengths share batches."""
     was_training = model.training
@@ -130,7 +146,9 @@ def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
             same = [i for i, own in enumerate(scans.lengths) if own == length]
             batch = max(1, VOLUMES_AT_ONCE // length)
             for first in range(0, len(same), batch):
-                parts.append(model(scans.whole(same[first : first + batch])).logits)
+                which = same[first : first + batch]
+                covariates = None if scans.covariates is None else scans.covariates[which]
+                parts.append(forward(model, scans.whole(which), covariates).logits)
             order += same
     model.train(was_training)
     return torch.cat(parts)[torch.tensor(order).argsort()]
@@ -142,7 +160,12 @@ def class_probabilities(model: SeriesModel, scans: Scans) -> np.ndarray:
 
 
 def predict(
-    model: SeriesModel, cache: SeriesCache, ids: Sequence[int], device: torch.device | str = "cpu"
+    model: SeriesModel,
+    cache: SeriesCache,
+    ids: Sequence[int],
+    device: torch.device | str = "cpu",
+    *,
+    info: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
     """Class probabilities of whole scans.
 
@@ -154,13 +177,16 @@ def predict(
     ids : sequence of int
         Rows of the cache's index.
     device : torch.device or str
+    info : mapping, optional
+        What `bolt.checkpoint.load_checkpoint` returned beside the model; a model with covariates needs it.
 
     Returns
     -------
     ndarray
         (len(ids), classes), float64.
     """
-    return class_probabilities(model.to(device), Scans(Pool(cache, device), ids))
+    covariates = Covariates((info or {}).get("covariates", [])).encode(cache.index.iloc[list(ids)])
+    return class_probabilities(model.to(device), Scans(Pool(cache, device), ids, covariates))
 
 
 def write_predictions(probabilities: np.ndarray, table: pd.DataFrame, classes: list[str], path: Path) -> None:

@@ -19,6 +19,7 @@ import torch
 
 from bolt.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.config import Dataset, Model
+from bolt.covariates import Covariates, check_covariates
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
 from bolt.fitting import Fit, Part, learning_rate, seed_step
@@ -153,30 +154,37 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     for left in out.glob(".[0-9]*.*"):  # temporary files of a killed run; nobody else writes here
         left.unlink()
     series = pool.cache
+    check_covariates(model, dataset, list(series.index))
+    table = _fold_table(series, folds, fold)
+    covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     seed_step(seed, fold)
-    net = create_model(model.model, series.n_rois, len(dataset.classes), **model.hyper).to(pool.device)
-    table, too_short = _fold_table(series, folds, dataset, fold, net.min_length)
+    settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
+    net = create_model(model.model, series.n_rois, len(dataset.classes), **settings).to(pool.device)
+    table, too_short = _long_enough(table, net.min_length)
+    table = _with_classes(table, dataset.classes, fold, folds)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     if crop < net.min_length:
         raise ConfigError(
             f"crops of {crop} volumes are shorter than the window of model '{model.name}', {net.min_length}",
             mend="Lengthen 'crop' of the dataset or shorten the window of the model",
         )
+    inputs = covariates.encode(table)
+    everything = Scans(pool, table.index.tolist(), inputs)
 
     def part(role: str) -> Part:
-        rows = table[table.role == role]
-        labels = torch.tensor(rows["class"].to_numpy(), device=pool.device)
-        return Part(Scans(pool, rows.index.tolist()), labels)
+        own = (table.role == role).to_numpy()
+        labels = torch.tensor(table["class"].to_numpy()[own], device=pool.device)
+        return Part(Scans(pool, table.index[own].tolist(), inputs[own]), labels)
 
-    everything = Scans(pool, table.index.tolist())
     validation = part("validation") if (table.role == "validation").any() else None
     fingerprint = _fingerprint(series.folder, table, model, dataset, fold, seed)
     fit = Fit(net, part("train"), validation, model, crop, fold, seed, out, fingerprint, line)
     progress = yield from fit.run()
-    settings = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
+    facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
     about = {"n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
-    save_checkpoint(out, net, {**settings, **about, "crop": crop, "epoch": progress.epoch})
-    write_yaml({**settings, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
+    about["covariates"] = covariates.columns
+    save_checkpoint(out, net, {**facts, **about, "crop": crop, "epoch": progress.epoch})
+    write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(too_short, out / "exclusions.tsv", EXCLUSION_COLUMNS)
     probabilities = class_probabilities(net, everything)
     write_predictions(probabilities, table.assign(fold=fold, seed=seed), dataset.classes, out / "predictions.tsv")
@@ -200,10 +208,8 @@ def _device(device: str, threads: int | None) -> torch.device:
     return torch.device(device)
 
 
-def _fold_table(
-    series: SeriesCache, folds: Path, dataset: Dataset, fold: int, min_length: int
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of the cache's index (by position, sorted by scan) with role and class; and the scans that are too short."""
+def _fold_table(series: SeriesCache, folds: Path, fold: int) -> pd.DataFrame:
+    """Rows of the cache's index (by position, sorted by scan) with their role."""
     roles = read_table(folds, text=("scan_id", "subject", "group"))
     roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]
     index = series.index.reset_index(drop=True)
@@ -211,28 +217,34 @@ def _fold_table(
     missing = sorted(set(roles.index) - set(table["scan_id"]))
     if missing:
         log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
+    return table
 
+
+def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The scans that the model can read, and a list of those that are too short."""
     short = table["length"] < min_length
     reasons = [f"{n} volumes, fewer than the model's window of {min_length}" for n in table.loc[short, "length"]]
     too_short = pd.DataFrame({"scan_id": table.loc[short, "scan_id"], "stage": "train", "reason": reasons})
     for row in too_short.itertuples():
         log.warning("left out: %s: %s", row.scan_id, row.reason)
-    table = table[~short]
-    numbers = {name: number for number, name in enumerate(dataset.classes)}
-    table = table.assign(**{"class": table["label"].map(numbers)})
+    return table[~short], too_short
 
+
+def _with_classes(table: pd.DataFrame, classes: list[str], fold: int, folds: Path) -> pd.DataFrame:
+    """The table with the number of each scan's class; refuses what cannot be learned or judged."""
+    table = table.assign(**{"class": table["label"].map({name: number for number, name in enumerate(classes)})})
     unknown = table[table["class"].isna()]
     if len(unknown):
         scan, label = unknown.iloc[0][["scan_id", "label"]]
-        raise DataError(f"scan '{scan}' has label '{label}', not one of {dataset.classes}", mend="Correct 'classes'")
-    for name in dataset.classes:
+        raise DataError(f"scan '{scan}' has label '{label}', not one of {classes}", mend="Correct 'classes'")
+    for name in classes:
         if not ((table["label"] == name) & (table["role"] == "train")).any():
             raise DataError(
                 f"fold {fold} has no training scan of class '{name}'", where=folds, mend="Use fewer folds or more scans"
             )
     if not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
-    return table.astype({"class": int}), too_short
+    return table.astype({"class": int})
 
 
 def _fingerprint(cache: Path, table: pd.DataFrame, model: Model, dataset: Dataset, fold: int, seed: int) -> str:

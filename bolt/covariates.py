@@ -1,0 +1,141 @@
+"""What is known of a scan beside its series (age, sex, site, …), as further inputs of a model.
+
+Fitted on the training scans of a fold alone; what was fitted lies in ``checkpoint.json``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+
+from bolt.config import Dataset, Model, nearest
+from bolt.errors import ConfigError
+from bolt.models._registry import default_of
+
+log = logging.getLogger(__name__)
+
+NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reason", "offset"} | {
+    "bold", "mask", "confounds", "t1w", "events",
+}  # fmt: skip
+"""Columns of a cache's index that say nothing of a person: no covariates."""
+NAMED_BY_DATASET = ("site", "age", "sex")
+"""Columns that the dataset's file fills from a table of its own."""
+
+
+@dataclass(frozen=True)
+class Covariates:
+    """An encoder of some columns of the scan table.
+
+    Attributes
+    ----------
+    columns : list of dict
+        Fit for JSON, one a column: ``{column, mean, sd}`` of a number, ``{column, levels}`` of a text.
+    """
+
+    columns: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def fit(cls, training: pd.DataFrame, names: Sequence[str]) -> Covariates:
+        """Learn means, standard deviations (ddof 0) and levels.
+
+        Parameters
+        ----------
+        training : DataFrame
+            The training scans' rows of a cache's index.
+        names : sequence of str
+            Its columns to encode, in the order of the inputs.
+
+        Raises
+        ------
+        ConfigError
+            A column without any value.
+        """
+        columns: list[dict[str, Any]] = []
+        for name in names:
+            values = training[name].dropna()
+            if values.empty:
+                raise ConfigError(
+                    f"covariate '{name}' is known of no training scan",
+                    where="covariates",
+                    mend="Leave it out of the model's configuration, or fill in the column",
+                )
+            if is_numeric_dtype(values):
+                columns.append({"column": name, "mean": float(values.mean()), "sd": float(values.std(ddof=0))})
+            else:
+                columns.append({"column": name, "levels": sorted(values.astype(str).unique())})
+        return cls(columns)
+
+    def __len__(self) -> int:
+        """Number of inputs."""
+        return sum(len(column.get("levels", [None])) for column in self.columns)
+
+    def encode(self, scans: pd.DataFrame) -> NDArray[np.float32]:
+        """Inputs for a model.
+
+        Numbers are z-scored; a missing one, and any of a column that is constant in training, is 0, the training mean.
+        A text is one-hot; one that is missing, or that no training scan has, is zeros. Both are counted in the log.
+
+        Parameters
+        ----------
+        scans : DataFrame
+            Rows of a cache's index.
+
+        Returns
+        -------
+        ndarray
+            (scans, n) float32.
+        """
+        blocks = [np.empty((len(scans), 0))]
+        for column in self.columns:
+            values = scans[column["column"]]
+            if "levels" in column:
+                text = values.astype(str).where(values.notna())
+                block = np.stack([text == level for level in column["levels"]], axis=1)
+                lost, taken = ~block.any(axis=1), "missing or of a level that no training scan has; all zeros"
+            else:
+                numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+                block = ((numbers - column["mean"]) * (1 / column["sd"] if column["sd"] else 0))[:, None]
+                lost, taken = np.isnan(block[:, 0]), "missing; the training mean in its place"
+                block[lost] = 0
+            if lost.any():
+                log.warning("covariate '%s' of %d of %d scans: %s", column["column"], lost.sum(), len(scans), taken)
+            blocks.append(block)
+        return np.concatenate(blocks, axis=1).astype(np.float32)
+
+
+def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> None:
+    """Refuse covariates that are not there, that the model cannot take, or that would give the label away.
+
+    Parameters
+    ----------
+    model : Model
+    dataset : Dataset
+    columns : sequence of str
+        Columns of the scan table or of a cache's index.
+
+    Raises
+    ------
+    ConfigError
+    """
+    known = [column for column in columns if column not in NAMES_AND_FILES]
+
+    def wrong(what: str, mend: str) -> ConfigError:
+        return ConfigError(what, where=f"covariates of model '{model.name}'", mend=mend)
+
+    for name in model.covariates:
+        source = getattr(dataset, name) if name in NAMED_BY_DATASET else name
+        if name == "label" or dataset.label in (name, source):
+            raise wrong(f"'{name}' is the label itself", "Remove it: the model would read what it has to predict")
+        if name not in known:
+            raise wrong(f"no column '{name}'", f"Known: {', '.join(known)}{nearest(name, known)}")
+        if source is None:
+            raise wrong(f"dataset '{dataset.name}' has no '{name}'", f"Name the column in its file: '{name}: …'")
+    if model.covariates and default_of(model.model, "n_covariates", None) is None:
+        raise wrong(f"'{model.model}' takes none", "Remove 'covariates', or choose a model that does")
