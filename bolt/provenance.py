@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
 @cache
 def fingerprint(*modules: str) -> str:
     """Eight characters that change when the code of these modules, or of any `bolt` module that
-    they import, changes; comments, docstrings and layout do not count. Neither do the package's version and the
+    they import, changes, or the C++ source beside it; comments, docstrings and layout do not count. Neither do the package's version and the
     definitions of configuration keys: their values are what a stage depends on."""
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
@@ -67,6 +67,9 @@ def fingerprint(*modules: str) -> str:
         tree = ast.parse(_source(name).read_text(encoding="utf-8"))
         waiting += [found for found in _imports(tree) if _is_module(found)]
         seen[name] = ast.dump(_without_docstrings(tree))
+        kernel = _source(name).with_suffix(".cpp")
+        if kernel.is_file():
+            seen[name] += kernel.read_text(encoding="utf-8")
     text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

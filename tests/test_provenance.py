@@ -30,6 +30,14 @@ def test_imported_code_counts(package):
     assert fresh("bolt.a") != before
 
 
+def test_a_kernel_counts_with_its_module(package):
+    before = fresh("bolt.a")
+    (package / "b.cpp").write_text("int g() { return 1; }")
+    with_kernel = fresh("bolt.a")
+    (package / "b.cpp").write_text("int g() { return 2; }")
+    assert len({before, with_kernel, fresh("bolt.a")}) == 3
+
+
 def test_comments_docstrings_and_other_modules_do_not_count(package):
     before = fresh("bolt.a")
     (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')

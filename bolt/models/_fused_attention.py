@@ -124,7 +124,9 @@ class FusedWindowAttention(nn.Module):
         """B, (h, sum of `shape.bias_sizes`)."""
         bound = self.window + self.fringe - 1
         device = self.bias_distance.device
-        distance = torch.arange(shape.reach - 1, -shape.reach, -1, device=device).clamp(-bound, bound)  # query minus key
+        distance = torch.arange(shape.reach - 1, -shape.reach, -1, device=device).clamp(
+            -bound, bound
+        )  # query minus key
         near = self.bias_distance[distance + bound].T
         _, field, slots, _ = shape.bias_sizes
         if self.cls_token == "none":

@@ -1,4 +1,4 @@
-"""`_window_attention` by a kernel of our own, `_window_attention.cpp`, compiled where a C++ compiler is found.
+"""`_window_attention` by a kernel of our own, `_native_attention.cpp`, compiled where a C++ compiler is found.
 
 The compiled library is kept in the user's cache folder, one for each kind of processor, and made on first use (a few
 seconds). Without a compiler, on other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same.
@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from bolt.models._window_attention import Maps, Shape
 
 log = logging.getLogger(__name__)
-SOURCE = Path(__file__).with_name("_window_attention.cpp")
+SOURCE = Path(__file__).with_suffix(".cpp")
 FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread")
 TYPES = {torch.float32: "float", torch.float64: "double"}
 CLS_KINDS = {"none": 0, "local": 1, "global": 2}

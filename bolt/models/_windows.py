@@ -61,7 +61,11 @@ class Windows:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """CLS tokens of each scan."""
-        each = {"local": [len(own) for own in self.starts], "global": [1] * len(self.starts), "none": [0] * len(self.starts)}
+        each = {
+            "local": [len(own) for own in self.starts],
+            "global": [1] * len(self.starts),
+            "none": [0] * len(self.starts),
+        }
         return tuple(each[self.cls_token])
 
     @cached_property

@@ -19,7 +19,7 @@ from bolt.models._base import ModelOutput, SeriesModel
 from bolt.models._fused_attention import Attended, FusedWindowAttention
 from bolt.models._registry import register
 from bolt.models._windows import ClsToken, Tail, Windows, one_window, windows_of
-from bolt.models.layers import FeedForward
+from bolt.models.layers import Dropout, FeedForward
 
 
 class Block(nn.Module):
@@ -29,7 +29,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
         self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
-        self.dropout, self.mask_right = nn.Dropout(dropout), mask_right
+        self.dropout, self.mask_right = Dropout(dropout), mask_right
 
     def forward(
         self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
@@ -135,7 +135,7 @@ class BolT(SeriesModel):
         if not input_projection and n_rois != hidden:
             raise _wrong("input_projection", f"is needed: {n_rois} ROIs, hidden {hidden}")
 
-        self.input_dropout = nn.Dropout(input_dropout)
+        self.input_dropout = Dropout(input_dropout)
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
         if cls_token != "none":
             self.cls = nn.Parameter(torch.randn(1, 1, hidden))

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Dropout(nn.Module):
+    """`nn.Dropout`, several times faster on a CPU: four elements share a random number of 64 bits, 16 bits each.
+
+    The share of zeros is exact to 2**-16, and what is kept is scaled by the exact share.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p or x.device.type != "cpu":
+            return functional.dropout(x, self.p, self.training)
+        dropped = round(self.p * 2**16)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+        return x * kept * (2**16 / (2**16 - dropped))
 
 
 class FeedForward(nn.Sequential):
     """Linear, GELU, dropout, linear; (..., hidden) to (..., hidden)."""
 
     def __init__(self, hidden: int, inner: int, dropout: float) -> None:
-        super().__init__(nn.Linear(hidden, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, hidden))
+        super().__init__(nn.Linear(hidden, inner), nn.GELU(), Dropout(dropout), nn.Linear(inner, hidden))

@@ -24,6 +24,7 @@ class Plain:
     attention: list[list[Tensor]]  # block, window: (heads, 1 + W, 1 + W + 2L), padding zero
     starts: list[int]
     covered: int
+    of_cls: list[list[Tensor]]  # with a global CLS token, its own maps: block, one: (heads, 1, 1 + T)
 
 
 def window_starts(length: int, window: int, stride: int, tail: str) -> list[int]:
@@ -38,20 +39,22 @@ def window_starts(length: int, window: int, stride: int, tail: str) -> list[int]
 
 def plain_bolt(model: BolT, x: Tensor) -> Plain:
     """Forward pass of one scan, (time, rois), without dropout."""
-    window = model.window
-    starts = window_starts(len(x), window, model.stride, model.tail)
+    window = model.window if model.windowed else len(x)
+    starts = window_starts(len(x), window, model.stride, model.tail) if model.windowed else [0]
     covered = starts[-1] + window
     bold = [model.projection(x[t]) for t in range(covered)]
-    cls = [model.cls[0, 0] for _ in starts]
-    maps = []
+    n_cls = {"local": len(starts), "global": 1, "none": 0}[model.cls_token]
+    cls = [model.cls[0, 0] for _ in range(n_cls)]
+    maps, of_cls = [], []
     for block in model.blocks:
-        bold, cls, weights = plain_block(block, bold, cls, starts, window)
+        bold, cls, weights, own = plain_block(block, bold, cls, starts, window)
         maps.append(weights)
-    final = torch.stack([norm(token, model.norm) for token in cls])
+        of_cls.append(own)
+    final = torch.stack([norm(token, model.norm) for token in cls or bold])
     mean = sum(final) / len(final)
     cwr = sum(((token - mean) ** 2).sum() for token in final) / final.numel()  # equation 4
     logits = model.classifier.weight @ mean + model.classifier.bias
-    return Plain(logits, final, cwr, maps, starts, covered)
+    return Plain(logits, final if cls else mean[None], cwr, maps, starts, covered, of_cls)
 
 
 def norm(token: Tensor, layer) -> Tensor:
@@ -61,25 +64,37 @@ def norm(token: Tensor, layer) -> Tensor:
 
 def plain_block(block, bold: list[Tensor], cls: list[Tensor], starts: list[int], window: int):
     attention, length = block.attention, len(bold)
+    fringe = attention.fringe if attention.windowed else 0
     normed = [norm(token, block.attention_norm) for token in bold]
+    normed_cls = [norm(token, block.attention_norm) for token in cls]
     beyond = norm(torch.zeros_like(bold[0]), block.attention_norm)
     contexts: list[list[Tensor]] = [[] for _ in bold]
-    new_cls, weights = [], []
+    new_cls, weights, of_cls = [], [], []
     for i, start in enumerate(starts):
         receptive = []
-        for t in range(start - attention.fringe, start + window + attention.fringe):
+        for t in range(start - fringe, start + window + fringe):
             if t < 0 or (t >= length and block.mask_right):
                 receptive.append(None)
             else:
                 receptive.append(normed[t] if t < length else beyond)
-        tokens = [norm(cls[i], block.attention_norm), *normed[start : start + window]]
-        outputs, of_window = plain_window(attention, tokens, receptive)
+        key = {"local": i, "global": 0, "none": None}[attention.cls_token]
+        queries = normed[start : start + window]
+        if attention.cls_token == "local":
+            queries = [normed_cls[i], *queries]
+        outputs, of_window = plain_window(
+            attention, queries, None if key is None else normed_cls[key], receptive, fringe
+        )
         weights.append(of_window)
-        new_cls.append(cls[i] + outputs[0])
+        if attention.cls_token == "local":
+            new_cls.append(cls[i] + outputs.pop(0))
         for w in range(window):
-            contexts[start + w].append(outputs[1 + w])
+            contexts[start + w].append(outputs[w])
+    if attention.cls_token == "global":  # asks the whole scan
+        outputs, own = plain_window(attention, normed_cls, normed_cls[0], normed, 0)
+        new_cls.append(cls[0] + outputs[0])
+        of_cls.append(own)
     bold = [token + sum(several) / len(several) for token, several in zip(bold, contexts, strict=True)]  # equation 3
-    return [plus_mlp(block, b) for b in bold], [plus_mlp(block, c) for c in new_cls], weights
+    return [plus_mlp(block, b) for b in bold], [plus_mlp(block, c) for c in new_cls], weights, of_cls
 
 
 def plus_mlp(block, token: Tensor) -> Tensor:
@@ -89,11 +104,11 @@ def plus_mlp(block, token: Tensor) -> Tensor:
     return token + second.weight @ inner + second.bias
 
 
-def plain_window(attention, queries: list[Tensor], receptive: list[Tensor | None]):
-    """Equations 1 and 2: `queries` are CLS and base tokens; None stands for a masked key."""
+def plain_window(attention, queries: list[Tensor], cls: Tensor | None, receptive: list[Tensor | None], fringe: int):
+    """Equations 1 and 2. The CLS token, where there is one, is the first key; None stands for a masked key."""
     d, inner = attention.head_dim, attention.head_dim * attention.n_heads
     kv_weight, kv_bias = attention.key_value.weight, attention.key_value.bias
-    keys = [queries[0], *receptive]
+    keys = receptive if cls is None else [cls, *receptive]
     maps = []
     for h in range(attention.n_heads):
         rows = slice(h * d, (h + 1) * d)
@@ -105,7 +120,10 @@ def plain_window(attention, queries: list[Tensor], receptive: list[Tensor | None
                     exponentials.append(torch.zeros((), dtype=q.dtype))
                     continue
                 k = kv_weight[rows] @ other + kv_bias[rows]
-                exponentials.append(torch.exp(q @ k / math.sqrt(d) + position(attention, h, row, column)))
+                from_cls = token is cls
+                t = None if from_cls else row - (queries[0] is cls)  # of the query, in the window
+                u = column - (cls is not None)  # of the key, in the receptive field; -1: the CLS token
+                exponentials.append(torch.exp(q @ k / math.sqrt(d) + position(attention, h, t, u, fringe)))
             maps.append(torch.stack(exponentials) / sum(exponentials))
     weights = torch.stack(maps).reshape(attention.n_heads, len(queries), len(keys))
 
@@ -120,42 +138,54 @@ def plain_window(attention, queries: list[Tensor], receptive: list[Tensor | None
     return outputs, weights
 
 
-def position(attention, head: int, row: int, column: int) -> Tensor:
-    """B: by relative distance between BOLD tokens, by position where the CLS token takes part."""
-    if row == 0 and column == 0:
+def position(attention, head: int, query: int | None, key: int, fringe: int) -> Tensor:
+    """B: by relative distance between BOLD tokens (at most W + L - 1), by position where the CLS token takes part, the
+    last entry standing for all positions that follow."""
+    if query is None and key == -1:
         return attention.bias_cls_to_cls[0, head, 0, 0]
-    if row == 0:
-        return attention.bias_cls_to_bold[0, head, 0, column - 1]
-    if column == 0:
-        return attention.bias_bold_to_cls[0, head, row - 1, 0]
-    distance = (row - 1) - (column - 1 - attention.fringe)
-    return attention.bias_distance[distance + attention.window + attention.fringe - 1, head]
+    if query is None:
+        biases = attention.bias_cls_to_bold[0, head, 0]
+        return biases[min(key, len(biases) - 1)]
+    if key == -1:
+        biases = attention.bias_bold_to_cls[0, head, :, 0]
+        return biases[min(query, len(biases) - 1)]
+    furthest = attention.window + attention.fringe - 1
+    distance = max(-furthest, min(furthest, query - (key - fringe)))
+    return attention.bias_distance[distance + furthest, head]
 
 
 def plain_relevance(model: BolT, x: Tensor, target: int | None = None) -> Tensor:
     """Algorithm 1 for one scan, with the whole (F+T)² map; (F, time)."""
     out = plain_bolt(model, x)
     target = int(out.logits.argmax()) if target is None else target
-    flat = [weights for block in out.attention for weights in block]
-    gradients = iter(torch.autograd.grad(out.logits[target], flat, allow_unused=True))
-    n_windows, window = len(out.starts), model.window
-    size = n_windows + out.covered
+    flat = [weights for maps in (*out.attention, *out.of_cls) for weights in maps]
+    gradients = dict(zip(map(id, flat), torch.autograd.grad(out.logits[target], flat, allow_unused=True), strict=True))
+    n_cls = len(out.cls)
+    size = n_cls + out.covered
     rel = torch.eye(size, dtype=x.dtype)
-    for block, maps in zip(model.blocks, out.attention, strict=True):
+    for block, maps, of_cls in zip(model.blocks, out.attention, out.of_cls, strict=True):
         total, count = torch.zeros(size, size, dtype=x.dtype), torch.zeros(size, size, dtype=x.dtype)
-        for i, (start, weights) in enumerate(zip(out.starts, maps, strict=True)):
-            gradient = next(gradients)
+
+        def write(weights, rows, columns, total=total, count=count):
+            gradient = gradients[id(weights)]
+            gradient = torch.zeros_like(weights) if gradient is None else gradient  # nothing reads the last BOLD tokens
             mean = (weights * gradient).clamp(min=0).mean(0).detach()
-            left, right = start - block.attention.fringe, start + window + block.attention.fringe
-            rows = [i, *range(n_windows + start, n_windows + start + window)]
             for a, row in enumerate(rows):
-                total[row, i] += mean[a, 0]
-                count[row, i] += 1
-                for b, t in enumerate(range(left, right)):
-                    if 0 <= t < out.covered:
-                        total[row, n_windows + t] += mean[a, 1 + b]
-                        count[row, n_windows + t] += 1
+                for b, column in enumerate(columns):
+                    if column < n_cls or 0 <= column - n_cls < out.covered:
+                        total[row, column] += mean[a, b]
+                        count[row, column] += 1
+
+        fringe = block.attention.fringe if model.windowed else 0
+        for i, (start, weights) in enumerate(zip(out.starts, maps, strict=True)):
+            base = list(range(n_cls + start, n_cls + start + weights.shape[1] - (not of_cls)))
+            # volumes before the first would count as CLS tokens: they are sent beyond the last
+            near = [t if t >= 0 else size for t in range(start - fringe, start + len(base) + fringe)]
+            cls = 0 if of_cls else i
+            write(weights, base if of_cls else [i, *base], [cls, *(n_cls + t for t in near)])
+        for weights in of_cls:
+            write(weights, [0], range(size))
         rel = rel + (total / count.clamp(min=1)) @ rel
-    whole = torch.zeros(n_windows, len(x), dtype=x.dtype)
-    whole[:, : out.covered] = rel[:n_windows, n_windows:]
+    whole = torch.zeros(n_cls, len(x), dtype=x.dtype)
+    whole[:, : out.covered] = rel[:n_cls, n_cls:]
     return whole

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from bolt.errors import ConfigError, DataError
 from bolt.explain.relevance import relevance
-from bolt.models.bolt import BolT, from_reference
+from bolt.models import _native_attention
+from bolt.models.bolt import ABLATIONS, BolT, from_reference
 from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
 from tests.shared import shared_file
 
@@ -27,8 +28,11 @@ def small(seed: int = 0, **hyper) -> BolT:
     return model
 
 
+CLS = [{}, {}, {"cls_token": "global"}, {"cls_token": "global", "windowed": False}]
+
+
 @st.composite
-def cases(draw):
+def cases(draw, cls=CLS):
     """A model and the length of a scan, at the limits too."""
     window = draw(st.integers(1, 5))
     model = small(
@@ -40,42 +44,54 @@ def cases(draw):
         n_blocks=draw(st.integers(1, 3)),
         mlp_ratio=draw(st.sampled_from([0.5, 1.0, 2.0])),
         cwr_weight=0.7,
-        mask_right=draw(st.booleans()),
         tail=draw(st.sampled_from(["cover", "drop"])),
+        **(kind := draw(st.sampled_from(cls))),
+        **({} if kind else {"mask_right": draw(st.booleans())}),
     )
     return model, window + draw(st.sampled_from([0, 1, 2, 3, 5, 8]))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(cases())
-def test_equals_the_equations(case):
+@pytest.fixture(params=["kernel", "torch"])
+def backend(request, monkeypatch):
+    """Both ways to compute attention."""
+    if request.param == "torch":
+        monkeypatch.setattr(_native_attention, "usable", lambda q: False)
+    elif _native_attention.library() is None:
+        pytest.skip("no C++ compiler")
+
+
+fixture_stays = settings(
+    max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@fixture_stays
+@given(cases([*CLS, {"cls_token": "none"}, {"cls_token": "none", "windowed": False}]))
+def test_equals_the_equations(backend, case):
     model, length = case
     x = torch.randn(2, length, 5, dtype=torch.float64)
     y = torch.tensor([0, 2])
 
     plain = [plain_bolt(model, scan) for scan in x]
-    loss = cross_entropy(torch.stack([p.logits for p in plain]), y) + 0.7 * sum(p.cwr for p in plain) / 2
-    expected = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    loss = cross_entropy(torch.stack([p.logits for p in plain]), y)
+    cwr = 0.7 * sum(p.cwr for p in plain) / 2 if model.cls_token != "none" else torch.zeros((), dtype=torch.float64)
+    expected = torch.autograd.grad(loss + cwr, list(model.parameters()), allow_unused=True)
 
     out = model(x)
-    fast = torch.autograd.grad(cross_entropy(out.logits, y) + out.losses["cwr"], list(model.parameters()))
+    loss = cross_entropy(out.logits, y) + sum(out.losses.values())
+    fast = torch.autograd.grad(loss, list(model.parameters()))
     close = {"rtol": 0, "atol": 1e-9}
     torch.testing.assert_close(out.logits, torch.stack([p.logits for p in plain]), **close)
     torch.testing.assert_close(out.cls, torch.stack([p.cls for p in plain]), **close)
-    torch.testing.assert_close(out.losses["cwr"], 0.7 * sum(p.cwr for p in plain) / 2, **close)
+    torch.testing.assert_close(torch.as_tensor(sum(out.losses.values()), dtype=torch.float64), cwr, **close)
     for (name, parameter), ours, theirs in zip(model.named_parameters(), fast, expected, strict=True):
-        zero = torch.zeros_like(parameter)  # a parameter that the last block does not need
-        torch.testing.assert_close(
-            zero if ours is None else ours,
-            zero if theirs is None else theirs,
-            **close,
-            msg=lambda m, n=name: f"{n}: {m}",
-        )
+        theirs = torch.zeros_like(parameter) if theirs is None else theirs  # a parameter the last block does not need
+        torch.testing.assert_close(ours, theirs, **close, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@fixture_stays
 @given(cases(), st.booleans())
-def test_relevance_equals_algorithm_1(case, given_target):
+def test_relevance_equals_algorithm_1(backend, case, given_target):
     model, length = case
     x = torch.randn(2, length, 5, dtype=torch.float64)
     target = torch.tensor([2, 1]) if given_target else None
@@ -217,3 +233,88 @@ def test_without_projection_the_rois_are_the_tokens():
     assert small(input_projection=False, hidden=5)(torch.randn(1, 6, 5, dtype=torch.float64)).cls.shape == (1, 3, 5)
     with pytest.raises(ConfigError, match="5 ROIs, hidden 6"):
         small(input_projection=False)
+
+
+@pytest.mark.parametrize("kind", [{}, {"cls_token": "global"}, {"cls_token": "none", "windowed": False}], ids=str)
+@pytest.mark.parametrize("tail", ["cover", "drop"])
+def test_scans_of_different_length_share_a_batch(backend, kind, tail):
+    """Each gets what it gets alone, whatever fills its place after its end; so do the parameters."""
+    model, lengths = small(tail=tail, **kind), [9, 4, 7]
+    x = torch.randn(3, 9, 5, dtype=torch.float64)
+    alone = [model(scan[None, :n]) for scan, n in zip(x.clone(), lengths, strict=True)]
+    for i, n in enumerate(lengths):
+        x[i, n:] = torch.nan
+    out = model(x, lengths=lengths)
+    torch.testing.assert_close(out.logits, torch.cat([each.logits for each in alone]))
+    for i, each in enumerate(alone):
+        own = each.cls.shape[1]
+        torch.testing.assert_close(out.cls[i, :own], each.cls[0])
+        assert (out.cls[i, own:] == 0).all()
+    loss = out.logits.square().sum() + 3 * sum(out.losses.values())
+    expected = sum(each.logits.square().sum() + sum(each.losses.values()) for each in alone)
+    torch.testing.assert_close(loss, expected)
+    for ours, theirs in zip(*(torch.autograd.grad(of, [*model.parameters()]) for of in (loss, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_scan_of_the_batch_that_is_too_short_is_refused():
+    with pytest.raises(DataError, match="3 volumes"):
+        small()(torch.randn(2, 9, 5, dtype=torch.float64), lengths=[9, 3])
+
+
+def test_ablations_are_settings_of_one_class():
+    """Windows, fringes and CLS tokens of the paper's seven rows, on 100 volumes."""
+    geometry = {}
+    for name, changes in ABLATIONS.items():
+        model = BolT(5, 2, hidden=4, n_heads=1, head_dim=2, **changes)
+        out = model(torch.randn(2, 100, 5))
+        windows, fringes = model.windows((100,)), [block.attention.fringe for block in model.blocks]
+        regularized = bool(out.losses.get("cwr", torch.zeros(())) > 0)
+        geometry[name] = (windows.n_cls, windows.n_windows, fringes[-1] if model.windowed else 0, regularized)
+    assert geometry == {
+        "vanilla": (0, 1, 0, False),
+        "global CLS": (1, 1, 0, False),
+        "windows, global CLS": (1, 5, 0, False),
+        "windows, local CLS": (5, 5, 0, False),
+        "+ token fusion": (11, 11, 0, False),
+        "+ cross attention": (11, 11, 72, False),
+        "+ cross-window regularization": (11, 11, 72, True),
+    }
+
+
+def test_adjacent_windows_with_a_local_token_do_not_see_each_other():
+    model = small(stride_coefficient=1.0, cls_token="local")
+    x = torch.randn(1, 8, 5, dtype=torch.float64, requires_grad=True)
+    model(x).cls[0, 0].sum().backward()
+    assert (x.grad[0, 4:] == 0).all() and (x.grad[0, :4] != 0).any()
+
+
+def test_covariates_join_before_the_classifier():
+    model, x = small(n_covariates=2), torch.randn(3, 9, 5, dtype=torch.float64)
+    covariates = torch.randn(3, 2, dtype=torch.float64)
+    plain = model(x, covariates=torch.zeros_like(covariates))
+    out = model(x, covariates=covariates)
+    torch.testing.assert_close(out.logits - plain.logits, covariates @ model.classifier.weight[:, -2:].T)
+    torch.testing.assert_close(out.cls, plain.cls)
+    with pytest.raises(DataError, match="2 covariates a scan"):
+        model(x)
+    with pytest.raises(DataError, match="without covariates"):
+        relevance(model, x)
+
+
+def test_a_single_class_is_a_number_to_predict():
+    model, x = small(n_classes=1), torch.randn(3, 9, 5, dtype=torch.float64)
+    assert model(x).logits.shape == (3, 1)
+    assert (relevance(model, x) >= 0).all()
+
+
+def test_local_tokens_need_windows():
+    with pytest.raises(ConfigError, match="'windowed'"):
+        small(windowed=False)
+
+
+def test_every_parameter_has_a_gradient_in_single_precision_too(backend):
+    model = BolT(5, 2, hidden=4, n_heads=1, head_dim=2, window=4)
+    out = model(torch.randn(2, 9, 5))
+    (out.logits.sum() + out.losses["cwr"]).backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []

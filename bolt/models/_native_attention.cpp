@@ -45,15 +45,25 @@ template <class S> inline Vec<S>& at(S* p) { return *reinterpret_cast<Vec<S>*>(p
 template <class S> inline Vec<S> at(const S* p) { return *reinterpret_cast<const Vec<S>*>(p); }
 template <class S> inline Vec<S> loose(const S* p) { return *reinterpret_cast<const typename Simd<S>::Loose*>(p); }
 template <class S> inline void add_loose(S* p, Vec<S> v) { *reinterpret_cast<typename Simd<S>::Loose*>(p) += v; }
+inline Vec<float> turned(Vec<float> v, int by) {  // lanes swapped with those `by` away: a power of two
+    if (by == 4) return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    if (by == 2) return __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+}
+inline Vec<double> turned(Vec<double> v, int by) {
+    if (by == 2) return __builtin_shufflevector(v, v, 2, 3, 0, 1);
+    return __builtin_shufflevector(v, v, 1, 0, 3, 2);
+}
 template <class S> inline S sum(Vec<S> v) {
-    S total = 0;
-    for (Int i = 0; i < LANES<S>; i++) total += v[i];
-    return total;
+    for (int by = LANES<S> / 2; by; by /= 2) v += turned(v, by);
+    return v[0];
 }
 template <class S> inline S largest(Vec<S> v) {
-    S most = v[0];
-    for (Int i = 1; i < LANES<S>; i++) most = std::max(most, v[i]);
-    return most;
+    for (int by = LANES<S> / 2; by; by /= 2) {
+        const Vec<S> other = turned(v, by);
+        v = v > other ? v : other;
+    }
+    return v[0];
 }
 template <class S> inline Mask<S> lanes() {
     Mask<S> lane;
@@ -90,14 +100,14 @@ inline uint64_t mixed(uint64_t a, uint64_t b) {  // splitmix64 of two numbers
     return z ^ (z >> 31);
 }
 
-// One xorshift generator a lane, seeded by what is masked: the same masks in both passes, on any number of threads.
+// One xorshift generator a lane, seeded for every tile: the same masks in both passes, on any number of threads.
 template <class S> struct Random {
     Bits<S> state;
-    explicit Random(uint64_t key) {
+    void seed(uint64_t key) {
         for (Int i = 0; i < LANES<S>; i += 2) {
-            const uint64_t seed = mixed(key, i);
-            state[i] = uint32_t(seed) | 1;
-            state[i + 1] = uint32_t(seed >> 32) | 1;
+            const uint64_t bits = mixed(key, i);
+            state[i] = uint32_t(bits) | 1;
+            state[i + 1] = uint32_t(bits >> 32) | 1;
         }
     }
     inline Bits<S> next() {
@@ -144,14 +154,17 @@ void multiply(Int rows, Int columns, Int depth, const S* a, Int row, Int step, c
 
 inline Int up(Int n, Int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-template <class S> class Array {  // aligned, zero at first
+template <class S> class Array {  // aligned
   public:
+    void zeros(Int n) {
+        resize(n);
+        std::fill(data_, data_ + n, S(0));
+    }
     void resize(Int n) {
         const Int padded = n + BYTES / Int(sizeof(S));
         if (padded > Int(own_.size())) own_.resize(padded);
         const auto address = reinterpret_cast<uintptr_t>(own_.data());
         data_ = own_.data() + (up(address, BYTES) - address) / sizeof(S);
-        std::fill(data_, data_ + n, S(0));
     }
     operator S*() { return data_; }
 
@@ -184,14 +197,15 @@ struct Call {
 
 template <class S> struct Member {  // a window that a query takes part in
     Int lo, hi, cls, slot;          // its keys; its CLS key (-1: none); where BOLD-to-CLS terms of this pair stand
-    S e, z, weight, mixed, gv, d;   // of the CLS key: exp(score), weight in the mean, gradient; of the window: Z, D
-    uint64_t key;                   // of its random numbers
+    S score, e, z, weight, mixed, gv, d;  // of the CLS key: score, E, weight in the mean, gradient; of the window: Z, D
+    S top;                                // the window's largest score, where `apart`
 };
 
 template <class S> struct Row {  // a query
     Int token, lo, hi, first, last;  // row in q; union of its keys; members
     Int shift;                       // bias of key u stands at shift + u in the padded table
     bool cls;
+    bool apart;  // scores of its windows lie so far apart that they cannot share exponentials
 };
 
 // All queries of one scan and head.
@@ -222,12 +236,12 @@ template <class S> class Head {
 
     void backward(Int scan, Int head) {
         open(scan, head, true);
-        dk_.resize((keys_ + ROWS) * wide_);
-        dv_.resize((keys_ + ROWS) * wide_);
-        dcls_k_.resize((n_cls_ + 1) * wide_);
-        dcls_v_.resize((n_cls_ + 1) * wide_);
-        dnear_.resize(call_.near() + 2 * margin_);
-        dcls_near_.resize(call_.cls_positions + 2 * margin_);
+        dk_.zeros((keys_ + ROWS) * wide_);
+        dv_.zeros((keys_ + ROWS) * wide_);
+        dcls_k_.zeros((n_cls_ + 1) * wide_);
+        dcls_v_.zeros((n_cls_ + 1) * wide_);
+        dnear_.zeros(call_.near() + 2 * margin_);
+        dcls_near_.zeros(call_.cls_positions + 2 * margin_);
         dslots_ = static_cast<S*>(call_.dbias) + (scan * call_.n_heads + head) * call_.n_bias() + call_.near() + call_.cls_positions;
         std::fill_n(dslots_, call_.window_positions + 1, S(0));
         tiles([this](Int rows) { backward_tile(rows); });
@@ -254,9 +268,9 @@ template <class S> class Head {
         n_cls_ = call_.cls_kind == NONE ? 0 : call_.cls_kind == LOCAL ? scan_.n_windows : 1;
         keys_ = up(scan_.n_keys, LANES<S>) + ROWS + 4 * LANES<S>;  // tiles are rounded up to whole vectors and fours of rows
         keys_ = up(keys_, LANES<S>);
-        kt_.resize(d_ * keys_);
-        (gradients ? k_ : v_).resize(keys_ * wide_);
-        if (gradients) vt_.resize(d_ * keys_);
+        kt_.zeros(d_ * keys_);
+        (gradients ? k_ : v_).zeros(keys_ * wide_);
+        if (gradients) vt_.zeros(d_ * keys_);
         const S* kv = static_cast<const S*>(call_.kv) + head * d_;
         for (Int u = 0; u < scan_.n_keys; u++) {
             const S* key = kv + (scan_.first_key + u) * 2 * inner_;
@@ -266,16 +280,16 @@ template <class S> class Head {
             if (gradients)
                 for (Int c = 0; c < d_; c++) vt_[c * keys_ + u] = value[c];
         }
-        cls_k_.resize((n_cls_ + 1) * wide_);
-        cls_v_.resize((n_cls_ + 1) * wide_);
+        cls_k_.zeros((n_cls_ + 1) * wide_);
+        cls_v_.zeros((n_cls_ + 1) * wide_);
         for (Int i = 0; i < n_cls_; i++) {
             std::copy_n(kv + (scan_.first_cls + i) * 2 * inner_, d_, cls_k_ + i * wide_);
             std::copy_n(kv + (scan_.first_cls + i) * 2 * inner_ + inner_, d_, cls_v_ + i * wide_);
         }
         const S* bias = static_cast<const S*>(call_.bias) + head * call_.n_bias();
-        near_.resize(call_.near() + 2 * margin_);
+        near_.zeros(call_.near() + 2 * margin_);
         std::copy_n(bias, call_.near(), near_ + margin_);
-        cls_near_.resize(call_.cls_positions + 2 * margin_);
+        cls_near_.zeros(call_.cls_positions + 2 * margin_);
         std::copy_n(bias + call_.near(), call_.cls_positions, cls_near_ + margin_);
         slots_ = bias + call_.near() + call_.cls_positions;  // BOLD to CLS by position in the window, then CLS to CLS
     }
@@ -340,7 +354,7 @@ template <class S> class Head {
             const Int cls = call_.cls_kind == LOCAL ? window : call_.cls_kind == GLOBAL ? 0 : -1;
             members_.push_back(member(window, cls, t - start));
         }
-        finish({call_.n_cls + scan_.first_token + t, 0, 0, first, 0, margin_ + call_.reach - 1 - t, false}, t);
+        finish({call_.n_cls + scan_.first_token + t, 0, 0, first, 0, margin_ + call_.reach - 1 - t, false, false});
     }
 
     void add_cls(Int i) {
@@ -354,16 +368,15 @@ template <class S> class Head {
             members_.back().lo = 0;
             members_.back().hi = scan_.n_keys;
         }
-        finish({scan_.first_cls + i, 0, 0, first, 0, shift, true}, scan_.n_tokens + i);
+        finish({scan_.first_cls + i, 0, 0, first, 0, shift, true, false});
     }
 
-    void finish(Row<S> row, Int number) {
+    void finish(Row<S> row) {
         row.last = members_.size();
         row.lo = scan_.n_keys;
         for (Int p = row.first; p < row.last; p++) {
             row.lo = std::min(row.lo, members_[p].lo);
             row.hi = std::max(row.hi, members_[p].hi);
-            members_[p].key = mixed(mixed(task_, number), p - row.first);
         }
         rows_.push_back(row);
     }
@@ -377,8 +390,11 @@ template <class S> class Head {
         }
         lo_ = lo_ / LANES<S> * LANES<S>;
         width_ = up(hi - lo_, std::max<Int>(LANES<S>, 4));
-        for (auto* array : {&scores_, &weights_, &gv_}) array->resize(ROWS * width_);
-        for (auto* array : {&query_, &given_, &result_}) array->resize(ROWS * wide_);
+        scores_.resize(ROWS * width_);
+        e_.resize(ROWS * width_);
+        gv_.resize(ROWS * width_);
+        weights_.zeros(ROWS * width_);
+        for (auto* array : {&query_, &given_, &result_}) array->zeros(ROWS * wide_);
         for (Int r = 0; r < Int(rows_.size()); r++) {
             const S* from = static_cast<const S*>(call_.q) + rows_[r].token * inner_ + head_ * d_;
             for (Int c = 0; c < d_; c++) query_[r * wide_ + c] = from[c] * scale_;
@@ -402,37 +418,59 @@ template <class S> class Head {
         for (Int c = 0; c < wide_; c += LANES<S>) at(y + c) += factor * at(x + c);
     }
 
-    void score(Int rows) {  // E and Z
+    void score(Int rows) {  // scores, E and Z
         const S low = S(-1e30);
         multiply<S, false>(ROWS, width_, d_, query_, wide_, 1, kt_ + lo_, keys_, scores_, width_);
         for (Int r = 0; r < rows; r++) {
             const Row<S>& row = rows_[r];
             const S* bias = (row.cls ? cls_near_ : near_) + row.shift + lo_;
-            S* e = scores_ + r * width_;
+            S* s = scores_ + r * width_;
             Vec<S> most = Vec<S>{} + low;
             for (Int j = 0; j < width_; j += LANES<S>) {
-                const Vec<S> s = inside(lo_ + j, row.lo, row.hi) ? at(e + j) + loose(bias + j) : Vec<S>{} + low;
-                at(e + j) = s;
-                most = s > most ? s : most;
+                const Vec<S> here = inside(lo_ + j, row.lo, row.hi) ? at(s + j) + loose(bias + j) : Vec<S>{} + low;
+                at(s + j) = here;
+                most = here > most ? here : most;
             }
             S top = largest<S>(most);
             for (Int p = row.first; p < row.last; p++) {
                 Member<S>& m = members_[p];
-                m.e = m.cls < 0 ? low : dot(query_ + r * wide_, cls_k_ + m.cls * wide_) + slots_[m.slot];
-                top = std::max(top, m.e);
+                m.score = m.cls < 0 ? low : dot(query_ + r * wide_, cls_k_ + m.cls * wide_) + slots_[m.slot];
+                top = std::max(top, m.score);
             }
-            for (Int j = 0; j < width_; j += LANES<S>) {
-                const Vec<S> s = at(e + j);
-                at(e + j) = s > low ? exponential(s - top) : Vec<S>{};
-            }
+            S* e = e_ + r * width_;
+            for (Int j = 0; j < width_; j += LANES<S>) at(e + j) = exponential(at(s + j) - top);
+            S least = 1;
             for (Int p = row.first; p < row.last; p++) {
-                Member<S>& m = members_[p];
-                m.e = m.cls < 0 ? S(0) : std::exp(m.e - top);
-                Vec<S> total{};
-                for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
-                    total += inside(lo_ + j, m.lo, m.hi) ? at(e + j) : Vec<S>{};
-                m.z = m.e + sum<S>(total);
+                normalise<false>(members_[p], r, top);
+                least = std::min(least, members_[p].z);
             }
+            if (least < S(1e-20)) separate(rows_[r], r);
+        }
+    }
+
+    template <bool APART> void normalise(Member<S>& m, Int r, S top) {
+        m.e = m.cls < 0 ? S(0) : std::exp(m.score - top);
+        Vec<S> total{};
+        const S* e = e_ + r * width_;
+        for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
+            total += inside(lo_ + j, m.lo, m.hi) ? exponentials<APART>(e + j, m) : Vec<S>{};
+        m.z = m.e + sum<S>(total);
+    }
+
+    template <bool APART> static Vec<S> exponentials(const S* e, const Member<S>& m) {
+        return APART ? exponential(at(e) - m.top) : at(e);
+    }
+
+    // Another window holds a score so much larger that this one's exponentials vanish: each window takes its own.
+    void separate(Row<S>& row, Int r) {
+        row.apart = true;
+        const S* s = scores_ + r * width_;
+        std::copy_n(s, width_, e_ + r * width_);
+        for (Int p = row.first; p < row.last; p++) {
+            Member<S>& m = members_[p];
+            m.top = m.score;
+            for (Int u = m.lo; u < m.hi; u++) m.top = std::max(m.top, s[u - lo_]);
+            normalise<true>(m, r, m.top);
         }
     }
 
@@ -440,32 +478,34 @@ template <class S> class Head {
 
     void mix(Int rows, bool gradients) {  // the mean over windows of their (dropped) weights: E C, and D of each window
         const bool drop = call_.dropout > 0;
+        if (drop) random_.seed(mixed(task_, rows_[0].token));
         for (Int r = 0; r < rows; r++) {
             const Row<S>& row = rows_[r];
             for (Int p = row.first; p < row.last; p++) {
                 Member<S>& m = members_[p];
                 m.weight = kept_ / (m.z * (row.last - row.first));
-                if (drop) window_weights<true>(m, r, gradients);
-                else window_weights<false>(m, r, gradients);
+                if (row.apart) drop ? window_weights<true, true>(m, r, gradients) : window_weights<false, true>(m, r, gradients);
+                else drop ? window_weights<true, false>(m, r, gradients) : window_weights<false, false>(m, r, gradients);
             }
         }
     }
 
-    template <bool DROP> void window_weights(Member<S>& m, Int r, bool gradients) {
-        const S *e = scores_ + r * width_, *gv = gv_ + r * width_;
+    template <bool DROP, bool APART> void window_weights(Member<S>& m, Int r, bool gradients) {
+        const S *e = e_ + r * width_, *gv = gv_ + r * width_;
         S* a = weights_ + r * width_;
-        Random<S> random(DROP ? m.key : 0);
+        Random<S> random = random_;  // in registers
         const bool keep_cls = !DROP || random.next()[0] >= threshold_;
         m.mixed = keep_cls ? m.e * m.weight : S(0);
         Vec<S> d{};
         for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>) {
             Mask<S> kept = inside(lo_ + j, m.lo, m.hi);
             if (DROP) kept &= __builtin_convertvector(random.next() >= threshold_, Mask<S>);
-            const Vec<S> w = kept ? at(e + j) * m.weight : Vec<S>{};
+            const Vec<S> w = kept ? exponentials<APART>(e + j, m) * m.weight : Vec<S>{};
             at(a + j) += w;
             if (gradients) d += w * at(gv + j);
         }
-        m.d = sum<S>(d) + m.mixed * m.gv;
+        random_ = random;
+        if (gradients) m.d = sum<S>(d) + m.mixed * m.gv;
     }
 
     void gradients(Int rows) {  // of the fused output with respect to each pair's weight
@@ -484,17 +524,15 @@ template <class S> class Head {
         gradients(rows);
         mix(rows, true);
         multiply<S, true>(width_, wide_, ROWS, weights_, 1, width_, given_, wide_, dv_ + lo_ * wide_, wide_);
-        // of the scores: E C gv - E sum_i D[i]/Z[i]; they take the place of E
+        // the gradient of the scores, E C gv - E sum_i D[i]/Z[i], takes the place of the weights
         for (Int r = 0; r < rows; r++) {
-            S *e = scores_ + r * width_, *a = weights_ + r * width_;
+            S* a = weights_ + r * width_;
             const S* gv = gv_ + r * width_;
             for (Int j = 0; j < width_; j += LANES<S>) at(a + j) *= at(gv + j);
             for (Int p = rows_[r].first; p < rows_[r].last; p++) {
                 const Member<S>& m = members_[p];
-                const S share = m.d / m.z;
-                for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
-                    at(a + j) -= inside(lo_ + j, m.lo, m.hi) ? at(e + j) * share : Vec<S>{};
-                if (m.cls >= 0) backward_cls(m, r, m.mixed * m.gv - m.e * share);
+                rows_[r].apart ? take_share<true>(m, r) : take_share<false>(m, r);
+                if (m.cls >= 0) backward_cls(m, r, m.mixed * m.gv - m.e * m.d / m.z);
             }
             S* dbias = (rows_[r].cls ? dcls_near_ : dnear_) + rows_[r].shift + lo_;
             for (Int j = 0; j < width_; j += LANES<S>) add_loose<S>(dbias + j, at(a + j));
@@ -505,6 +543,13 @@ template <class S> class Head {
             S* to = static_cast<S*>(call_.dq) + rows_[r].token * inner_ + head_ * d_;
             for (Int c = 0; c < d_; c++) to[c] = result_[r * wide_ + c] * scale_;
         }
+    }
+
+    template <bool APART> void take_share(const Member<S>& m, Int r) {
+        const S share = m.d / m.z, *e = e_ + r * width_;
+        S* a = weights_ + r * width_;
+        for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
+            at(a + j) -= inside(lo_ + j, m.lo, m.hi) ? exponentials<APART>(e + j, m) * share : Vec<S>{};
     }
 
     void backward_cls(const Member<S>& m, Int r, S ds) {
@@ -556,25 +601,26 @@ template <class S> class Head {
     Scan scan_{};
     Int head_ = 0, keys_ = 0, n_cls_ = 0, lo_ = 0, width_ = 0;
     uint64_t task_ = 0;
+    Random<S> random_{};
     const S* slots_ = nullptr;
     S* dslots_ = nullptr;
     Array<S> kt_, vt_, k_, v_, cls_k_, cls_v_, dk_, dv_, dcls_k_, dcls_v_, near_, cls_near_, dnear_, dcls_near_;
-    Array<S> scores_, weights_, gv_, query_, given_, result_;
+    Array<S> scores_, e_, weights_, gv_, query_, given_, result_;
     std::vector<Row<S>> rows_;
     std::vector<Member<S>> members_;
 };
 
-// work(head, scan, head number, thread) for every scan and head; each thread takes the next one, or (in_order) its share
+// work(head, scan, head number, thread) for every scan and head. Neighbouring heads share cache lines, so each thread
+// takes some in a row: the next ones in line, or (in_order) the same ones every time.
 template <class S, class Work> void for_each_head(const Call& call, bool in_order, Work work) {
     const Int n = call.n_scans * call.n_heads, threads = std::max<Int>(1, std::min(call.threads, n));
+    const Int some = in_order ? (n + threads - 1) / threads : std::max<Int>(1, n / (threads * 8));
     std::atomic<Int> next{0};
     const auto loop = [&](Int thread) {
         Head<S> head(call);
-        if (in_order)
-            for (Int i = n * thread / threads; i < n * (thread + 1) / threads; i++)
-                work(head, i / call.n_heads, i % call.n_heads, thread);
-        else
-            for (Int i; (i = next++) < n;) work(head, i / call.n_heads, i % call.n_heads, thread);
+        for (Int first = in_order ? thread * some : next.fetch_add(some); first < n;
+             first = in_order ? n : next.fetch_add(some))
+            for (Int i = first; i < std::min(first + some, n); i++) work(head, i / call.n_heads, i % call.n_heads, thread);
     };
     std::vector<std::thread> others;
     for (Int thread = 1; thread < threads; thread++) others.emplace_back(loop, thread);

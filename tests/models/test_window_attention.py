@@ -1,0 +1,158 @@
+"""The attention kernel: equal to torch's way in single precision and at size, its dropout, threads, and its absence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bolt.models import _native_attention as native
+from bolt.models import _window_attention as plain
+from bolt.models._window_attention import Shape
+from bolt.models._windows import one_window, windows_of
+
+needs_kernel = pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+
+
+def inputs(lengths=(60, 60), cls_token="local", fringe=24, beyond=0, heads=3, d=20, dtype=torch.float32, windowed=True):
+    torch.manual_seed(0)
+    windows = windows_of(lengths, 20, 8, "cover", cls_token) if windowed else one_window(lengths, cls_token)
+    reach = 20 + fringe if windowed else windows.window
+    shape = Shape(windows, heads, fringe if windowed else 0, reach, beyond, True)
+    rows, keys = windows.n_cls + windows.n_tokens, windows.n_cls + windows.n_tokens + beyond * len(lengths)
+    q, kv = torch.randn(rows, heads * d, dtype=dtype), torch.randn(keys, 2 * heads * d, dtype=dtype)
+    bias = torch.randn(heads, sum(shape.bias_sizes), dtype=dtype)
+    return [tensor.requires_grad_() for tensor in (q, kv, bias)], shape
+
+
+@needs_kernel
+@pytest.mark.parametrize("cls_token", ["local", "global", "none"])
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"lengths": (33, 20, 47)}, {"fringe": 0}, {"fringe": 72, "beyond": 72}, {"d": 7}, {"windowed": False}],
+    ids=str,
+)
+def test_kernel_equals_torch(case, cls_token):
+    if cls_token == "local" and not case.get("windowed", True):
+        pytest.skip("local CLS tokens need windows")
+    tensors, shape = inputs(cls_token=cls_token, **case)
+    outputs = [way.attend(*tensors, shape) for way in (native, plain)]
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+    given = torch.randn_like(outputs[0])
+    for ours, theirs in zip(*(torch.autograd.grad(out, tensors, given) for out in outputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    maps = [way.attention_maps(*(t.detach() for t in tensors), shape, given) for way in (native, plain)]
+    for ours, theirs in zip(*maps, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_far_apart(dtype):
+    """A key that outweighs all others by e**200 lies in one window of a token and not in the other."""
+    tensors, shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=dtype)
+    q, kv, bias = (tensor.detach() for tensor in tensors)
+    q[:, 0] = 3
+    kv[2 + 24, 0] = 300  # volume 24: in the second window, tokens 8 to 27
+    tensors = [q.requires_grad_(), kv.requires_grad_(), bias.requires_grad_()]
+    outputs = [way.attend(*tensors, shape) for way in (native, plain)]
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+    given = torch.randn_like(outputs[0])
+    for ours, theirs in zip(*(torch.autograd.grad(out, tensors, given) for out in outputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+@needs_kernel
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_is_unbiased_and_drops_its_share(dropout):
+    (q, kv, bias), shape = inputs(lengths=(28,), heads=1, d=1)
+    with torch.no_grad():
+        kv[:, 1:] = 1  # values of one: a row of the output is the sum of its weights
+        whole = native.attend(q, kv, bias, shape)
+        torch.testing.assert_close(whole, torch.ones_like(whole))
+        draws = torch.stack([native.attend(q, kv, bias, shape, dropout) for _ in range(4000)])
+        # variance of the mean over P windows of sum_u w (m/(1-p)), masks independent: sum w² p/(1-p), by window
+        weights = next(plain._groups(q, kv, bias, shape)).weights[:, 0]  # (windows, 1 + W, 1 + keys)
+        expected = weights.square().sum(-1) * dropout / (1 - dropout)
+    alone = expected[0, 1:9].flatten()  # tokens 0 to 7 lie in the first window only
+    ours = draws[:, 2:10, 0].var(0)
+    torch.testing.assert_close(ours, alone, rtol=0.15, atol=0)
+    both = (expected[0, 9:] + expected[1, 1:13]) / 4  # tokens 8 to 19 lie in both: masks are drawn for each window
+    torch.testing.assert_close(draws[:, 10:22, 0].var(0), both, rtol=0.15, atol=0)
+    assert (draws.mean(0) - 1).abs().max() < 5 * (expected.max() / len(draws)).sqrt()
+
+
+@needs_kernel
+def test_both_passes_drop_the_same_weights():
+    tensors, shape = inputs(dtype=torch.float64, heads=2, d=5)
+    torch.manual_seed(3)
+    out = native.attend(*tensors, shape, 0.3)
+    given = torch.randn_like(out)
+    gradients = torch.autograd.grad(out, tensors, given)
+    # numerical derivative along a random direction, with the same seed
+    directions = [torch.randn_like(t) for t in tensors]
+    ends = []
+    for step in (1e-5, -1e-5):
+        torch.manual_seed(3)
+        ends.append(native.attend(*(t + step * d for t, d in zip(tensors, directions, strict=True)), shape, 0.3))
+    numerical = ((ends[0] - ends[1]) / 2e-5 * given).sum()
+    torch.testing.assert_close(
+        sum((g * d).sum() for g, d in zip(gradients, directions, strict=True)), numerical, rtol=1e-6, atol=1e-6
+    )
+
+
+@needs_kernel
+def test_threads_do_not_change_a_bit():
+    tensors, shape = inputs(lengths=(40, 40, 40))
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            torch.manual_seed(1)
+            out = native.attend(*tensors, shape, 0.1)
+            results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.fixture
+def fresh():
+    """The library is looked for again, and once more after the test."""
+    native.library.cache_clear()
+    yield
+    native.library.cache_clear()
+
+
+def test_without_a_compiler_torch_computes(fresh, monkeypatch, caplog):
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    with caplog.at_level("INFO"):
+        assert not native.usable(torch.zeros(1))
+    assert "no C++ compiler" in caplog.text
+
+
+def test_a_source_that_does_not_compile_is_told_of(fresh, monkeypatch, tmp_path, caplog):
+    if native.library() is None:
+        pytest.skip("no C++ compiler")
+    native.library.cache_clear()
+    (tmp_path / "broken.cpp").write_text("int main( {")
+    monkeypatch.setattr(native, "SOURCE", tmp_path / "broken.cpp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert native.library() is None
+    assert "does not compile" in caplog.text
+    assert list((tmp_path / "cache" / "bolt").iterdir()) == []
+
+
+@needs_kernel
+def test_the_kernel_is_compiled_once_into_the_cache_folder(fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert native.library() is not None
+    (library,) = (tmp_path / "bolt").iterdir()
+    written = library.stat().st_mtime_ns
+    native.library.cache_clear()
+    assert native.library() is not None
+    assert library.stat().st_mtime_ns == written
+
+
+def test_it_can_be_switched_off(fresh, monkeypatch):
+    monkeypatch.setenv("BOLT_NATIVE", "0")
+    assert native.library() is None
