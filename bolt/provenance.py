@@ -55,9 +55,9 @@ def versions() -> dict[str, str]:
 
 @cache
 def fingerprint(*modules: str) -> str:
-    """Eight characters that change when the code of these modules, or of any `bolt` module that
-    they import, changes, or the C++ source beside it; comments, docstrings and layout do not count. Neither do the package's version and the
-    definitions of configuration keys: their values are what a stage depends on."""
+    """Eight characters that change when the code of these modules changes, or of any `bolt` module that they import,
+    or the C++ source beside one; comments, docstrings and layout do not count. Neither do the package's version and
+    the definitions of configuration keys: their values are what a stage depends on."""
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
     while waiting:

@@ -67,8 +67,8 @@ class FusedWindowAttention(nn.Module):
         self.query = nn.Linear(hidden, inner)
         self.key_value = nn.Linear(hidden, 2 * inner)
         self.output = nn.Linear(inner, hidden)
-        # B of equation 2: one entry a relative distance, [-(W+L-1), W+L-1], for pairs of BOLD tokens, and one a position
-        # for pairs with the CLS token; a single one where positions are those of the whole scan.
+        # B of equation 2: for pairs of BOLD tokens one entry a relative distance, [-(W+L-1), W+L-1]; for pairs with
+        # the CLS token one a position, and a single one where positions are those of the whole scan.
         self.bias_distance = nn.Parameter(torch.empty(2 * (window + fringe) - 1, n_heads))
         biases = [self.bias_distance]
         if cls_token != "none":
@@ -112,7 +112,7 @@ class FusedWindowAttention(nn.Module):
         beyond = 0 if following is None else fringe
         reach = self.window + self.fringe if self.windowed else windows.window
         shape = Shape(windows, self.n_heads, fringe, reach, beyond, not cls_only)
-        keys = tokens if not beyond else _with_following(tokens, following, windows, beyond)
+        keys = tokens if following is None else _with_following(tokens, following, windows, beyond)
         q = self.query(tokens[: windows.n_cls] if cls_only else tokens)
         kv, bias = self.key_value(keys), self._bias(shape)
         output = _backend(q).attend(q, kv, bias, shape, self.dropout if self.training else 0.0)
@@ -124,10 +124,8 @@ class FusedWindowAttention(nn.Module):
         """B, (h, sum of `shape.bias_sizes`)."""
         bound = self.window + self.fringe - 1
         device = self.bias_distance.device
-        distance = torch.arange(shape.reach - 1, -shape.reach, -1, device=device).clamp(
-            -bound, bound
-        )  # query minus key
-        near = self.bias_distance[distance + bound].T
+        query_minus_key = torch.arange(shape.reach - 1, -shape.reach, -1, device=device)
+        near = self.bias_distance[query_minus_key.clamp(-bound, bound) + bound].T
         _, field, slots, _ = shape.bias_sizes
         if self.cls_token == "none":
             return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)

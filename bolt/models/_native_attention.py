@@ -73,7 +73,7 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
         q.new_zeros(copies, windows.n_cls),
     )
     names = ("near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map")
-    _run("relevance", q, kv, bias, shape, gradient=gradient, **dict(zip(names, maps, strict=True)))
+    _run("relevance", q, kv, bias, shape, {"gradient": gradient, **dict(zip(names, maps, strict=True))})
     return Maps(*(each.sum(0) / shape.n_heads for each in maps))
 
 
@@ -84,7 +84,7 @@ class _Attend(torch.autograd.Function):
         ctx.save_for_backward(q, kv, bias)
         ctx.rest = (shape, dropout, seed)
         out = torch.empty_like(q)
-        _run("forward", q, kv, bias, shape, dropout, seed, out=out)
+        _run("forward", q, kv, bias, shape, {"out": out}, dropout, seed)
         return out
 
     @staticmethod
@@ -94,17 +94,25 @@ class _Attend(torch.autograd.Function):
         shape, dropout, seed = ctx.rest
         dq, dkv = torch.empty_like(q), torch.empty_like(kv)
         dbias = bias.new_empty(len(shape.windows.lengths), *bias.shape)
-        given = {"gradient": gradient.contiguous(), "dq": dq, "dkv": dkv, "dbias": dbias}
-        _run("backward", q, kv, bias, shape, dropout, seed, **given)
+        arrays = {"gradient": gradient.contiguous(), "dq": dq, "dkv": dkv, "dbias": dbias}
+        _run("backward", q, kv, bias, shape, arrays, dropout, seed)
         return dq, dkv, dbias.sum(0), None, None, None
 
 
 def _run(
-    what: str, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0, seed: int = 0, **arrays: Tensor
+    what: str,
+    q: Tensor,
+    kv: Tensor,
+    bias: Tensor,
+    shape: Shape,
+    arrays: dict[str, Tensor],
+    dropout: float = 0.0,
+    seed: int = 0,
 ) -> None:
     windows = shape.windows
     _, field, slots, _ = shape.bias_sizes
-    arrays |= {"q": q, "kv": kv, "bias": bias, "scans": windows.table(shape.beyond), "starts": windows.flat_starts}
+    geometry = {"scans": windows.table(shape.beyond), "starts": windows.flat_starts}
+    arrays = arrays | geometry | {"q": q, "kv": kv, "bias": bias}
     call = _Call(
         n_scans=len(windows.lengths),
         n_heads=shape.n_heads,

@@ -61,12 +61,9 @@ class Windows:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """CLS tokens of each scan."""
-        each = {
-            "local": [len(own) for own in self.starts],
-            "global": [1] * len(self.starts),
-            "none": [0] * len(self.starts),
-        }
-        return tuple(each[self.cls_token])
+        if self.cls_token == "local":
+            return tuple(map(len, self.starts))
+        return (int(self.cls_token == "global"),) * len(self.starts)
 
     @cached_property
     def n_cls(self) -> int:

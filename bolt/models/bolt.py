@@ -275,7 +275,7 @@ ABLATIONS: dict[str, dict[str, object]] = {
     "+ cross attention": {"cwr_weight": 0.0},
     "+ cross-window regularization": {},
 }
-"""The rows of the paper's ablation table (section 5.4) as settings of `BolT`; α = 1 makes windows adjacent and every fringe 0."""
+"""The rows of the paper's ablation table as settings of `BolT`; α = 1 makes windows adjacent and every fringe 0."""
 
 
 def _wrong(key: str, problem: str) -> ConfigError:
