@@ -222,14 +222,15 @@ template <class S> class Head {
     void forward(Int scan, Int head) {
         open(scan, head, false);
         tiles([this](Int rows) {
+            S* out = static_cast<S*>(call_.out) + head_ * d_;
+            for (const auto& row : rows_) prefetch(out + row.token * inner_);
             score(rows);
             mix(rows, false);
             multiply<S, false>(ROWS, wide_, width_, weights_, width_, 1, v_ + lo_ * wide_, wide_, result_, wide_);
             for (Int r = 0; r < rows; r++) {
                 for (Int p = rows_[r].first; p < rows_[r].last; p++)
                     if (members_[p].cls >= 0) axpy(members_[p].mixed, cls_v_ + members_[p].cls * wide_, result_ + r * wide_);
-                S* to = static_cast<S*>(call_.out) + rows_[r].token * inner_ + head_ * d_;
-                std::copy_n(result_ + r * wide_, d_, to);
+                std::copy_n(result_ + r * wide_, d_, out + rows_[r].token * inner_);
             }
         });
     }
@@ -275,6 +276,8 @@ template <class S> class Head {
         for (Int u = 0; u < scan_.n_keys; u++) {
             const S* key = kv + (scan_.first_key + u) * 2 * inner_;
             const S* value = key + inner_;
+            prefetch(key + ROWS * 2 * inner_);
+            prefetch(value + ROWS * 2 * inner_);
             std::copy_n(gradients ? key : value, d_, (gradients ? k_ : v_) + u * wide_);
             for (Int c = 0; c < d_; c++) kt_[c * keys_ + u] = key[c];
             if (gradients)
@@ -292,6 +295,11 @@ template <class S> class Head {
         cls_near_.zeros(call_.cls_positions + 2 * margin_);
         std::copy_n(bias + call_.near(), call_.cls_positions, cls_near_ + margin_);
         slots_ = bias + call_.near() + call_.cls_positions;  // BOLD to CLS by position in the window, then CLS to CLS
+    }
+
+    // A head's numbers lie far apart in memory, where the machine does not foresee them.
+    void prefetch(const S* p) const {
+        for (Int c = 0; c < d_ + 15; c += 64 / sizeof(S)) __builtin_prefetch(p + c);
     }
 
     void close(Int scan, Int head) {
@@ -397,6 +405,7 @@ template <class S> class Head {
         for (auto* array : {&query_, &given_, &result_}) array->zeros(ROWS * wide_);
         for (Int r = 0; r < Int(rows_.size()); r++) {
             const S* from = static_cast<const S*>(call_.q) + rows_[r].token * inner_ + head_ * d_;
+            prefetch(from + ROWS * inner_);
             for (Int c = 0; c < d_; c++) query_[r * wide_ + c] = from[c] * scale_;
         }
     }
@@ -510,7 +519,11 @@ template <class S> class Head {
 
     void gradients(Int rows) {  // of the fused output with respect to each pair's weight
         const S* gradient = static_cast<const S*>(call_.gradient) + head_ * d_;
-        for (Int r = 0; r < rows; r++) std::copy_n(gradient + rows_[r].token * inner_, d_, given_ + r * wide_);
+        for (Int r = 0; r < rows; r++) {
+            const S* from = gradient + rows_[r].token * inner_;
+            prefetch(from + ROWS * inner_);
+            std::copy_n(from, d_, given_ + r * wide_);
+        }
         multiply<S, false>(ROWS, width_, d_, given_, wide_, 1, vt_ + lo_, keys_, gv_, width_);
         for (Int r = 0; r < rows; r++)
             for (Int p = rows_[r].first; p < rows_[r].last; p++) {
