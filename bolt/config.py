@@ -51,6 +51,8 @@ class Parcellate(Keys):
 
 
 class Folds(Keys):
+    scheme: Literal["kfold", "leave-site-out"] = "kfold"
+    group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
     outer: int = Field(10, ge=2)
     validation: float = Field(0.1, gt=0, lt=0.5)
     seed: int = 0
@@ -181,6 +183,9 @@ class Model(Keys):
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
     covariates: list[str] = Field([], description="columns of the scan table as further inputs: age, sex, site, …")
+    fisher_z: bool = Field(False, description="connectivity only: Fisher's z of the correlations")
+    harmonise: Literal["combat"] | None = Field(None, description="connectivity only: remove what sites add")
+    unseen_site: Literal["refuse", "pooled"] = Field("refuse", description="a site that no training scan is from")
     training: Training = Training()
 
     @model_validator(mode="after")
@@ -199,15 +204,42 @@ class Model(Keys):
         return f"{self.name}-{self.hash()}"
 
 
+STRATEGY_PARAMETERS = {
+    "simple": ("motion", "wm_csf", "global_signal", "demean"),
+    "scrubbing": ("motion", "wm_csf", "scrub", "fd_threshold", "std_dvars_threshold", "global_signal", "demean"),
+    "compcor": ("motion", "n_compcor", "compcor", "global_signal", "demean"),
+    "ica_aroma": ("wm_csf", "global_signal", "demean"),
+}
+"""What `nilearn.interfaces.fmriprep.load_confounds_strategy` takes."""
+
+
 class Denoise(Keys):
     """A denoising strategy for ROI means: `config/denoise/<name>.yaml`."""
 
     name: str
     description: str = ""
     confounds: list[str] = Field([], description="columns of the confounds table, shell patterns allowed")
+    strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
+        None, description="nilearn's choice of fMRIPrep confounds and volumes, in place of `confounds`"
+    )
+    parameters: dict[str, str | int | float | bool] = Field({}, description="of the strategy, as in nilearn")
     detrend: bool = False
     high_pass: float | None = Field(None, gt=0, description="Hz")
     low_pass: float | None = Field(None, gt=0, description="Hz")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Denoise:
+        if self.strategy is None:
+            if self.parameters:
+                raise ValueError("'parameters' belong to a 'strategy'")
+            return self
+        if self.confounds or self.high_pass:
+            raise ValueError(f"strategy '{self.strategy}' brings its own confounds and high-pass filter (cosines)")
+        unknown = sorted(set(self.parameters) - set(STRATEGY_PARAMETERS[self.strategy]))
+        if unknown:
+            known = ", ".join(STRATEGY_PARAMETERS[self.strategy])
+            raise ValueError(f"strategy '{self.strategy}' has no parameter '{unknown[0]}'; it has {known}")
+        return self
 
 
 class Registration(Keys):
