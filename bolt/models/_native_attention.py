@@ -143,7 +143,9 @@ def library() -> ctypes.CDLL | None:
         log.info("no C++ compiler found: attention is computed by torch, several times slower")
         return None
     try:
-        return ctypes.CDLL(str(_compiled(compiler)))
+        path = _compiled(compiler)
+        log.info("attention is computed by %s", path)
+        return ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error
         log.warning("attention is computed by torch, several times slower: the kernel does not compile: %s", reason)

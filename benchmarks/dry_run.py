@@ -1,0 +1,102 @@
+"""How long Snakemake takes to plan the paper's full scope, from a synthetic scan table.
+
+    python benchmarks/dry_run.py
+
+9,414 scans of the size of a preprocessed release × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds = 1,200
+trainings, each explained. Images are empty files; nothing is computed. Prints jobs, seconds and peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.config import ROOT
+from bolt.datasets import COLUMNS
+from bolt.files import read_yaml, write_table, write_yaml
+
+ATLASES = ("schaefer400", "aal116")
+TASKS = ("EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM")
+
+
+def scan_table(n: int, folder: Path) -> pd.DataFrame:
+    """A table of preprocessed scans, seven a subject, whose images exist and are empty."""
+    folder.mkdir(parents=True)
+    (folder / "participants.tsv").write_text("participant_id\tdiagnosis\n")
+    names = [f"sub-{i // len(TASKS):05d}_task-{TASKS[i % len(TASKS)]}" for i in range(n)]
+    for name in names:
+        for kind in ("bold", "mask"):
+            (folder / f"{name}_{kind}.nii.gz").touch()
+    subjects = [name.split("_")[0] for name in names]
+    known = {
+        "scan_id": names,
+        "subject": subjects,
+        "group": subjects,
+        "label": np.where(np.arange(n) // len(TASKS) % 2, "patient", "control"),
+        "tr": 0.72,
+        "n_volumes": 1200,
+        "kind": "preprocessed",
+        "space": "MNI152NLin6Asym",
+        "bold": [str(folder / f"{name}_bold.nii.gz") for name in names],
+        "mask": [str(folder / f"{name}_mask.nii.gz") for name in names],
+    }
+    return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
+
+
+def configure(folder: Path, n_scans: int, n_models: int) -> Path:
+    """Configuration, models and scan table of a run whose index is done."""
+    table = scan_table(n_scans, folder / "images")
+    dataset = {"source": "fmriprep", "path": str(folder / "images"), "label": "diagnosis"}
+    write_yaml(dataset | {"classes": ["control", "patient"]}, folder / "large.yaml")
+    models = []
+    for i in range(n_models):
+        model = read_yaml(ROOT / "config/models/bolt.yaml")
+        model["hyper"]["cwr_weight"] = 0.1 * (i + 1)
+        models.append(folder / f"bolt_{i}.yaml")
+        write_yaml(model, models[-1])
+    write_table(table, folder / "results/large/scans.tsv", COLUMNS)
+    write_yaml(
+        {
+            "dataset": str(folder / "large.yaml"),
+            "atlases": list(ATLASES),
+            "models": list(map(str, models)),
+            "seeds": [0, 1, 2, 3],
+            "folds": {"outer": 10},
+        },
+        folder / "config.yaml",
+    )
+    return folder / "config.yaml"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scans", type=int, default=9414)
+    parser.add_argument("--models", type=int, default=15)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = configure(folder, options.scans, options.models)
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--directory", name]
+        command += ["--configfile", str(config), "--cores", "8", "--dry-run", "--quiet", "rules"]
+        environment = os.environ | {"BOLT_ATLAS_DIR": os.environ.get("BOLT_ATLAS_DIR", name)}
+        start = time.perf_counter()
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        seconds = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(done.stdout)
+    jobs = done.stdout[done.stdout.index("Job stats") :].split("\n\n")[0]
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"{jobs}\n\n{seconds:.1f} s, at most {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
