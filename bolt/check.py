@@ -23,7 +23,13 @@ def check_names(config: Config, dataset: Dataset) -> None:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
         check_covariates(model, dataset, list(COLUMNS))
-    configuration.load_denoise(config.denoise)
+    denoise = configuration.load_denoise(config.denoise)
+    if denoise.strategy is not None and dataset.source in ("phantom", "bids"):
+        raise ConfigError(
+            f"denoising '{denoise.name}' needs confounds that fMRIPrep makes; raw images are preprocessed without them",
+            where="configuration",
+            mend="Set 'denoise' to none or 24p",
+        )
     configuration.load_registration(config.preprocess.registration)
     for name in config.atlases:
         spaces = describe_atlas(name).spaces

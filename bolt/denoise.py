@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from nilearn import signal
+from nilearn.interfaces.fmriprep import load_confounds_strategy
 
 from bolt.config import Denoise
 from bolt.errors import DataError
+from bolt.files import read_table
+
+AROMA = "smoothAROMAnonaggr"
+"""fMRIPrep's name for images that ICA-AROMA has cleaned; nilearn's strategy 'ica_aroma' starts from them."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a strategy takes from the confounds of a scan of T volumes.
+
+    Attributes
+    ----------
+    regressors : (T, C) float64 array, or None where nothing is regressed
+    kept : (K,) integer array, or None where all volumes are kept
+        Volumes that are neither scrubbed nor before the steady state, counted from 0.
+    """
+
+    regressors: np.ndarray | None = None
+    kept: np.ndarray | None = None
 
 
 def choose_confounds(
-    table: pd.DataFrame | None, denoise: Denoise, n_volumes: int, image: str | Path
-) -> np.ndarray | None:
-    """Take the columns a strategy asks for.
+    confounds: pd.DataFrame | str | Path | None, denoise: Denoise, n_volumes: int, image: str | Path
+) -> Chosen:
+    """Take the columns, and the volumes, that a strategy asks for.
 
     Parameters
     ----------
-    table : DataFrame or None
-        (T, any) confounds of the scan.
+    confounds : DataFrame, path or None
+        (T, any) confounds of the scan. A `denoise.strategy` needs the path of fMRIPrep's table.
     denoise : Denoise
     n_volumes : int
         T, the rows the table must have.
@@ -30,26 +53,49 @@ def choose_confounds(
 
     Returns
     -------
-    (T, C) float64 array, or None where the strategy uses no confounds
+    Chosen
         A value missing in the first row (derivatives have none there) is taken from the second.
 
     Raises
     ------
     DataError
-        No or another number of rows, a pattern that fits no column, or a missing value elsewhere.
+        No or another number of rows, a column that the strategy needs is not there, or a missing value elsewhere.
     """
-    if not denoise.confounds:
-        return None
-    if table is None:
+    if not denoise.confounds and denoise.strategy is None:
+        return Chosen()
+    if confounds is None:
         raise DataError(
             f"denoising '{denoise.name}' needs confounds, but the scan has none",
             where=image,
             mend="Give a confounds table, or choose denoising 'none'",
         )
+    if denoise.strategy is not None:
+        table, kept = _by_strategy(confounds, denoise)
+    else:
+        whole = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
+        table, kept = _by_pattern(whole, denoise, image), None
     if len(table) != n_volumes:
         raise DataError(
             f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, mend="Give the table of this scan"
         )
+    if kept is not None and len(kept) < 2:
+        raise DataError(
+            f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
+            where=image,
+            mend="Choose wider thresholds, or leave the scan out",
+        )
+    values = table.to_numpy(float, copy=True)
+    if len(values) > 1:
+        values[0] = np.where(np.isnan(values[0]), values[1], values[0])
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise DataError(
+            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, mend="Mend the table"
+        )
+    return Chosen(values if values.shape[1] else None, kept)
+
+
+def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.DataFrame:
     columns: list[str] = []
     for pattern in denoise.confounds:
         found = [c for c in table.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
@@ -60,25 +106,44 @@ def choose_confounds(
                 mend="Choose a strategy the table has columns for",
             )
         columns += found
-    values = table[columns].to_numpy(float, copy=True)
-    values[0] = np.where(np.isnan(values[0]), values[1], values[0])
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        raise DataError(
-            f"confound '{columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, mend="Mend the table"
-        )
-    return values
+    return table[columns]
 
 
-def clean(
-    series: np.ndarray, regressors: np.ndarray | None, denoise: Denoise, tr: float, image: str | Path
-) -> np.ndarray:
-    """Regress, detrend and filter ROI means; the order within is nilearn's.
+def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.DataFrame, np.ndarray | None]:
+    """What nilearn's strategy chooses: confounds (T, C), and the volumes that are kept."""
+    if isinstance(path, pd.DataFrame):
+        raise TypeError("a strategy reads fMRIPrep's table and its JSON file: give the table's path")
+    table = Path(path).resolve()
+    if not table.is_file():
+        raise DataError("file not found", where=path, mend="Correct the path of the confounds table")
+    with tempfile.TemporaryDirectory() as folder:
+        # nilearn finds the table by the image's name: here the two lie together, whatever they are called elsewhere
+        os.symlink(table, Path(folder) / "sub-1_desc-confounds_timeseries.tsv")
+        if table.with_suffix(".json").is_file():
+            os.symlink(table.with_suffix(".json"), Path(folder) / "sub-1_desc-confounds_timeseries.json")
+        kind = AROMA if denoise.strategy == "ica_aroma" else "preproc"
+        try:
+            return load_confounds_strategy(
+                str(Path(folder) / f"sub-1_desc-{kind}_bold.nii.gz"), denoise.strategy, **denoise.parameters
+            )
+        except (ValueError, KeyError, IndexError, TypeError, OSError) as error:
+            reason = " ".join(str(error).split()).replace(f"{folder}/sub-1_desc-confounds_timeseries", table.stem)
+            raise DataError(
+                f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})",
+                where=path,
+                mend="Choose another strategy or other parameters, or run fMRIPrep so that it writes these confounds",
+            ) from None
+
+
+def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image: str | Path) -> np.ndarray:
+    """Regress, detrend and filter ROI means, and drop volumes; the order within is nilearn's.
+
+    Filters bridge the dropped volumes by interpolation; regression and detrending are fitted to the kept ones.
 
     Parameters
     ----------
     series : (T, R) array
-    regressors : (T, C) array or None
+    chosen : Chosen
     denoise : Denoise
     tr : float, seconds
     image : path
@@ -86,16 +151,25 @@ def clean(
 
     Returns
     -------
-    (T, R) array
-        In the units of `series`; without detrending the mean over time stays.
+    (K, R) array
+        The kept volumes, in the units of `series`; without detrending the mean over time stays.
     """
     filtered = denoise.high_pass is not None or denoise.low_pass is not None
-    if regressors is None and not denoise.detrend and not filtered:
-        return series
+    if chosen.regressors is None and not denoise.detrend and not filtered:
+        return series if chosen.kept is None else series[chosen.kept]
+    n_kept = len(series) if chosen.kept is None else len(chosen.kept)
+    n_regressors = 0 if chosen.regressors is None else chosen.regressors.shape[1]
+    if n_regressors >= n_kept:
+        raise DataError(
+            f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes",
+            where=image,
+            mend="Choose a strategy with fewer confounds, or leave the scan out",
+        )
     try:
         return signal.clean(
             series,
-            confounds=regressors,
+            confounds=chosen.regressors,
+            sample_mask=chosen.kept,
             detrend=denoise.detrend,
             standardize=None,  # the default has moved between releases; z-scoring is the cache's
             standardize_confounds=True,
@@ -107,7 +181,7 @@ def clean(
         )
     except ValueError as error:
         raise DataError(
-            f"denoising '{denoise.name}' cannot be applied to {len(series)} volumes ({error})",
+            f"denoising '{denoise.name}' cannot be applied to {n_kept} volumes ({error})",
             where=image,
             mend="Choose another strategy, or exclude the scan",
         ) from None

@@ -43,11 +43,13 @@ class Parcellated:
     Attributes
     ----------
     series : (T, R) float32 array
-        Denoised, not z-scored; a column an ROI in the order of the atlas's labels, NaN where not covered.
+        Denoised, not z-scored; a column an ROI in the order of the atlas's labels, NaN where not covered. Volumes
+        that the denoising drops are not there.
     coverage : DataFrame
         `COVERAGE_COLUMNS`, one row an ROI.
     metadata : dict
-        For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, Space, Denoising.
+        For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, Space, Denoising, NumberOfVolumes (of the image),
+        NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
     """
 
     series: np.ndarray
@@ -60,7 +62,7 @@ def parcellate(
     atlases: Sequence[Atlas],
     *,
     mask: str | Path | None = None,
-    confounds: pd.DataFrame | None = None,
+    confounds: pd.DataFrame | str | Path | None = None,
     denoise: Denoise,
     tr: float | None = None,
     threshold: float = 0.5,
@@ -76,8 +78,8 @@ def parcellate(
         Resampled to the image's grid by nearest neighbour.
     mask : path, optional
         Image on the same grid; voxels that are zero there are no part of any mean. Default: all voxels of the ROI.
-    confounds : DataFrame, optional
-        (T, any) table that `denoise.confounds` chooses from.
+    confounds : DataFrame or path, optional
+        (T, any) table that `denoise` chooses from; a path where it names a strategy of nilearn's.
     denoise : Denoise
     tr : float, optional
         Seconds; default: the header's.
@@ -103,7 +105,7 @@ def parcellate(
     for atlas in atlases:
         if space != ASSUMED:
             check_space(atlas, space)
-    regressors = choose_confounds(confounds, denoise, info.n_volumes, image)
+    chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     grids = {atlas.name: resample_to(atlas, info.shape, info.affine).ravel(order="F") for atlas in atlases}
     inside_mask = np.ones(int(np.prod(info.shape)), bool) if mask is None else _read_mask(mask, info)
     voxels = np.flatnonzero(np.any([grid > 0 for grid in grids.values()], axis=0) & inside_mask)
@@ -113,15 +115,15 @@ def parcellate(
     results = {}
     for atlas in atlases:
         coverage = _coverage(atlas, info, grids[atlas.name], rois[atlas.name], finite, varies, threshold)
-        series = means[atlas.name]
-        coverage["covered"] &= np.isfinite(series).all(axis=0)
+        whole = means[atlas.name]
+        coverage["covered"] &= np.isfinite(whole).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
             raise DataError(
                 f"no ROI of atlas '{atlas.name}' is covered", where=image, mend="Check the space, and the image for NaN"
             )
-        series[:, ~covered] = np.nan
-        series[:, covered] = clean(series[:, covered], regressors, denoise, info.tr, image)
+        series = np.full((info.n_volumes if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
+        series[:, covered] = clean(whole[:, covered], chosen, denoise, info.tr, image)
         metadata = {
             "RepetitionTime": info.tr,
             "Atlas": atlas.name,
@@ -129,7 +131,11 @@ def parcellate(
             "Space": space,
             "Denoising": denoise.model_dump(mode="json"),
             "CoverageThreshold": threshold,
+            "NumberOfVolumes": info.n_volumes,
+            "NumberOfVolumesKept": len(series),
         }
+        if chosen.kept is not None:
+            metadata["KeptVolumes"] = chosen.kept
         results[atlas.name] = Parcellated(
             series.astype(np.float32), coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)], metadata
         )

@@ -132,6 +132,7 @@ def build_cache(
     *,
     policy: Policy = "zero",
     expected: Mapping[str, Any] | None = None,
+    minimum_volumes: int = 2,
 ) -> pd.DataFrame:
     """Gather the series of all usable scans into one z-scored array.
 
@@ -151,6 +152,8 @@ def build_cache(
     expected : mapping, optional
         Keys the series' JSON sidecars must agree on (Atlas, Denoising, …) where they have them; also kept in the
         manifest.
+    minimum_volumes : int
+        Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
 
     Returns
     -------
@@ -164,6 +167,10 @@ def build_cache(
     """
     out, expected = Path(out), dict(expected or {})
     entries, excluded = _plan(scans, atlas, rois, series_of, expected)
+    for entry in (e for e in entries if e.length < minimum_volumes):
+        reason = f"{entry.length} volumes are left, but a model's window needs {minimum_volumes}"
+        excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
+    entries = [e for e in entries if e.length >= minimum_volumes]
     if policy == "drop-scan":
         for entry in (e for e in entries if e.uncovered.any()):
             names = rois["name"][entry.uncovered].tolist()

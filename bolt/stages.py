@@ -145,7 +145,7 @@ class Stages:
                 bold,
                 atlases,
                 mask=mask,
-                confounds=None if confounds is None else read_table(confounds),
+                confounds=confounds,
                 denoise=denoise,
                 tr=scan.tr,
                 threshold=settings.coverage,
@@ -162,6 +162,7 @@ class Stages:
     # ---- series and folds --------------------------------------------------------------------
     def cache(self) -> None:
         from bolt.atlases import load_labels
+        from bolt.check import minimum_volumes
         from bolt.series import EXCLUSION_COLUMNS, build_cache
 
         atlas = self.options.atlas
@@ -177,6 +178,7 @@ class Stages:
                 "Atlas": atlas,
                 "Denoising": configuration.load_denoise(self.config.denoise).model_dump(mode="json"),
             },
+            minimum_volumes=minimum_volumes(self.config),
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 

@@ -89,6 +89,7 @@ class Run:
             "index": [
                 dataset.model_dump(exclude={"description", "crop", "simulate", "expected"}),
                 config.preprocess.space,
+                configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
                 minimum_volumes(config),
                 self._files(),
@@ -100,7 +101,7 @@ class Run:
                 configuration.load_registration(config.preprocess.registration),
             ],
             "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
-            "cache": [self._atlases(), config.parcellate.uncovered],
+            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
             "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
             "train": [dataset.classes, dataset.crop, config.device],
@@ -117,7 +118,7 @@ class Run:
 
     def _files(self) -> str:
         """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
-        pattern = {"bids": "sub-*/**/*.*", "fmriprep": "sub-*/**/func/*_desc-preproc_bold.*"}.get(self.dataset.source)
+        pattern = {"bids": "sub-*/**/*.*", "fmriprep": "sub-*/**/func/*_desc-*_bold.*"}.get(self.dataset.source)
         if pattern is None:
             return ""
         found = sorted((str(path), path.stat()) for path in self.dataset.path.glob(pattern) if path.is_file())

@@ -210,8 +210,8 @@ def test_24_parameters_are_24_or_an_error():
     table["csf"] = 1.0
     table.loc[0, [n for n in names if "derivative" in n]] = np.nan
     chosen = choose_confounds(table, load_denoise("24p"), T, "x")
-    assert chosen.shape == (T, 24)
-    assert np.isfinite(chosen).all()
+    assert chosen.regressors.shape == (T, 24) and chosen.kept is None
+    assert np.isfinite(chosen.regressors).all()
     assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table stays as it was
     with pytest.raises(DataError, match="no confounds column fits"):
         choose_confounds(table.drop(columns=[n for n in names if "power2" in n]), load_denoise("24p"), T, "x")
@@ -222,7 +222,7 @@ def test_24_parameters_are_24_or_an_error():
         choose_confounds(table, load_denoise("24p"), 9, "x")
     with pytest.raises(DataError, match="needs confounds"):
         choose_confounds(None, load_denoise("24p"), T, "x")
-    assert choose_confounds(table, NONE, T, "x") is None
+    assert choose_confounds(table, NONE, T, "x").regressors is None
 
 
 def test_too_short_for_a_filter(tmp_path, data):

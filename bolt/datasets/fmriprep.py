@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from bolt import volumes
-from bolt.config import Config, Dataset
+from bolt.config import Config, Dataset, load_denoise
 from bolt.datasets._participants import describe, read_participants
 from bolt.datasets.bids import entities_of, find, open_layout
+from bolt.denoise import AROMA
 from bolt.errors import DataError
 
 
@@ -18,11 +19,12 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """One row a preprocessed BOLD run in the configured space, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path, is_derivative=True)
     space = config.preprocess.space
-    images = find(layout, dataset, suffix="bold", desc="preproc", space=space)
+    desc = AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
+    images = find(layout, dataset, suffix="bold", desc=desc, space=space)
     if not images:
-        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold")))
+        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
         raise DataError(
-            f"no desc-preproc_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
+            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
             where=dataset.path,
             mend="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
         )
@@ -32,7 +34,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
 
 
 def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
-    stem = bold.path.split("_desc-preproc_bold.nii")[0]
+    stem = bold.path.rsplit("_desc-", 1)[0]
     start = stem.split(f"_space-{space}")[0]
     row = entities_of(bold) | {
         "scan_id": Path(start).name,
