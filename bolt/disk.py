@@ -1,0 +1,51 @@
+"""Room on disk: asked for before hours of work, and named where it runs out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bolt.errors import ConfigError
+
+MEND = "Free space, or set 'paths: work' to another disk; the run goes on where it was"
+
+
+def free_bytes(folder: str | Path) -> int:
+    """Free bytes of the disk on which `folder` is or will be."""
+    folder = Path(folder).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def require_room(folder: str | Path, needed: float, what: str) -> None:
+    """Refuse work whose files a disk cannot hold.
+
+    Parameters
+    ----------
+    folder : path
+        Where the files will be; it need not exist yet.
+    needed : float
+        Bytes.
+    what : str
+        What needs them, for the error.
+
+    Raises
+    ------
+    ConfigError
+        The whole run's to mend: no scan is to blame.
+    """
+    free = free_bytes(folder)
+    if needed > free:
+        raise ConfigError(
+            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, mend=MEND
+        )
+
+
+def no_room_left(destination: Path) -> ConfigError:
+    """The error of a disk that filled up while `destination` was written."""
+    return ConfigError(f"no room left for {destination.name}", where=destination.parent, mend=MEND)
+
+
+def gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
