@@ -180,8 +180,7 @@ def _stream(
     means = {name: np.empty((info.n_volumes, n)) for name, (_, n) in rois.items()}
     finite, varies = np.ones(voxels.size, bool), np.zeros(voxels.size, bool)
     first: np.ndarray | None = None
-    for t, volume in enumerate(iter_volumes(image)):
-        values = volume.ravel(order="F")[voxels]
+    for t, values in enumerate(iter_volumes(image, voxels)):
         first = values if first is None else first
         varies |= values != first
         good = np.isfinite(values)

@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 
 import nibabel as nib
 import numpy as np
+from isal import igzip, isal_zlib
 from nibabel.arrayproxy import ArrayProxy
 
 from bolt.errors import DataError
@@ -127,24 +128,25 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
     )
 
 
-def iter_volumes(path: str | Path) -> Iterator[np.ndarray]:
+def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
     """Yield the volumes of an image in order, in one sequential pass and constant memory.
 
     Parameters
     ----------
     path : path
         3D (one volume) or 4D, ``.nii`` or ``.nii.gz``.
+    voxels : (N,) int array, optional
+        Only these, counted with the first axis running fastest: the rest is never converted.
 
     Yields
     ------
-    (X, Y, Z) float32 array
+    (X, Y, Z) or (N,) float32 array
         Slope and intercept are applied.
 
     Raises
     ------
     DataError
-        Names the volume at which the file is cut off or damaged. A wrong checksum is only known
-        after the last volume.
+        Names the volume at which the file is cut off or damaged; a wrong checksum is only known at the end.
     """
     path = Path(path)
     image = check_image(path)
@@ -161,7 +163,8 @@ def iter_volumes(path: str | Path) -> Iterator[np.ndarray]:
                 buffer = stream.read(n_bytes)
                 if len(buffer) < n_bytes:
                     raise EOFError
-                volume = np.frombuffer(buffer, dtype).reshape(shape, order="F")
+                volume = np.frombuffer(buffer, dtype)
+                volume = volume.reshape(shape, order="F") if voxels is None else volume[voxels]
                 if (slope, inter) != (1, 0):
                     volume = volume * np.float64(slope) + np.float64(inter)
                 yield volume.astype(np.float32)
@@ -169,10 +172,12 @@ def iter_volumes(path: str | Path) -> Iterator[np.ndarray]:
             while stream.read(1 << 20):  # gzip compares its checksum only at the end of the stream
                 pass
         except EOFError:
-            place = f"at volume {done} of {n_volumes}" if done < n_volumes else "after the last volume"
+            # decompressed half a megabyte at a time: the end may be missed that much too early
+            place = f"at volume {done} of {n_volumes} or soon after" if done < n_volumes else "after the last volume"
             raise DataError(f"the file is cut off {place} (counted from 0)", where=path, mend=AGAIN) from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            place = f"at volume {done} of {n_volumes}" if done < n_volumes else f"in one of its {n_volumes} volumes"
+        except (isal_zlib.error, gzip.BadGzipFile) as error:
+            whole = isinstance(error, gzip.BadGzipFile)  # the checksum says that something is wrong, not where
+            place = f"in one of its {n_volumes} volumes" if whole else f"at volume {done} of {n_volumes} or soon after"
             raise DataError(f"the file is damaged {place} ({error})", where=path, mend=AGAIN) from None
 
 
@@ -261,7 +266,7 @@ def space_of(path: str | Path) -> str | None:
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
+    return cast(BinaryIO, igzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
 
 
 def _check_first_bytes(path: Path) -> None:

@@ -89,7 +89,7 @@ def test_several_atlases_that_overlap_in_one_pass(tmp_path, data, monkeypatch):
 
     passes = []
     stream = module.iter_volumes
-    monkeypatch.setattr(module, "iter_volumes", lambda image: passes.append(image) or stream(image))
+    monkeypatch.setattr(module, "iter_volumes", lambda image, voxels: passes.append(image) or stream(image, voxels))
     both = parcellate(path, [first, second], denoise=NONE)
     assert len(passes) == 1
     np.testing.assert_allclose(both["cubes"].series, means(data, first), rtol=1e-5)

@@ -55,6 +55,15 @@ def test_stream_of_a_3d_image_is_one_volume(tmp_path, data):
     assert len(list(iter_volumes(path))) == 1
 
 
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_stream_of_some_voxels(tmp_path, data, name):
+    path = save(tmp_path / name, data, scale=(0.5, 7))
+    voxels = np.array([0, 3, 8, 7 * 8 * 9 - 1])
+    some, whole = list(iter_volumes(path, voxels)), list(iter_volumes(path))
+    assert all(v.dtype == np.float32 for v in some)
+    np.testing.assert_array_equal(np.stack(some), [volume.ravel(order="F")[voxels] for volume in whole])
+
+
 def test_cut_off_gzip_names_the_volume(tmp_path, data):
     path = save(tmp_path / "a.nii.gz", np.random.default_rng(1).random((16, 16, 16, 6)).astype(np.float32))
     whole = path.read_bytes()
@@ -70,7 +79,12 @@ def test_cut_off_gzip_names_the_volume(tmp_path, data):
 def test_cut_off_only_in_the_gzip_trailer_is_noticed(tmp_path, data):
     path = save(tmp_path / "a.nii.gz", data)
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(DataError, match="cut off after the last volume"):
+    with pytest.raises(DataError, match="cut off at volume 0 of 6 or soon after"):  # all six are less than a block
+        list(iter_volumes(path))
+    large = np.random.default_rng(1).random((64, 64, 40, 3)).astype(np.float32)
+    path = save(tmp_path / "a.nii.gz", large)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="cut off (at volume 2 of 3 or soon after|after the last volume)"):
         list(iter_volumes(path))
 
 

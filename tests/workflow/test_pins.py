@@ -13,7 +13,7 @@ from bolt import provenance
 from bolt.config import ROOT
 from bolt.workflow import STAGES
 
-CONDA_NAMES = {"pytorch": "torch"}
+CONDA_NAMES = {"python-isal": "isal", "pytorch": "torch"}
 IMPORT_NAMES = {"ants": "antspyx", "bids": "pybids", "sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}
 ENVIRONMENTS = [ROOT / "environment.yml", *sorted((ROOT / "workflow/envs").glob("*.yaml"))]
 ALWAYS = {"numpy", "pandas", "pydantic", "pyyaml"}  # what the command line itself imports
