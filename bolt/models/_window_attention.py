@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from bolt.models._windows import Windows
+from bolt.models import layers
+from bolt.models._windows import Gather, Windows
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0
     parts = []
     fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
     for group in _groups(q, kv, bias, shape):
-        mixed = (functional.dropout(group.weights, dropout) @ group.values).transpose(1, 2).flatten(2)
+        mixed = (layers.dropout(group.weights, dropout) @ group.values).transpose(1, 2).flatten(2)
         if group.n_cls:
             parts.append(mixed[:, 0])
         if group.n_cls < mixed.shape[1]:
@@ -148,10 +148,11 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
     return maps
 
 
-def _add_near(near: Tensor, bold: Tensor, shape: Shape, gather) -> None:
+def _add_near(near: Tensor, bold: Tensor, shape: Shape, gather: Gather) -> None:
     """Gather (windows, W, keys) by distance, each entry over the number of windows that hold the pair."""
     index = gather.base[..., None] * near.shape[1] + _distance(shape, near.device)
-    seen = (gather.within[..., None] & ~gather.outside[:, None]).to(near.dtype)
+    outside = gather.outside[:, -bold.shape[2] :]
+    seen = (gather.within[..., None] & ~outside[:, None]).to(near.dtype)
     count = torch.zeros_like(near).view(-1).index_add(0, index.flatten(), seen.flatten())
     total = torch.zeros_like(near).view(-1).index_add(0, index.flatten(), (bold * seen).flatten())
     near += (total / count.clamp(min=1)).view_as(near)
@@ -166,38 +167,31 @@ def _distance(shape: Shape, device: torch.device) -> Tensor:
 
 
 def _groups(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
-    windows, heads = shape.windows, shape.n_heads
+    windows, n_cls = shape.windows, shape.windows.n_cls
     gather = windows.gather(shape.fringe, shape.beyond, q.device)
     near, to_bold, to_cls, to_self = bias.split(shape.bias_sizes, dim=1)
-    local = windows.cls_token == "local"
-    n_cls = windows.n_cls
 
-    def split(tokens: Tensor) -> Tensor:
-        """(groups, n, h·d) to (groups, h, n, d)."""
-        return tokens.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-    def group(queries: Tensor, keys: Tensor, outside: Tensor, cls: Tensor, bias: Tensor, n: int) -> _Group:
-        if n_cls:
-            keys = torch.cat([kv[cls][:, None], kv[keys]], dim=1)
-            outside = functional.pad(outside, (1, 0))
-        else:
-            keys = kv[keys]
-        key, value = (split(part) for part in keys.chunk(2, dim=-1))
-        scores = split(queries) * key.shape[-1] ** -0.5 @ key.transpose(-1, -2) + bias
-        return _Group(scores.masked_fill(outside[:, None, None], -torch.inf).softmax(-1), value, n)
+    def group(queries: Tensor, keys: Tensor, outside: Tensor, bias: Tensor, own: int) -> _Group:
+        query, key_value = (
+            tokens.unflatten(-1, (-1, shape.n_heads, q.shape[1] // shape.n_heads)) for tokens in (q, kv)
+        )
+        query = query[queries, 0].transpose(1, 2)
+        key, value = key_value[keys].permute(2, 0, 3, 1, 4)
+        scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2) + bias
+        return _Group(scores.masked_fill(outside[:, None, None], -torch.inf).softmax(-1), value, own)
 
     from_cls = torch.cat([to_self, to_bold], dim=1)[:, None]
-    queries, rows = [], []
+    queries, biases = [], []
+    local = windows.cls_token == "local"
     if local:
-        queries.append(q[:n_cls, None])
-        rows.append(from_cls)
+        queries.append(gather.cls[:, None])
+        biases.append(from_cls)
     if shape.bold_rows:
-        queries.append(q[n_cls:][gather.base])
+        queries.append(n_cls + gather.base)
         of_distance = near[:, _distance(shape, q.device)]
-        rows.append(torch.cat([to_cls[..., None], of_distance], dim=2) if n_cls else of_distance)
+        biases.append(torch.cat([to_cls[..., None], of_distance], dim=2) if n_cls else of_distance)
     if queries:
-        bold_bias = torch.cat(rows, dim=1)
-        yield group(torch.cat(queries, dim=1), gather.near, gather.outside, gather.cls, bold_bias, int(local))
+        yield group(torch.cat(queries, dim=1), gather.keys, gather.outside, torch.cat(biases, dim=1), int(local))
     if windows.cls_token == "global":
-        each = torch.arange(n_cls, device=q.device)
-        yield group(q[:n_cls, None], gather.scans, gather.beyond, each, from_cls, 1)
+        each = torch.arange(n_cls, device=q.device)[:, None]
+        yield group(each, gather.scan_keys, gather.scan_outside, from_cls, 1)

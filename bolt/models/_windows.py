@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 ClsToken = Literal["local", "global", "none"]
 Tail = Literal["cover", "drop"]
@@ -30,12 +31,12 @@ class Gather(NamedTuple):
 
     base: Tensor  # (F, W), among the BOLD tokens
     within: Tensor  # (F, W) bool: the scan has this volume
-    near: Tensor  # (F, W + 2L), among the keys, CLS tokens included
-    outside: Tensor  # (F, W + 2L) bool: beyond the keys
     cls: Tensor  # (F,) the window's CLS token
+    keys: Tensor  # (F, [1 +] W + 2L), among all keys; the CLS token, if there is one, comes first
+    outside: Tensor  # (F, [1 +] W + 2L) bool: no such key
     times: Tensor  # (tokens,) windows that hold a BOLD token
-    scans: Tensor  # (scans, longest), among the keys
-    beyond: Tensor  # (scans, longest) bool
+    scan_keys: Tensor  # (scans, [1 +] longest): the CLS token and all BOLD keys
+    scan_outside: Tensor  # (scans, [1 +] longest) bool
 
 
 class Windows:
@@ -113,16 +114,12 @@ class Windows:
             cls = cls + torch.arange(len(scan)) - first_window[:, 0]
         times = torch.zeros(self.n_tokens).index_add(0, base.flatten(), within.flatten().float())
         every = torch.arange(int(table[:, 3].max()))
-        return Gather(
-            base,
-            within,
-            first_key + near.clamp(min=0).minimum(n_keys - 1),
-            outside,
-            cls,
-            times,
-            table[:, 2, None] + every.minimum(table[:, 3, None] - 1),
-            every >= table[:, 3, None],
-        )
+        keys = first_key + near.clamp(min=0).minimum(n_keys - 1)
+        scan_keys, scan_outside = table[:, 2, None] + every.minimum(table[:, 3, None] - 1), every >= table[:, 3, None]
+        if self.n_cls:
+            keys, outside = torch.cat([cls[:, None], keys], dim=1), pad(outside, (1, 0))
+            scan_keys, scan_outside = torch.cat([table[:, 4, None], scan_keys], dim=1), pad(scan_outside, (1, 0))
+        return Gather(base, within, cls, keys, outside, times, scan_keys, scan_outside)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,35 @@
+"""Dropout by shared random bits: its share, its scale, and when it does nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bolt.models.layers import Dropout, dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_share_and_scale(p, dtype):
+    torch.manual_seed(0)
+    x = torch.full((37, 1013), 2.0, dtype=dtype)
+    out = dropout(x, p)
+    assert out.dtype == dtype
+    assert (out == 0).double().mean() == pytest.approx(p, abs=4 * (p * (1 - p) / x.numel()) ** 0.5)
+    torch.testing.assert_close(out[out != 0].unique(), torch.tensor([2 / (1 - p)], dtype=dtype), rtol=1e-2, atol=0)
+    columns = (out == 0).double()  # neighbours share a random number: they must not share their fate
+    pairs = (columns[:, :-1] * columns[:, 1:]).mean()
+    assert pairs == pytest.approx(p * p, abs=0.01)
+
+
+def test_the_gradient_goes_where_the_values_went():
+    x = torch.ones(50, 8, requires_grad=True)
+    out = dropout(x, 0.3)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+
+
+def test_nothing_is_dropped_in_evaluation_or_at_zero():
+    x = torch.randn(5, 7)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)
