@@ -72,6 +72,19 @@ def _parser() -> argparse.ArgumentParser:
     one_of_many("parcellate", "Average a scan over the ROIs of all atlases.", "scan")
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
+    foreign = commands.add_parser("check-folds", help="Audit any table of folds, own or foreign, for leaks.")
+    foreign.description = (
+        "Ends with status 2 and a line that says which, where a subject, a family or a recording is on two sides."
+    )
+    foreign.add_argument(
+        "table", type=Path, help="columns scan_id, fold, role (.tsv or .csv); and subject, group unless --scans"
+    )
+    foreign.add_argument("--scans", type=Path, help="table of scans: scan_id, subject, group, bold")
+    foreign.add_argument(
+        "--cache", type=Path, nargs="+", default=[], help="caches whose series are compared by content"
+    )
+    foreign.add_argument("--files", action="store_true", help="compare the scans' files (column bold) by content")
+    foreign.add_argument("--threads", type=int, default=1)
     fold = ("atlas", "model", "seed", "fold")
     train = one_of_many("train", "Train a model on one fold, or on several side by side, and predict.", *fold[:3])
     train.add_argument("--fold", required=True, type=int, nargs="+")

@@ -6,11 +6,13 @@ A group (the family where it is known, else the subject) never straddles a split
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import StratifiedGroupKFold
 
+from bolt.audit import MEND, find_leaks
 from bolt.config import Folds
 from bolt.errors import DataError, LeakError
 
@@ -24,19 +26,22 @@ FOLD_COLUMNS = {
 }
 
 
-def make_folds(scans: pd.DataFrame, settings: Folds) -> pd.DataFrame:
+def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.Series] | None = None) -> pd.DataFrame:
     """Split scans into outer folds with an inner validation part each.
 
     Outer folds and validation parts are stratified by label and site as near as counts allow (by label alone
     where a stratum has fewer groups than there are parts). A subject with several scans weighs once. The result
-    depends on the seed and the set of scans, not on the order of rows.
+    depends on the seed and the set of scans, not on the order of rows. With `scheme: leave-site-out` each fold tests
+    one site, in the order of their names, and another whole site validates.
 
     Parameters
     ----------
     scans : DataFrame
         scan_id, subject, group, site, label; scans with an `exclude_reason` are left out.
     settings : Folds
-        `outer` folds, `validation` (share of all subjects), `seed`.
+        `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
+    contents : mapping, optional
+        Hashes of what the scans hold, see `bolt.audit.find_leaks`.
 
     Returns
     -------
@@ -46,10 +51,22 @@ def make_folds(scans: pd.DataFrame, settings: Folds) -> pd.DataFrame:
     Raises
     ------
     DataError
-        Fewer groups of a class than folds, one class only, missing labels, or a subject in two groups.
+        Fewer groups of a class than folds, one class only, missing labels or sites, or a subject in two groups.
     LeakError
-        Never, unless this function is wrong: the result is audited.
+        One recording under the names of two subjects; nothing else unless this function is wrong.
     """
+    if settings.group == "subject":
+        scans = scans.assign(group=scans["subject"])
+    if settings.scheme == "leave-site-out":
+        table, scans = _by_site(scans, settings)
+    else:
+        table, scans = _by_group(scans, settings)
+    audit_folds(table, scans, contents, by_site=settings.scheme == "leave-site-out")
+    return table
+
+
+def _by_group(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Folds of groups, and the scans as they were understood."""
     scans = _checked(scans, settings.outer)
     people = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
     n_inner = max(2, round((1 - 1 / settings.outer) / settings.validation))
@@ -61,12 +78,52 @@ def make_folds(scans: pd.DataFrame, settings: Folds) -> pd.DataFrame:
             [scans["group"].isin(test), scans["group"].isin(validation)], ["test", "validation"], default="train"
         )
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
-    table = pd.concat(folds, ignore_index=True)
-    audit_folds(table, scans)
-    return table
+    return pd.concat(folds, ignore_index=True), scans
 
 
-def audit_folds(folds: pd.DataFrame, scans: pd.DataFrame) -> None:
+def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One fold a site. The sites stand in a ring, drawn by the seed; the next one on it that has every class, and
+    leaves every class to training, validates."""
+    scans = _checked(scans, 2)
+    sites = sorted(scans["site"].unique())
+    if "" in sites:
+        raise DataError(f"{(scans['site'] == '').sum()} scans have no site", mend="Name the dataset's column 'site'")
+    if len(sites) < 3:
+        raise DataError(f"leave-site-out needs three sites, there are {len(sites)}", mend="Set 'folds: scheme: kfold'")
+    if len(sites) != settings.outer:
+        raise DataError(
+            f"leave-site-out makes one fold a site: there are {len(sites)} sites, but {settings.outer} folds",
+            mend=f"Set 'folds: outer' to {len(sites)}",
+        )
+    homes = scans.groupby("group")["site"].nunique()
+    if homes.max() > 1:
+        raise DataError(
+            f"group '{homes.idxmax()}' was scanned at {homes.max()} sites: no site can be left out without it",
+            mend="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'",
+        )
+    classes = scans.groupby("site")["label"].agg(frozenset)
+    ring = np.random.default_rng(settings.seed).permutation(sites).tolist()
+    folds = []
+    for fold, test in enumerate(sites):
+        place = ring.index(test)
+
+        def badness(site: str, test: str = test) -> tuple[int, int]:
+            trained = frozenset().union(*classes[~classes.index.isin([site, test])])
+            return (-len(trained), -len(classes[site]))
+
+        validation = min(ring[place + 1 :] + ring[:place], key=badness)
+        role = np.select([scans["site"] == test, scans["site"] == validation], ["test", "validation"], default="train")
+        folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
+    return pd.concat(folds, ignore_index=True), scans
+
+
+def audit_folds(
+    folds: pd.DataFrame,
+    scans: pd.DataFrame,
+    contents: Mapping[str, pd.Series] | None = None,
+    *,
+    by_site: bool = False,
+) -> None:
     """Refuse a table of folds that leaks or cannot be learned from.
 
     Parameters
@@ -75,11 +132,15 @@ def audit_folds(folds: pd.DataFrame, scans: pd.DataFrame) -> None:
         scan_id, fold, role; own or foreign.
     scans : DataFrame
         scan_id, subject, group, label: who was scanned is taken from here, not from `folds`.
+    contents : mapping, optional
+        Hashes of what the scans hold, see `bolt.audit.find_leaks`.
+    by_site : bool
+        No site may straddle either.
 
     Raises
     ------
     LeakError
-        A scan, subject or group has two roles in one fold, or a scan is not tested exactly once.
+        A scan, subject, group or recording has two roles in one fold, or a scan is not tested exactly once.
     DataError
         Unknown scans or roles, a part that is empty, one class only, fewer groups of a class than folds, or a
         class that is missing in a training part.
@@ -89,21 +150,15 @@ def audit_folds(folds: pd.DataFrame, scans: pd.DataFrame) -> None:
     if unknown:
         raise DataError(f"unknown roles: {', '.join(map(str, unknown))}", mend=f"Use {', '.join(ROLES)}")
     numbers = sorted(folds["fold"].unique())
-    scans = _checked(scans, len(numbers))
+    scans = _checked(scans, 2 if by_site else len(numbers))
     strangers = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
     if strangers:
         raise DataError(f"scans that are not in the scan table: {_some(strangers)}", mend="Make the folds again")
     who = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
-    for column in ("scan_id", "subject", "group"):
-        roles = who.groupby(["fold", column])["role"].nunique()
-        both = roles[roles > 1]
-        if len(both):
-            fold, name = both.index[0]
-            found = " and ".join(sorted(set(who.role[(who.fold == fold) & (who[column] == name)])))
-            raise LeakError(
-                f"{column} '{name}' is in {found} of fold {fold} ({len(both)} such cases)",
-                mend="Split by group; make the folds again",
-            )
+    kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
+    leaks = find_leaks(folds, scans, kinds, contents)
+    if leaks:
+        raise LeakError(str(leaks[0]), mend=MEND)
     tested = who[who.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
     wrong = tested[tested != 1]
     if len(wrong):

@@ -183,8 +183,9 @@ class Stages:
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
     def folds(self) -> None:
-        from bolt.folds import FOLD_COLUMNS, audit_folds, make_folds
-        from bolt.series import EXCLUSION_COLUMNS
+        from bolt.check_folds import series_hashes
+        from bolt.folds import FOLD_COLUMNS, make_folds
+        from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 
         scans = self._scans()
         caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
@@ -192,9 +193,8 @@ class Stages:
         excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
         write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
         usable = scans[~scans.scan_id.isin(excluded.scan_id)]
-        folds = make_folds(usable, self.config.folds)
-        audit_folds(folds, usable)
-        write_table(folds, self.layout.folds, FOLD_COLUMNS)
+        contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+        write_table(make_folds(usable, self.config.folds, contents), self.layout.folds, FOLD_COLUMNS)
 
     # ---- models ------------------------------------------------------------------------------
     def train(self) -> None:
@@ -346,6 +346,10 @@ TEMPLATE_MM = 2.0
 
 def run(options: argparse.Namespace) -> None:
     """Run the stage of a command."""
+    if options.command == "check-folds":
+        from bolt.check_folds import check_folds
+
+        return check_folds(options)
     getattr(Stages(options), options.command.replace("-", "_"))()
 
 

@@ -37,7 +37,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "functional": ("bolt.preprocess.functional",),
     "parcellate": ("bolt.parcellate",),
     "cache": ("bolt.series",),
-    "folds": ("bolt.folds",),
+    "folds": ("bolt.folds", "bolt.check_folds"),
     "train": ("bolt.train",),
     "explain": ("bolt.explain.importance",),
     "evaluate": ("bolt.evaluate.metrics",),
