@@ -41,6 +41,7 @@ wildcard_constraints:
 
 
 include: "workflow/rules/resources.smk"
+include: "workflow/rules/download.smk"
 include: "workflow/rules/index.smk"
 include: "workflow/rules/preprocess.smk"
 include: "workflow/rules/parcellate.smk"

@@ -6,7 +6,8 @@ from bolt import config as configuration
 from bolt.atlases import describe_atlas
 from bolt.config import Config, Dataset
 from bolt.covariates import check_covariates
-from bolt.datasets import COLUMNS
+from bolt.datasets import COLUMNS, source_of
+from bolt.disk import require_room
 from bolt.errors import ConfigError
 from bolt.models._registry import check_model, default_of
 
@@ -33,13 +34,15 @@ def check_names(config: Config, dataset: Dataset) -> None:
     configuration.load_registration(config.preprocess.registration)
     for name in config.atlases:
         spaces = describe_atlas(name).spaces
-        if dataset.source != "series" and config.preprocess.space not in spaces:
+        if not dataset.ready_series and config.preprocess.space not in spaces:
             raise ConfigError(
                 f"atlas '{name}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
                 where="configuration",
                 mend="Set 'preprocess: space' to one of these, or choose an atlas in that space",
             )
-    if dataset.source != "phantom" and not dataset.path.exists():
+    if dataset.downloaded:
+        source_of(dataset).check(dataset, config)
+    elif dataset.source != "phantom" and not dataset.path.exists():
         raise ConfigError(
             f"the data of dataset '{dataset.name}' are not there: {dataset.path}",
             where="configuration",
@@ -57,6 +60,20 @@ def check_names(config: Config, dataset: Dataset) -> None:
         )
     if dataset.source == "phantom" and dataset.simulate is None:
         raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
+
+
+def check_room(config: Config, dataset: Dataset) -> None:
+    """Refuse downloads that the disk cannot hold, before the first.
+
+    Raises
+    ------
+    ConfigError
+        Says how much is needed, and where.
+    """
+    if dataset.downloaded:
+        source = source_of(dataset)
+        what = f"what is still to be downloaded of dataset '{dataset.name}'"
+        require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what)
 
 
 def minimum_volumes(config: Config) -> int:

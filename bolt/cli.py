@@ -65,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     command("check", "Check configuration, datasets, atlases and models by name, before any work.")
     index = command("index", "List the scans of the dataset: scans.tsv.")
     index.add_argument("--minimum-volumes", type=int, default=2, help="exclude shorter scans")
+    download = one_of_many("download", "Fetch a scan of the dataset, or its table of subjects; needs the network.")
+    download.add_argument("--scan", help="default: the table of subjects")
     command("resources", "Fetch atlas images and templates that are found nowhere yet; needs the network.")
     command("template", "Put the template of the output space where preprocessing finds it.")
     one_of_many("anatomical", "Preprocess a subject's T1w image.", "folder")

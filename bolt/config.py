@@ -129,13 +129,34 @@ class Range(Keys):
     high: float | None = None
 
 
+class Abide(Keys):
+    """What is taken of ABIDE-I as the Preprocessed Connectomes Project published it, and from where."""
+
+    base: str = Field(
+        "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative",
+        description="address or folder with the project's layout",
+    )
+    phenotypes: str = Field("Phenotypic_V1_0b_preprocessed1.csv", description="table of subjects below `base`")
+    pipeline: Literal["ccs", "cpac", "dparsf", "niak"] = "cpac"
+    strategy: Literal["nofilt_noglobal", "nofilt_global", "filt_noglobal", "filt_global"] = "nofilt_noglobal"
+    derivative: str = Field("rois_cc200", pattern="^(rois_[a-z0-9]+|func_preproc)$")
+
+    @property
+    def ready_series(self) -> bool:
+        return self.derivative.startswith("rois_")
+
+
 class Dataset(Keys):
     """A source of scans: `config/datasets/<name>.yaml`."""
 
     name: str
-    source: Literal["phantom", "bids", "fmriprep", "series"]
+    source: Literal["phantom", "bids", "fmriprep", "series", "abide"]
     description: str = ""
-    path: Path = Field(description="dataset folder (bids, fmriprep, phantom) or table of scans (series)")
+    path: Path = Field(
+        Path(),
+        description="dataset folder (bids, fmriprep, phantom) or table of scans (series); sources that are downloaded "
+        "have none",
+    )
     label: str = Field(description="column of participants.tsv (or of the series table) to predict")
     classes: list[str] = Field(min_length=2, description="label values; the last is the positive class")
     subjects_table: Path | None = Field(None, description="default: participants.tsv in `path`")
@@ -149,12 +170,34 @@ class Dataset(Keys):
     tr: float | None = Field(None, gt=0, description="seconds, where the files do not say (series)")
     crop: int = Field(100, ge=1, description="volumes per random training crop")
     simulate: Simulate | None = None
+    abide: Abide = Abide()
     expected: dict[str, Range] = {}
+
+    @property
+    def downloaded(self) -> bool:
+        """Whether the workflow fetches the scans."""
+        return self.source == "abide"
+
+    @property
+    def where(self) -> str:
+        """What an error about the whole dataset names."""
+        return self.abide.base if self.downloaded else str(self.path)
+
+    @property
+    def ready_series(self) -> bool:
+        """Whether the source has ROI series, so that no image is read."""
+        return self.source == "series" or (self.source == "abide" and self.abide.ready_series)
 
     @model_validator(mode="after")
     def _different_classes(self) -> Dataset:
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("'classes' must be different from one another")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_path(self) -> Dataset:
+        if not self.downloaded and self.path == Path():
+            raise ValueError("key 'path' is missing")
         return self
 
 

@@ -44,6 +44,11 @@ class Layout:
     def config(self) -> Path:
         return self.results / "config.yaml"
 
+    @property
+    def downloads(self) -> Path:
+        """Folder of what the workflow fetches of a dataset."""
+        return self.work / "downloads"
+
     def log(self, rule: str, name: str = "all") -> Path:
         return self.work / "logs" / rule / f"{name}.log"
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import ROOT
+from bolt.datasets import source_of
 from bolt.files import read_table, read_yaml
 from bolt.layout import folder_of
 
@@ -49,6 +50,7 @@ def estimate(run: Run) -> Estimate:
     judged = bool(run.truth())
     times = 2 if judged else 1  # the oracle is trained and explained as well
     jobs = {
+        "download": len(scans) if run.dataset.downloaded else 0,
         "anatomical": len({folder for kind, folder in scans if kind == "raw"}),
         "functional": raw,
         "parcellate": images,
@@ -61,11 +63,13 @@ def estimate(run: Run) -> Estimate:
     if phantom:
         jobs["simulate"] = 1
     single = 4 if raw else 3  # index, folds and report; the template for raw images
+    single += run.dataset.downloaded  # the table of subjects
     single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items())
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
     per_scan = costs["raw"] * (4 if run.config.preprocess.keep_bold else 1)
-    megabytes = raw * per_scan + len(scans) * costs["series"] * len(run.config.atlases)
+    downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if run.dataset.downloaded else 0.0
+    megabytes = downloads / 1e6 + raw * per_scan + len(scans) * costs["series"] * len(run.config.atlases)
     return Estimate(len(scans), sum(jobs.values()) + single, megabytes / 1000, seconds / 3600)
 
 
@@ -82,6 +86,9 @@ def _scans(run: Run) -> list[tuple[str, str]]:
     dataset = run.dataset
     if dataset.source == "phantom" and dataset.simulate is not None:
         return [("raw", str(i)) for i in range(dataset.simulate.n_subjects)]
+    if dataset.downloaded:
+        kind = "series" if dataset.ready_series else "preprocessed"
+        return [(kind, "")] * source_of(dataset).scan_count(dataset, run.config)
     if dataset.source == "series":
         return [("series", "")] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
     raw = dataset.source == "bids"

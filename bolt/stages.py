@@ -46,15 +46,16 @@ class Stages:
         simulate(self.options.out or self.dataset.path, self.dataset.simulate, n_jobs=self.options.threads)
 
     def check(self) -> None:
-        from bolt.check import check_names
+        from bolt.check import check_names, check_room
 
         check_names(self.config, self.dataset)
+        check_room(self.config, self.dataset)
 
     def index(self) -> None:
         from bolt.datasets import index
         from bolt.folds import make_folds
 
-        if self.dataset.source != "series":
+        if not self.dataset.ready_series:
             for name in self.config.atlas_places:
                 self._atlas(name)  # a missing or wrong image shows here, hours before parcellation
         scans = index(self.config, self.dataset, self.options.minimum_volumes)
@@ -78,6 +79,15 @@ class Stages:
         stage_atlases(self.config)
         if self.dataset.source == "bids":
             self.template()
+
+    def download(self) -> None:
+        from bolt.datasets import source_of
+
+        source, scan_id = source_of(self.dataset), self.options.scan
+        if scan_id is None:
+            return source.download_table(self.dataset, self.config)
+        outcome = Outcome("download", self._download_status(scan_id), self.options.attempt)
+        outcome.of(lambda: source.download_scan(scan_id, self.dataset, self.config))
 
     # ---- one subject, one scan ---------------------------------------------------------------
     def anatomical(self) -> None:
@@ -156,6 +166,8 @@ class Stages:
         outcome = Outcome("parcellate", layout.series_status(scan.scan_id), self.options.attempt)
         if raw:
             outcome.after(layout.functional_status(scan.scan_id))
+        elif self.dataset.downloaded:
+            outcome.after(self._download_status(scan.scan_id))
         outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlas_places]
         outcome.of(work)
 
@@ -275,7 +287,7 @@ class Stages:
             atlas = self._atlas(options.atlas)
             image, space = atlas.image, atlas.spaces[0]
         except DataError as error:
-            if self.dataset.source != "series":
+            if not self.dataset.ready_series:
                 raise
             log.warning("no brain maps: %s", error)  # ready series need no atlas image
             image, space = None, ""
@@ -317,6 +329,11 @@ class Stages:
                 f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there"
             )
         return scans.loc[self.options.scan]
+
+    def _download_status(self, scan_id: str) -> Path:
+        from bolt.datasets import source_of
+
+        return source_of(self.dataset).download_folder(self.dataset, self.config) / scan_id / "status.json"
 
     def _atlas(self, name: str):
         from bolt.atlases import load_atlas

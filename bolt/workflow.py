@@ -15,8 +15,9 @@ import yaml
 
 from bolt import config as configuration
 from bolt.atlases import atlas_folder
-from bolt.check import check_names, minimum_volumes
+from bolt.check import check_names, check_room, minimum_volumes
 from bolt.config import ROOT, Config
+from bolt.datasets import source_of
 from bolt.errors import BoltError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
@@ -29,6 +30,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "bolt.datasets.bids",
         "bolt.datasets.fmriprep",
         "bolt.datasets.series",
+        "bolt.datasets.abide",
         "bolt.atlases",
         "bolt.folds",
     ),
@@ -47,6 +49,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "report": ("bolt.report.collect", "bolt.report.html"),
 }
 """The modules that a stage runs; with what they import they are its code fingerprint."""
+
+
+NOT_INDEXED = ("description", "crop", "simulate", "expected")
+"""Keys of a dataset that its index does not read."""
 
 
 class Run:
@@ -87,7 +93,7 @@ class Run:
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
             "index": [
-                dataset.model_dump(exclude={"description", "crop", "simulate", "expected"}),
+                dataset.model_dump(exclude={**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}}),
                 config.preprocess.space,
                 configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
@@ -143,8 +149,15 @@ class Run:
     def anatomical_folder(self, scan_id: str) -> str:
         return folder_of(self.scans.t1w[scan_id])
 
+    def download_status(self, scan_id: str) -> Path:
+        """Says that a scan is fetched; scans that are fetched lie beside theirs."""
+        folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
+        return folder / scan_id / "status.json"
+
     def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
         scan = self.scans.loc[scan_id]
+        if self.dataset.downloaded:
+            return {"status": self.download_status(scan_id)}
         if scan.kind == "raw":
             layout = self.layout
             files: dict[str, Path | str] = {"bold": layout.bold(scan_id), "mask": layout.mask(scan_id)}
@@ -154,6 +167,8 @@ class Run:
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""
         scans = self.scans.itertuples()
+        if self.dataset.downloaded and self.dataset.ready_series:
+            return [self.download_status(str(s.scan_id)) for s in scans]
         return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
 
     def scan_settings(self, scan_id: str) -> str:
@@ -164,6 +179,8 @@ class Run:
     def subjects_table(self) -> Path:
         """The table whose change makes the index run again."""
         dataset = self.dataset
+        if dataset.downloaded:
+            return source_of(dataset).table_path(dataset, self.config)
         inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
         return dataset.subjects_table or inside
 
@@ -209,6 +226,7 @@ def start(raw: dict[str, Any]) -> Run:
     try:
         run = Run(raw)
         check_names(run.config, run.dataset)
+        check_room(run.config, run.dataset)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0

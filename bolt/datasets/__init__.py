@@ -1,8 +1,15 @@
-"""Sources of scans. Each module has `scans(dataset, config) -> DataFrame` with the columns below."""
+"""Sources of scans. Each module has `scans(dataset, config) -> DataFrame` with the columns below.
+
+A source that is downloaded (`Dataset.downloaded`) also has, each called with `(dataset, config)`: `check` (settings
+that do not fit), `table_path` and `download_table` (what the index needs), `scan_count` (before the index),
+`download_folder` (it holds a folder a scan, named by its scan_id, with its `status.json`), `download_scan` (with the
+scan_id first) and `download_bytes` (still to be fetched).
+"""
 
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 
 import pandas as pd
 
@@ -36,6 +43,11 @@ COLUMNS = {
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
 
 
+def source_of(dataset: Dataset) -> ModuleType:
+    """The module that knows a dataset's source."""
+    return importlib.import_module(f"bolt.datasets.{'bids' if dataset.source == 'phantom' else dataset.source}")
+
+
 def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.DataFrame:
     """List the scans of a dataset, with the reason for each that cannot be used.
 
@@ -57,13 +69,14 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     DataError
         Where nothing could be analysed: no scans, no label column, one class only.
     """
-    source = importlib.import_module(f"bolt.datasets.{'bids' if dataset.source == 'phantom' else dataset.source}")
-    table = source.scans(dataset, config).reindex(columns=list(COLUMNS))
+    table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
-        raise DataError("no scans found", where=dataset.path, mend="Check 'path' and the filters of the dataset's file")
+        raise DataError(
+            "no scans found", where=dataset.where, mend="Check 'path' and the filters of the dataset's file"
+        )
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
-        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.path, mend="Rename one")
+        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, mend="Rename one")
     table = table.sort_values("scan_id", ignore_index=True)
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:

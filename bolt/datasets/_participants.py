@@ -79,12 +79,12 @@ def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
     usable = scans[scans.exclude_reason.isna()]
     if usable.empty:
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
-        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.path, mend="Mend these")
+        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, mend="Mend these")
     absent = [c for c in dataset.classes if c not in set(usable.label)]
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "
             f"{', '.join(map(str, scans.label.dropna().unique()[:8]))})",
-            where=dataset.path,
+            where=dataset.where,
             mend="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )
