@@ -185,10 +185,11 @@ def build_cache(
     if not kept.any():
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", mend="Choose uncovered: drop-scan or zero")
     (out / "manifest.json").unlink(missing_ok=True)  # from here until the end the folder is not whole
-    n_constant = _write_array(entries, kept, out / "series.npy")
+    n_constant = _write_array(entries, rois["value"].tolist(), kept, out / "series.npy")
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
     lengths = np.array([e.length for e in entries])
     index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
+    index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # not known before a scan is downloaded
     write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     coverage = rois[["value", "name"]].assign(
@@ -229,7 +230,7 @@ def _plan(
             excluded.append((str(scan.scan_id), *known))  # type: ignore[misc]
             continue
         try:
-            series = read_series(path)
+            series = read_series(path, rois["value"].tolist())
         except DataError as error:
             excluded.append((str(scan.scan_id), "cache", str(error)))
             continue
@@ -246,7 +247,7 @@ def _plan(
     return entries, excluded
 
 
-def _write_array(entries: list[_Entry], kept: np.ndarray, path: Path) -> np.ndarray:
+def _write_array(entries: list[_Entry], values: list[int], kept: np.ndarray, path: Path) -> np.ndarray:
     """Write the packed array scan by scan; count over scans how often each ROI is constant."""
     n_constant = np.zeros(len(kept), int)
     shape = (sum(e.length for e in entries), int(kept.sum()))
@@ -254,7 +255,7 @@ def _write_array(entries: list[_Entry], kept: np.ndarray, path: Path) -> np.ndar
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         start = 0
         for entry in entries:
-            series = read_series(entry.path)
+            series = read_series(entry.path, values)
             n_constant += is_constant(series)
             array[start : start + entry.length] = zscore(series[:, kept])
             start += entry.length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,11 @@ from scipy.io.matlab import MatReadError
 
 from bolt.errors import DataError
 
-SUFFIXES = (".npy", ".csv", ".tsv", ".txt", ".1D", ".mat")
+TEXT = (".csv", ".tsv", ".txt", ".1D")
+SUFFIXES = (".npy", ".mat", *TEXT)
 
 
-def read_series(path: str | Path) -> np.ndarray:
+def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.ndarray:
     """Read ready ROI series: time along rows, ROIs along columns.
 
     Parameters
@@ -21,6 +24,9 @@ def read_series(path: str | Path) -> np.ndarray:
     path : path
         ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
         (white space). In text a first row of names is skipped, and so are lines that begin with ``#``.
+    values : sequence of int, optional
+        Values of the atlas's ROIs. Where the file's first line has a ``#<value>`` a column, as PCP's and AFNI's have,
+        the columns are put in this order.
 
     Returns
     -------
@@ -30,7 +36,8 @@ def read_series(path: str | Path) -> np.ndarray:
     Raises
     ------
     DataError
-        Missing, unreadable, not numeric, not 2D, fewer than two rows, or with single NaN or infinite values.
+        Missing, unreadable, not numeric, not 2D, fewer than two rows, with single NaN or infinite values, or with
+        columns of other ROIs than `values`.
     """
     path = Path(path)
     if not path.is_file():
@@ -57,7 +64,28 @@ def read_series(path: str | Path) -> np.ndarray:
             where=path,
             mend="Only whole columns may be NaN (ROIs that are not covered)",
         )
+    if values is not None and path.suffix in TEXT:
+        series = _in_order(series, path, values)
     return series.astype(np.float32)
+
+
+def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarray:
+    """Columns in the order of `values`, where the file's first line says which ROI each column is."""
+    with path.open(encoding="utf-8") as file:
+        cells = file.readline().split("," if path.suffix == ".csv" else None)
+    if not all(re.fullmatch(r"#\d+", cell.strip()) for cell in cells):
+        return series
+    found = [int(cell.strip()[1:]) for cell in cells]
+    if len(found) != series.shape[1] or sorted(found) != sorted(values):
+        strange = sorted(set(found) ^ set(values))
+        raise DataError(
+            f"its first line names {len(found)} ROIs over {series.shape[1]} columns, the atlas has {len(values)} ROIs "
+            f"(not in both: {', '.join(map(str, strange[:5])) or 'none'})",
+            where=path,
+            mend="Name the atlas that the series were made with",
+        )
+    position = {value: column for column, value in enumerate(found)}
+    return series[:, [position[value] for value in values]]
 
 
 def _read_npy(path: Path) -> np.ndarray:

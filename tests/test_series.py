@@ -51,6 +51,21 @@ def test_real_1d_files():
     assert len(files) == 3
 
 
+def test_columns_follow_the_values_in_the_first_line(tmp_path):
+    (tmp_path / "a.1D").write_text("#30\t#10\t#20\n3\t1\t2\n6\t4\t5\n")
+    np.testing.assert_array_equal(read_series(tmp_path / "a.1D", [10, 20, 30]), [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(read_series(tmp_path / "a.1D"), [[3, 1, 2], [6, 4, 5]])
+    (tmp_path / "b.1D").write_text("# made by hand\n3\t1\t2\n6\t4\t5\n")
+    np.testing.assert_array_equal(read_series(tmp_path / "b.1D", [10, 20, 30]), [[3, 1, 2], [6, 4, 5]])
+
+
+@pytest.mark.parametrize("first", ["#30\t#10\t#40", "#10\t#20", "#10\t#20\t#20"])
+def test_columns_of_other_rois_are_refused(tmp_path, first):
+    (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
+    with pytest.raises(DataError, match="a.1D: its first line names . ROIs over 3 columns, the atlas has 3 ROIs"):
+        read_series(tmp_path / "a.1D", [10, 20, 30])
+
+
 def test_one_roi_and_whole_nan_columns_are_allowed(tmp_path):
     (tmp_path / "a.1D").write_text("1\n2\n3\n")
     assert read_series(tmp_path / "a.1D").shape == (3, 1)
