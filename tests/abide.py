@@ -1,4 +1,4 @@
-"""The real labelled ABIDE-I series of `../shared` in the form of ready series."""
+"""The real labelled ABIDE-I series of `../shared`, as ready series and as their publisher serves them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from bolt.datasets.abide import RATERS
 
 LABELS = {1: "autism", 2: "control"}  # DX_GROUP
 
@@ -44,3 +46,67 @@ def write_series(source: Path, folder: Path, n_scans: int | None = None) -> Path
         )
     pd.DataFrame(rows).to_csv(folder / "scans.tsv", sep="\t", index=False)
     return folder / "scans.tsv"
+
+
+def people(n: int) -> pd.DataFrame:
+    """A table of subjects like the project's: all at one site and of good quality, autism and control in turns."""
+    rows = [
+        {
+            "SUB_ID": 50000 + i,
+            "SITE_ID": "NYU",
+            "FILE_ID": f"NYU_{50000 + i:07d}",
+            "DX_GROUP": 1 + i % 2,
+            "AGE_AT_SCAN": 10.0 + i,
+            "SEX": 1,
+            "func_mean_fd": 0.1,
+            **dict.fromkeys(("qc_rater_1", *RATERS), "OK"),
+        }
+        for i in range(n)
+    ]
+    return pd.DataFrame(rows)
+
+
+def write_people(table: pd.DataFrame, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False)
+    return path
+
+
+def bucket_path(bucket: Path, scan_id: str, derivative: str = "rois_cc200") -> Path:
+    """Where the project's bucket has a scan's file."""
+    ending = "1D" if derivative.startswith("rois_") else "nii.gz"
+    return bucket / "Outputs/cpac/nofilt_noglobal" / derivative / f"{scan_id}_{derivative}.{ending}"
+
+
+def write_bucket(source: Path, bucket: Path, n_scans: int | None = None) -> list[str]:
+    """Write a folder like the project's bucket from the real series: a ``.1D`` file a scan, and the table of subjects.
+
+    Parameters
+    ----------
+    source : Path
+        The folder `abide1` of the real data.
+    bucket : Path
+    n_scans : int, optional
+        Every site keeps its share of about this many scans, and the table the rows of these; default: all.
+
+    Returns
+    -------
+    list of str
+        Names of the scans, sorted.
+    """
+    packed = dict(np.load(source / "cc200_nofilt_noglobal_871.npz"))
+    table = pd.read_csv(source / "Phenotypic_V1_0b_preprocessed1.csv", dtype=str)
+    names = [str(name) for name in packed["file_id"]]
+    step = 1 if n_scans is None else max(1, len(names) // n_scans)
+    chosen = range(0, len(names), step)
+    first_line = "\t".join(f"#{value}" for value in packed["roi_labels"])
+    for i in chosen:
+        path = bucket_path(bucket, names[i])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        series = packed["data"][packed["offsets"][i] : packed["offsets"][i + 1]].astype(float)
+        rows = ("\t".join(map("{:.6g}".format, row)) for row in series)
+        path.write_text("\n".join([first_line, *rows]) + "\n")
+    if n_scans is not None:
+        table = table[table.FILE_ID.isin([names[i] for i in chosen])]
+    write_people(table, bucket / "Phenotypic_V1_0b_preprocessed1.csv")
+    return sorted(names[i] for i in chosen)

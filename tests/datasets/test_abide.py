@@ -1,0 +1,224 @@
+"""ABIDE-I of the Preprocessed Connectomes Project: its table of subjects, the paper's selection, its addresses."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.check import check_names, check_room
+from bolt.config import Config, Dataset, load_dataset, parse
+from bolt.datasets import abide, index
+from bolt.errors import ConfigError, DataError
+from bolt.layout import Layout
+from tests.abide import bucket_path, people, write_people
+from tests.shared import shared_data
+
+KEYS = {"label": "DX_GROUP", "classes": ["control", "autism"], "site": "SITE_ID", "age": "AGE_AT_SCAN", "sex": "SEX"}
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config(
+        dataset="abide1", atlases=["cc200"], paths={"work": tmp_path / "work", "results": tmp_path / "results"}
+    )
+
+
+def dataset(about=None, **keys):
+    return parse(Dataset, {"name": "abide1", "source": "abide", **KEYS, "abide": about or {}} | keys, "abide1.yaml")
+
+
+def listed(table, tmp_path, config, **keys):
+    """The index of a table of subjects, by scan."""
+    where = write_people(table, tmp_path / "people.csv")
+    return index(config, dataset(subjects_table=where, **keys)).set_index("scan_id")
+
+
+# ---- the table of subjects ---------------------------------------------------------------------
+
+
+def test_the_papers_selection_on_the_real_table(config):
+    real = shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv"
+    scans = index(config, load_dataset("abide1").model_copy(update={"subjects_table": real}))
+    assert len(scans) == 1112
+    kept = scans[scans.exclude_reason.isna()]
+    assert kept.label.value_counts().to_dict() == {"control": 468, "autism": 403}
+    assert kept.subject.nunique() == len(kept) == 871 and kept.site.nunique() == 20
+    assert kept[["age", "sex", "site", "mean_fd"]].notna().all().all()
+    assert set(kept.sex) == {"M", "F"} and (kept.group == kept.subject).all()
+    assert set(kept.kind) == {"series"} and kept.n_volumes.isna().all()
+
+
+def test_real_scans_are_those_of_the_real_series(config):
+    folder = shared_data("abide1")
+    table = abide.read_people(folder / "Phenotypic_V1_0b_preprocessed1.csv")
+    names = np.load(folder / "cc200_nofilt_noglobal_871.npz")["file_id"]
+    assert sorted(table.FILE_ID[table.unusable == ""]) == sorted(names)
+
+
+def test_what_is_left_out_is_listed_with_its_reason(tmp_path, config):
+    table = people(12)
+    table.loc[0, "qc_rater_1"] = "fail"
+    table.loc[1, "qc_rater_1"] = "maybe"
+    table.loc[2, "qc_func_rater_3"] = "fail"
+    table.loc[3, "qc_anat_rater_2"] = "maybe"
+    table.loc[4, "qc_anat_rater_3"] = None
+    table.loc[5, "FILE_ID"] = "no_filename"
+    reasons = listed(table, tmp_path, config).exclude_reason.dropna()
+    assert reasons.to_dict() == {
+        "NYU_0050000": "quality: the first rater says 'fail', not 'OK'",
+        "NYU_0050001": "quality: the first rater says 'maybe', not 'OK'",
+        "NYU_0050002": "quality: 'fail' in qc_func_rater_3",
+        "NYU_0050005": "the project published no file of this subject",
+    }
+
+
+def test_subjects_and_what_is_known_of_them_travel_along(tmp_path, config):
+    table = people(4)
+    table.loc[0, ["SITE_ID", "AGE_AT_SCAN", "SEX", "func_mean_fd"]] = ["UCLA_1", 12.5, 2, 0.25]
+    table.loc[1, ["SITE_ID", "func_mean_fd"]] = ["CMU", None]
+    scans = listed(table, tmp_path, config)
+    assert scans.loc["NYU_0050000", ["subject", "site", "age", "sex", "mean_fd", "tr", "task"]].tolist() == [
+        *("50000", "UCLA_1", 12.5, "F", 0.25, 3.0, "rest")
+    ]
+    assert pd.isna(scans.tr["NYU_0050001"]) and pd.isna(scans.mean_fd["NYU_0050001"])
+
+
+def test_another_column_can_be_the_label(tmp_path, config):
+    table = people(4)
+    table["SEX"] = [1, 2, 1, 2]
+    assert listed(table, tmp_path, config, label="SEX", classes=["F", "M"]).label.tolist() == ["M", "F", "M", "F"]
+
+
+def test_labels_that_are_missing_or_unknown_cost_their_scan(tmp_path, config):
+    table = people(6).astype({"DX_GROUP": object})
+    table.loc[0, "DX_GROUP"] = None
+    table.loc[1, "DX_GROUP"] = 3
+    reasons = listed(table, tmp_path, config).exclude_reason.dropna()
+    assert reasons.to_dict() == {
+        "NYU_0050000": "no value in label column 'DX_GROUP'",
+        "NYU_0050001": "label '3' is not one of control, autism",
+    }
+
+
+def test_a_subject_that_stands_twice_stops_the_run(tmp_path, config):
+    table = people(6)
+    table.loc[1, "SUB_ID"] = table.loc[0, "SUB_ID"]
+    table.loc[1, "DX_GROUP"] = 3 - table.loc[0, "DX_GROUP"]  # and with another label
+    with pytest.raises(DataError, match=r"people\.csv: subjects stand twice: 50000. Keep one row for each"):
+        listed(table, tmp_path, config)
+
+
+def test_one_file_for_two_subjects_stops_the_run(tmp_path, config):
+    table = people(6)
+    table.loc[1, "FILE_ID"] = table.loc[0, "FILE_ID"]
+    with pytest.raises(DataError, match="scan names stand twice: NYU_0050000"):
+        listed(table, tmp_path, config)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "file not found"),
+        (b"", "not a readable table"),
+        (b"<html><body>Log in</body></html>", "columns missing: SUB_ID, "),
+        (b"SUB_ID\tSITE_ID\tFILE_ID\n1\tNYU\tNYU_1\n", "columns missing: .*commas between cells"),
+        (b"\xff\xfe\x00", "not a readable table"),
+    ],
+)
+def test_a_wrong_table_is_named(tmp_path, config, content, words):
+    where = tmp_path / "people.csv"
+    if content is not None:
+        where.write_bytes(content)
+    with pytest.raises(DataError, match=rf"people\.csv: {words}"):
+        index(config, dataset(subjects_table=where))
+
+
+# ---- addresses and downloads -------------------------------------------------------------------
+
+
+def test_addresses_are_those_of_the_bucket(tmp_path, config, monkeypatch):
+    asked = []
+    monkeypatch.setattr(abide, "fetch", lambda address, destination: asked.append((address, destination)))
+    abide.download_table(dataset(), config)
+    abide.download_scan("KKI_0050822", dataset({"strategy": "filt_global", "derivative": "rois_ho"}), config)
+    abide.download_scan("OHSU_0050147", dataset({"derivative": "func_preproc"}), config)
+    base = "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative"
+    downloads = tmp_path / "work/abide1/downloads"
+    assert asked == [
+        (f"{base}/Phenotypic_V1_0b_preprocessed1.csv", downloads / "Phenotypic_V1_0b_preprocessed1.csv"),
+        (  # this one is an example of the project's own
+            f"{base}/Outputs/cpac/filt_global/rois_ho/KKI_0050822_rois_ho.1D",
+            downloads / "cpac/filt_global/rois_ho/KKI_0050822/KKI_0050822_rois_ho.1D",
+        ),
+        (
+            f"{base}/Outputs/cpac/nofilt_noglobal/func_preproc/OHSU_0050147_func_preproc.nii.gz",
+            downloads / "cpac/nofilt_noglobal/func_preproc/OHSU_0050147/OHSU_0050147_func_preproc.nii.gz",
+        ),
+    ]
+
+
+def test_a_folder_in_the_buckets_layout_serves_as_well(tmp_path, config):
+    about = {"base": str(tmp_path / "mirror"), "derivative": "func_preproc"}
+    file = bucket_path(tmp_path / "mirror", "NYU_0050000", "func_preproc")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.compress(b"image"))
+    write_people(people(4), tmp_path / "mirror" / "Phenotypic_V1_0b_preprocessed1.csv")
+    abide.download_table(dataset(about), config)
+    abide.download_scan("NYU_0050000", dataset(about), config)
+    scans = index(config, dataset(about)).set_index("scan_id")
+    assert gzip.decompress(Path(scans.bold["NYU_0050000"]).read_bytes()) == b"image"
+    assert set(scans.kind) == {"preprocessed"} and set(scans.space) == {"MNI152NLin6Asym"}
+    with pytest.raises(DataError, match="NYU_0050001_func_preproc.nii.gz: the file is not there"):
+        abide.download_scan("NYU_0050001", dataset(about), config)
+
+
+def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
+    images = {"derivative": "func_preproc"}
+    assert abide.download_bytes(dataset(images), config) == pytest.approx(871 * 100e6)
+    assert abide.scan_count(dataset(), config) == 871
+    table = people(4)
+    table.loc[0, "qc_rater_1"] = "fail"
+    write_people(table, Layout(config).downloads / "Phenotypic_V1_0b_preprocessed1.csv")
+    assert abide.scan_count(dataset(), config) == 3
+    assert abide.download_bytes(dataset(images), config) == pytest.approx(300e6)
+    there = abide.scan_path("NYU_0050001", dataset(images), config)
+    there.parent.mkdir(parents=True)
+    there.touch()
+    assert abide.download_bytes(dataset(images), config) == pytest.approx(200e6)
+    monkeypatch.setattr("bolt.disk.free_bytes", lambda folder: 150e6)
+    words = r"work/abide1/downloads/.*: too little room: what is still .* 'abide1' needs 0\.2 GB, 0\.1 GB are"
+    with pytest.raises(ConfigError, match=words):
+        check_room(config, dataset(images))
+    check_room(config, dataset())
+
+
+@pytest.mark.parametrize(
+    ("about", "change", "words"),
+    [
+        ({}, {"atlases": ["aal116"]}, r"'rois_cc200' are series of one atlas, .* names aal116.*atlases: \[cc200\]"),
+        ({}, {"atlases": ["cc200", "aal116"]}, "series of one atlas"),
+        (
+            {"derivative": "func_preproc", "pipeline": "niak"},
+            {},
+            "images of pipeline 'niak' are in a space that is not",
+        ),
+        ({"derivative": "func_preproc"}, {"preprocess": {"space": "MNI152"}}, "cc200' is drawn in MNI152NLin6Asym"),
+        ({"base": "/no/such/mirror"}, {}, "no such folder: /no/such/mirror. Correct 'abide: base'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(config, about, change, words):
+    changed = Config(**(config.model_dump() | change))
+    with pytest.raises(ConfigError, match=words):
+        check_names(changed, dataset(about))
+    check_names(config, dataset())
+
+
+def test_wrong_keys_are_named():
+    with pytest.raises(ConfigError, match=r"abide1\.yaml: unknown key 'abide\.bas'.*did you mean 'base'"):
+        dataset({"bas": "x"})
+    with pytest.raises(ConfigError, match=r"'abide\.derivative'"):
+        dataset({"derivative": "reho"})
+    with pytest.raises(ConfigError, match="key 'path' is missing"):
+        parse(Dataset, {"name": "x", "source": "bids", **KEYS}, "x.yaml")
