@@ -1,53 +1,32 @@
-"""Atlases: find the label image, verify it, bring it onto a grid. ROIs go by label value, never by position.
+"""Atlases: load a verified label image, bring it onto a grid. ROIs go by label value, never by position.
 
-An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv` (value, name, network,
-hemisphere, and centres x, y, z in mm). A user's own atlas is such a folder anywhere, given by its path.
+An atlas is a folder with `atlas.yaml` and `labels.tsv` (value, name, network, hemisphere, and centres x, y, z in mm);
+`bolt.atlas_files` knows what is in it and where the image lies. A user's own atlas is such a folder anywhere, given by
+its path, or by hand a bare label image.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
 from nilearn.image import resample_img
-from pydantic import Field
 from scipy.spatial import cKDTree
 
-from bolt.config import ROOT, Keys, parse
+from bolt.atlas_files import AtlasFile, atlas_folder, describe_atlas, find_image, find_labels, verify_image
 from bolt.errors import ConfigError, DataError
-from bolt.files import read_table, read_yaml, sha256
-from bolt.volumes import check_image
+from bolt.files import read_table, sha256
+from bolt.volumes import check_image, space_of
 
-ATLASES = ROOT / "atlases"
-ATLAS_DIR = "BOLT_ATLAS_DIR"
 LABEL_COLUMNS = ("value", "name", "network", "hemisphere")
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
 SPHERE_SHAPE = (91, 109, 91)  # the 2-mm grid of FSL's MNI152, left to right
-
-
-class AtlasFile(Keys):
-    """Keys of `atlas.yaml`."""
-
-    name: str
-    kind: Literal["image", "spheres"] = "image"
-    spaces: list[str] = Field(min_length=1, description="reference spaces it may be used in (TemplateFlow's names)")
-    description: str = ""
-    file: str | None = Field(None, description="the publisher's file name (image)")
-    templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
-    url: str | None = Field(None, description="where the publisher offers it")
-    sha256: list[str] = Field([], description="accepted checksums of the file; none: not compared (own atlas)")
-    radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
-    source: str = ""
-    licence: str = ""
-    citation: str = ""
-    doi: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +37,7 @@ class Atlas:
     ----------
     name : str
     spaces : list of str
-        Reference spaces the labels are valid in.
+        Reference spaces the labels are valid in; empty where a bare image declares none.
     labels : DataFrame
         value (int), name, network, hemisphere (L, R, M) and, where known, x, y, z; one row an ROI, by value.
     image : nibabel image
@@ -82,32 +61,22 @@ class Atlas:
         return self.labels["value"].to_numpy()
 
 
-def known_atlases() -> list[str]:
-    """Names of the atlases that come with BolT, sorted."""
-    return sorted(path.parent.name for path in ATLASES.glob("*/atlas.yaml"))
-
-
-def describe_atlas(name: str) -> AtlasFile:
-    """Read the `atlas.yaml` of an atlas by name, or of the folder that `name` is the path of."""
-    path = atlas_folder(name) / "atlas.yaml"
-    about = parse(AtlasFile, read_yaml(path), path)
-    if about.name != path.parent.name:
-        raise ConfigError(
-            f"atlas '{about.name}' lies in folder '{path.parent.name}'", where=path, mend="Make them equal"
-        )
-    return about
-
-
-def load_labels(name: str) -> pd.DataFrame:
+def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     """The table of ROIs of an atlas, by value; the image is not needed.
+
+    Parameters
+    ----------
+    name, atlas_dir
+        As `load_atlas`.
 
     Raises
     ------
     DataError
         Where columns are missing, or values or names are empty or not unique.
     """
-    path = atlas_folder(name) / "labels.tsv"
-    labels = read_table(path, text=("name", "network", "hemisphere"))
+    about = describe_atlas(name)
+    path = find_labels(about, atlas_folder(name), atlas_dir)
+    labels = _schaefer_labels(path) if about.labels else read_table(path, text=("name", "network", "hemisphere"))
     missing = [c for c in LABEL_COLUMNS if c not in labels]
     if missing:
         raise DataError(f"columns missing: {', '.join(missing)}", where=path, mend="Add them")
@@ -126,7 +95,8 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
     Parameters
     ----------
     name : str
-        One of `known_atlases`, or the path of a folder with `atlas.yaml` and `labels.tsv`.
+        One of `known_atlases`, the path of a folder with `atlas.yaml` and `labels.tsv`, or the path of a label image
+        (``.nii``, ``.nii.gz``), whose values become the names of its ROIs.
     atlas_dir : Path, optional
         Folder with label images under their publishers' names; default: the variable BOLT_ATLAS_DIR.
     templateflow_home : Path, optional
@@ -140,20 +110,15 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
         No image is found (the message says all ways to supply one), its checksum is wrong, or its labels and
         the table differ.
     """
-    about, labels = describe_atlas(name), load_labels(name)
+    if name.endswith((".nii", ".nii.gz")):
+        return _bare_image(Path(name))
+    about, labels = describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
     if about.kind == "spheres":
         image = _draw_spheres(about, labels, atlas_folder(name))
         digest = hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
     else:
-        path = _find(about, atlas_folder(name), atlas_dir, templateflow_home)
-        digest = sha256(path)
-        if about.sha256 and digest not in about.sha256:
-            raise DataError(
-                f"this is not the file atlas '{about.name}' was described from (sha256 {digest}, "
-                f"not {' or '.join(about.sha256)})",
-                where=path,
-                mend="Fetch the publisher's file again, or describe yours as an atlas of its own",
-            )
+        path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home)
+        digest = verify_image(about, path)
         image = _read_labels(path)
         _compare(image, labels, path)
     return Atlas(about.name, about.spaces, labels, image, digest)
@@ -188,35 +153,29 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     return np.asarray(image.dataobj).astype(np.int32)
 
 
-def atlas_folder(name: str) -> Path:
-    """The folder of an atlas by name, or the folder that `name` is the path of."""
-    for folder in (ATLASES / name, Path(name)):
-        if (folder / "atlas.yaml").is_file():
-            return folder
-    raise ConfigError(
-        f"unknown atlas '{name}'",
-        mend=f"Known: {', '.join(known_atlases())}; or give the path of a folder with atlas.yaml and labels.tsv",
-    )
+def _bare_image(path: Path) -> Atlas:
+    """A label image that nothing describes: ROIs are named by their values, the atlas by the file."""
+    image = _read_labels(path)
+    values = np.unique(np.asarray(image.dataobj))
+    if values[0] < 0 or values[-1] == 0:
+        raise DataError("labels must be positive, 0 is background", where=path, mend="Give a label image")
+    values = values[values > 0]
+    labels = pd.DataFrame({"value": values, "name": values.astype(str), "network": None, "hemisphere": None})
+    stem = path.name.removesuffix(".gz").removesuffix(".nii")
+    declared = space_of(path) or next(iter(re.findall(r"^tpl-([A-Za-z0-9]+)", stem)), None)
+    return Atlas(re.sub("[^A-Za-z0-9]", "", stem), [declared] if declared else [], labels, image, sha256(path))
 
 
-def _find(about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None) -> Path:
-    """Look where the user says, in the TemplateFlow home, then beside `atlas.yaml` (own and staged images)."""
-    if about.file is None:
-        raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", mend="Name the label image")
-    named = atlas_dir or (Path(os.environ[ATLAS_DIR]) if os.environ.get(ATLAS_DIR) else None)
-    home = templateflow_home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
-    names = [about.file, about.file.removesuffix(".gz")]
-    places = [named / n for n in names] if named else []
-    places += [home / about.templateflow] if about.templateflow else []
-    places += [folder / n for n in names]
-    for place in places:
-        if place.is_file() and place.stat().st_size:  # TemplateFlow lists what it has not fetched as empty files
-            return place
-    ways = [f"put {about.file} into the folder that 'paths: atlas_dir' or {ATLAS_DIR} names ({named or 'now: none'})"]
-    if about.templateflow:
-        ways.append(f"fill the TemplateFlow home ({home}) with {about.templateflow}")
-    ways.append(f"run `snakemake resources`, which stages it from {about.url}" if about.url else f"see {about.source}")
-    raise DataError(f"no label image for atlas '{about.name}'", mend="Either " + "; or ".join(ways))
+def _schaefer_labels(path: Path) -> pd.DataFrame:
+    """The publisher's table: value, ``<k>Networks_<LH or RH>_<network>_…``, and a colour; no header."""
+    try:
+        table = pd.read_csv(path, sep="\t", header=None, usecols=[0, 1], names=["value", "name"])
+        parts = table["name"].str.extract(r"^\d+Networks_(?P<name>(?P<hemisphere>[LR])H_(?P<network>[^_]+).*)$")
+    except (ValueError, AttributeError, UnicodeDecodeError):  # pandas' parser errors are ValueErrors
+        parts = pd.DataFrame({"name": [None]})
+    if parts.empty or parts.isna().any(axis=None):
+        raise DataError("not the publisher's table of labels", where=path, mend="Fetch it again")
+    return table[["value"]].join(parts[["name", "network", "hemisphere"]])
 
 
 def _read_labels(path: Path) -> nib.Nifti1Image:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bolt import config as configuration
-from bolt.atlases import describe_atlas
+from bolt.atlas_files import describe_atlas
 from bolt.config import Config, Dataset
 from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of

@@ -1,96 +1,95 @@
-"""Staging what a run needs from elsewhere: the only code that uses the network.
+"""Staging what a run needs from elsewhere. No other stage but a dataset's download uses the network.
 
-Atlas images go beside their `atlas.yaml`, templates into the TemplateFlow home. Meant for a machine with network
-(a cluster's login node) before the run.
+What belongs to an atlas goes beside its `atlas.yaml`, templates into the TemplateFlow home. Meant for a machine with
+network (a cluster's login node) before the run.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
-import time
-import urllib.error
-import urllib.request
 import zipfile
 from pathlib import Path
 
-from bolt.atlases import atlas_folder, describe_atlas, load_atlas
+from bolt.atlas_files import atlas_folder, describe_atlas, find_image, find_labels, recorded
+from bolt.atlases import load_atlas
 from bolt.config import Config
 from bolt.errors import DataError
-from bolt.files import atomic, sha256
+from bolt.fetch import fetch
+from bolt.files import atomic, sha256, write_text
 
 log = logging.getLogger("bolt")
-TRIES = 3
 
 
 def stage_atlases(config: Config) -> None:
-    """Fetch the image of each configured atlas that is found nowhere yet.
+    """Fetch what is found nowhere yet of each configured atlas (`stage_atlas`)."""
+    for place in config.atlas_places.values():
+        stage_atlas(place, config.paths.atlas_dir, config.paths.templateflow_home)
+
+
+def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Path | None = None) -> None:
+    """Fetch an atlas's image, and its publisher's table of labels, unless they are found.
 
     Parameters
     ----------
-    config : Config
-        Images are written beside the ``atlas.yaml`` that describes them.
+    name, atlas_dir, templateflow_home
+        As `bolt.atlases.load_atlas`. Files are written beside the ``atlas.yaml`` that describes them. Where no sha256
+        of an image is known, that of the first one fetched is recorded beside it.
 
     Raises
     ------
     DataError
-        No address is known, the download fails, or its sha256 is not the described one.
+        No address is known, the download fails, or what is there or comes is not what is described.
     """
-    for name, place in config.atlas_places.items():
+    about, folder = describe_atlas(name), atlas_folder(name)
+    if about.labels:
         try:
-            load_atlas(place, atlas_dir=config.paths.atlas_dir, templateflow_home=config.paths.templateflow_home)
-            log.info("atlas %s: present", name)
-        except DataError as missing:
-            about = describe_atlas(place)
+            find_labels(about, folder, atlas_dir)
+        except DataError:
+            if not about.labels_url:
+                raise
+            fetch(about.labels_url, folder / about.labels)
+            log.info("atlas %s: labels fetched from %s", about.name, about.labels_url)
+    if about.kind == "image":
+        try:
+            find_image(about, folder, atlas_dir, templateflow_home)
+        except DataError:
             if not about.url or not about.file:
-                raise missing
+                raise
             file = about.file.removesuffix(".gz") if about.url.endswith(".zip") else about.file
-            fetch(about.url, atlas_folder(place) / file, about.sha256)
-            log.info("atlas %s: fetched from %s", name, about.url)
+            stage_image(about.url, folder / file, about.sha256)
+            log.info("atlas %s: fetched from %s", about.name, about.url)
+    load_atlas(name, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
+    log.info("atlas %s: present", about.name)
 
 
-def fetch(url: str, path: Path, accepted: list[str], pause: float = 2.0) -> None:
-    """Download a file, out of its zip archive if it is in one.
-
-    It appears under its name only when its sha256 is one of `accepted`.
+def stage_image(url: str, path: Path, accepted: list[str]) -> None:
+    """Download an image, out of its zip archive if it is in one.
 
     Parameters
     ----------
     url : str
     path : Path
+        Appears only when its sha256 is one of `accepted`.
     accepted : list of str
-        sha256 sums; empty: any.
-    pause : float
-        Seconds before the second try; doubled for each further one.
+        sha256 sums; empty: the one recorded beside `path`, or any, which is then recorded.
     """
-    with atomic(path) as temporary:
-        for attempt in range(TRIES):
-            try:
-                with urllib.request.urlopen(url, timeout=60) as source, temporary.open("wb") as target:
-                    shutil.copyfileobj(source, target)
-                break
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-                if attempt == TRIES - 1:
-                    raise DataError(
-                        f"download failed ({error})", where=url, mend=f"Fetch it by hand and save it as {path}"
-                    ) from None
-                time.sleep(pause * 2**attempt)
-        if url.endswith(".zip"):
-            _unpack(temporary, path.name)
-        found = sha256(temporary)
-        if accepted and found not in accepted:
-            raise DataError(
-                f"sha256 is {found}, not {' or '.join(accepted)}",
-                where=url,
-                mend=f"Fetch the file by hand, and save it as {path} if it is right",
-            )
+    sums = accepted or recorded(path)
+    if not url.endswith(".zip"):
+        fetch(url, path, sha256=sums)
+    else:
+        archive = fetch(url, path.with_name(Path(url).name))
+        with atomic(path) as temporary:
+            temporary.write_bytes(_member(archive, path.name))
+            if sums and (found := sha256(temporary)) not in sums:
+                raise DataError(f"sha256 of {path.name} is {found}, not {' or '.join(sums)}", where=url)
+        archive.unlink()
+    if not sums:
+        write_text(f"{sha256(path)}  {path.name}\n", path.with_name(path.name + ".sha256"))
 
 
-def _unpack(archive: Path, name: str) -> None:
-    """Replace a zip archive by its member `name`."""
+def _member(archive: Path, name: str) -> bytes:
     with zipfile.ZipFile(archive) as packed:
         members = [member for member in packed.namelist() if Path(member).name == name]
         if not members:
-            raise DataError(f"the archive does not hold {name}", where=archive.name, mend="Fetch the image by hand")
-        data = packed.read(members[0])
-    archive.write_bytes(data)
+            raise DataError(f"the archive does not hold {name}", where=archive, mend="Fetch the image by hand")
+        return packed.read(members[0])

@@ -182,7 +182,7 @@ class Stages:
         excluded = build_cache(
             self._scans(),
             atlas,
-            load_labels(self.config.atlas_places[atlas]),
+            load_labels(self.config.atlas_places[atlas], atlas_dir=self.config.paths.atlas_dir),
             lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
             out,
             policy=self.config.parcellate.uncovered,

@@ -18,7 +18,8 @@ from typing import BinaryIO, cast
 
 import nibabel as nib
 import numpy as np
-from isal import igzip, isal_zlib
+from isal import igzip
+from isal.igzip_lib import IsalError
 from nibabel.arrayproxy import ArrayProxy
 
 from bolt.errors import DataError
@@ -175,7 +176,7 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
             # decompressed half a megabyte at a time: the end may be missed that much too early
             place = f"at volume {done} of {n_volumes} or soon after" if done < n_volumes else "after the last volume"
             raise DataError(f"the file is cut off {place} (counted from 0)", where=path, mend=AGAIN) from None
-        except (isal_zlib.error, gzip.BadGzipFile) as error:
+        except (IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # its stub says an instance
             whole = isinstance(error, gzip.BadGzipFile)  # the checksum says that something is wrong, not where
             place = f"in one of its {n_volumes} volumes" if whole else f"at volume {done} of {n_volumes} or soon after"
             raise DataError(f"the file is damaged {place} ({error})", where=path, mend=AGAIN) from None

@@ -14,11 +14,11 @@ import pandas as pd
 import yaml
 
 from bolt import config as configuration
-from bolt.atlases import atlas_folder
+from bolt.atlas_files import atlas_folder, describe_atlas, find_labels
 from bolt.check import check_names, check_room, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.datasets import source_of
-from bolt.errors import BoltError
+from bolt.errors import BoltError, DataError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
 from bolt.provenance import fingerprint
@@ -118,9 +118,16 @@ class Run:
         return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage)}
 
     def _atlases(self) -> list[str]:
-        """What the atlases are: the hashes of their descriptions and tables."""
-        folders = [atlas_folder(place) for place in self.config.atlas_places.values()]
-        return [sha256(folder / name) for folder in folders for name in ("atlas.yaml", "labels.tsv")]
+        """What the atlases are: their descriptions, and the hashes of their tables of labels."""
+        found = []
+        for place in self.config.atlas_places.values():
+            about = describe_atlas(place)
+            try:
+                table = sha256(find_labels(about, atlas_folder(place), self.config.paths.atlas_dir))
+            except DataError:  # a family's table, before `resources` has fetched it
+                table = "not staged"
+            found += [about.model_dump_json(), table]
+        return found
 
     def _files(self) -> str:
         """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""

@@ -6,7 +6,7 @@ import torch
 import yaml
 
 from bolt import config as configuration
-from bolt.atlases import known_atlases
+from bolt.atlas_files import ATLASES
 from bolt.config import ROOT, Model
 from bolt.models._registry import create_model
 
@@ -24,7 +24,7 @@ def test_the_example_model_can_be_made_and_called():
 
 def test_every_model_and_atlas_has_its_line_in_the_readme():
     text = (ROOT / "README.md").read_text()
-    for name in [*configuration.known("model"), *known_atlases()]:
+    for name in [*configuration.known("model"), *(path.parent.name for path in ATLASES.glob("*/atlas.yaml"))]:
         assert f"| `{name}` |" in text, name
 
 

@@ -93,7 +93,11 @@ def build_oracle_cache(config: Config, layout: Layout, dataset: Dataset, atlas: 
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     folder, out = layout.truth(dataset.path), layout.cache(atlas, ORACLE)
     excluded = build_cache(
-        scans, atlas, load_labels(config.atlas_places[atlas]), lambda scan: Truth(folder, scan.scan_id).series, out
+        scans,
+        atlas,
+        load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir),
+        lambda scan: Truth(folder, scan.scan_id).series,
+        out,
     )
     write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 

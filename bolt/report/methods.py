@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bolt.atlases import describe_atlas
+from bolt.atlas_files import describe_atlas
 from bolt.config import Config, Dataset, Model, load_denoise, load_registration
 from bolt.provenance import versions
 
