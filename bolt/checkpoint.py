@@ -107,8 +107,9 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     Returns
     -------
     tuple
-        The model in evaluation mode, on the CPU; and what ``checkpoint.json`` says: model, fold, seed, n_rois, classes,
-        rois (values in the atlas), covariates (of `bolt.covariates.Covariates`), crop, epoch.
+        The model in evaluation mode, on the CPU; and what ``checkpoint.json`` says: model, fold, seed, n_rois, classes
+        (None: a number; then also label, its mean and sd in training), rois (values in the atlas), covariates (columns
+        of `bolt.covariates.Covariates`), crop, epoch.
 
     Raises
     ------
@@ -119,7 +120,8 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     info = read_json(folder / "checkpoint.json")
     others = len(Covariates(info.get("covariates", [])))
     settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
-    net = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
+    n_outputs = 1 if info["classes"] is None else len(info["classes"])
+    net = create_model(info["model"]["model"], info["n_rois"], n_outputs, **settings)
     weights = folder / "checkpoint.safetensors"
     try:
         net.load_state_dict(load_file(weights))

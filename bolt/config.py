@@ -158,7 +158,9 @@ class Dataset(Keys):
         "have none",
     )
     label: str = Field(description="column of participants.tsv (or of the series table) to predict")
-    classes: list[str] = Field(min_length=2, description="label values; the last is the positive class")
+    classes: Annotated[list[str], Field(min_length=2)] | None = Field(
+        None, description="label values; the last is the positive class; null: the label is a number"
+    )
     subjects_table: Path | None = Field(None, description="default: participants.tsv in `path`")
     group: str | None = Field(None, description="column with the family; default: the subject")
     site: str | None = None
@@ -190,7 +192,7 @@ class Dataset(Keys):
 
     @model_validator(mode="after")
     def _different_classes(self) -> Dataset:
-        if len(set(self.classes)) != len(self.classes):
+        if self.classes and len(set(self.classes)) != len(self.classes):
             raise ValueError("'classes' must be different from one another")
         return self
 

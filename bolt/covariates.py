@@ -137,5 +137,7 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
             raise wrong(f"no column '{name}'", f"Known: {', '.join(known)}{nearest(name, known)}")
         if source is None:
             raise wrong(f"dataset '{dataset.name}' has no '{name}'", f"Name the column in its file: '{name}: …'")
+    if "n_covariates" in model.hyper:
+        raise wrong("'n_covariates' is no setting of its own", "Name the columns in 'covariates', beside 'hyper'")
     if model.covariates and default_of(model.model, "n_covariates", None) is None:
         raise wrong(f"'{model.model}' takes none", "Remove 'covariates', or choose a model that does")

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from bolt.checkpoint import Progress, load_resume, save_resume
@@ -28,16 +27,20 @@ from bolt.errors import BoltError
 from bolt.files import write_table
 from bolt.models._base import SeriesModel
 from bolt.predict import Scans, all_logits, forward
+from bolt.targets import Target
 
 log = logging.getLogger(__name__)
 
 HISTORY = {
     "epoch": "Epoch, from 1",
     "learning_rate": "Learning rate of the epoch's last step",
-    "train_loss": "Mean over the training scans of cross entropy plus the model's own terms; crops, with dropout",
+    "train_loss": "Mean over the training scans of the loss (cross entropy; for numbers the squared error in standard "
+    "deviations) plus the model's own terms; crops, with dropout",
     "train_accuracy": "Share of training crops classified rightly while training",
-    "validation_loss": "Mean cross entropy of the validation scans, each at its own length",
+    "train_r2": "Explained share of the labels' variance, of training crops while training",
+    "validation_loss": "Mean loss of the validation scans, each at its own length, without the model's own terms",
     "validation_accuracy": "Share of validation scans classified rightly",
+    "validation_r2": "Explained share of the labels' variance, of validation scans",
 }
 
 
@@ -77,7 +80,7 @@ class Part:
     """The scans of one role, ready to learn from."""
 
     scans: Scans
-    labels: Tensor  # (scans,) class numbers, on the device
+    truth: Tensor  # (scans,) labels as `bolt.targets` encodes them, on the device
 
 
 @dataclass
@@ -90,6 +93,8 @@ class Fit:
         Trained in place.
     train : Part
     validation : Part or None
+    target : Target
+        What is predicted: gives loss and score.
     model : Model
         The configuration.
     crop : int
@@ -106,6 +111,7 @@ class Fit:
     net: SeriesModel
     train: Part
     validation: Part | None
+    target: Target
     model: Model
     crop: int
     fold: int
@@ -175,13 +181,13 @@ class Fit:
         order = torch.randperm(len(self.train.scans), generator=random)
         size = self.model.training.batch_size
         batches = order.split(size)
-        order = order.to(self.train.labels.device)
-        labels = self.train.labels[order].split(size)
+        order = order.to(self.train.truth.device)
+        truths = self.train.truth[order]
         known = self.train.scans.covariates
         covariates = [None] * len(batches) if known is None else known[order].split(size)
         losses, logits = [], []
         self.net.train()
-        for step, batch in enumerate(zip(batches, covariates, labels, strict=True), start=1):
+        for step, batch in enumerate(zip(batches, covariates, truths.split(size), strict=True), start=1):
             seed_step(self.seed, self.fold, epoch, step)
             optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
             which, others, truth = batch
@@ -198,17 +204,16 @@ class Fit:
                 f"the loss is not finite: {self.title}, epoch {epoch}, step {int(broken[0]) + 1}",
                 mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
             )
-        sizes = torch.tensor([len(batch) for batch in labels], dtype=torch.float64)
-        right = (torch.cat(logits).argmax(-1) == torch.cat(labels)).double()
+        sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
         return {
             "epoch": epoch,
             "learning_rate": optimizer.param_groups[0]["lr"],
             "train_loss": float((values * sizes).sum() / sizes.sum()),
-            "train_accuracy": float(right.mean()),
+            f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
     def _step(
-        self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, labels: Tensor
+        self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, truth: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Learn from one batch; returns loss and logits, on the device.
 
@@ -220,7 +225,7 @@ class Fit:
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
                 output = forward(self.net, x, covariates)
             logits = output.logits.float()
-            loss = cross_entropy(logits, labels) + sum(term.float() for term in output.losses.values())
+            loss = self.target.loss(logits, truth) + sum(term.float() for term in output.losses.values())
             optimizer.zero_grad()
             loss.backward()
         if training.clip_gradient is not None:
@@ -231,6 +236,6 @@ class Fit:
     def _validate(self, part: Part) -> dict[str, float]:
         logits = all_logits(self.net, part.scans)
         return {
-            "validation_loss": float(cross_entropy(logits, part.labels)),
-            "validation_accuracy": float((logits.argmax(-1) == part.labels).double().mean()),
+            "validation_loss": float(self.target.loss(logits, part.truth)),
+            f"validation_{self.target.metric}": self.target.score(logits, part.truth),
         }

@@ -37,7 +37,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     Parameters
     ----------
     scans : DataFrame
-        scan_id, subject, group, site, label; scans with an `exclude_reason` are left out.
+        scan_id, subject, group, site, label (of numbers their `quarters`); scans with an `exclude_reason` are left out.
     settings : Folds
         `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
@@ -115,6 +115,15 @@ def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.Dat
         role = np.select([scans["site"] == test, scans["site"] == validation], ["test", "validation"], default="train")
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
     return pd.concat(folds, ignore_index=True), scans
+
+
+def quarters(labels: pd.Series) -> pd.Series:
+    """Name the quarter of the scans that each label, a number, falls into, such as ``20 to 31.5``: what takes the place
+    of classes where folds are stratified."""
+    values = labels.astype(float)
+    quarter = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
+    low, high = (values.groupby(quarter).transform(end) for end in ("min", "max"))
+    return low.map("{:g}".format) + " to " + high.map("{:g}".format)
 
 
 def audit_folds(

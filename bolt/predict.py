@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from bolt.covariates import Covariates
-from bolt.errors import DataError
+from bolt.errors import ConfigError, DataError
 from bolt.files import write_table
 from bolt.models._base import ModelOutput, SeriesModel
 from bolt.series import SeriesCache
+from bolt.targets import stored_target
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ PREDICTIONS = {
     "role": "Part of the fold: train, validation or test",
     "fold": "Outer fold",
     "seed": "Seed of weights, order, crops and dropout",
-    "label": "True class",
-    "predicted": "Class of the largest probability",
+    "label": "True class, or number",
+    "predicted": "Class of the largest probability, or number, in the unit of the label",
 }
 VOLUMES_AT_ONCE = 4096  # in a batch of whole scans: bounds the memory of prediction
 
@@ -154,11 +155,6 @@ def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
     return torch.cat(parts)[torch.tensor(order).argsort()]
 
 
-def class_probabilities(model: SeriesModel, scans: Scans) -> np.ndarray:
-    """Class probabilities of whole scans, (scans, classes), float64."""
-    return all_logits(model, scans).double().softmax(-1).cpu().numpy()
-
-
 def predict(
     model: SeriesModel,
     cache: SeriesCache,
@@ -167,7 +163,7 @@ def predict(
     *,
     info: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
-    """Class probabilities of whole scans.
+    """What a model says of whole scans.
 
     Parameters
     ----------
@@ -178,31 +174,30 @@ def predict(
         Rows of the cache's index.
     device : torch.device or str
     info : mapping, optional
-        What `bolt.checkpoint.load_checkpoint` returned beside the model; a model with covariates needs it.
+        What `bolt.checkpoint.load_checkpoint` returned beside the model; a model with covariates, and one that
+        predicts a number, need it.
 
     Returns
     -------
     ndarray
-        (len(ids), classes), float64.
+        Class probabilities (len(ids), classes), or numbers in the label's unit (len(ids),); float64.
     """
-    covariates = Covariates((info or {}).get("covariates", [])).encode(cache.index.iloc[list(ids)])
-    return class_probabilities(model.to(device), Scans(Pool(cache, device), ids, covariates))
+    info = {"classes": [], **(info or {})}
+    covariates = Covariates(info.get("covariates", [])).encode(cache.index.iloc[list(ids)])
+    logits = all_logits(model.to(device), Scans(Pool(cache, device), ids, covariates))
+    if info["classes"] is not None and logits.shape[1] == 1:
+        raise ConfigError("this model predicts a number", mend="Give 'info', which load_checkpoint returns as well")
+    return stored_target(info).decode(logits)
 
 
-def write_predictions(probabilities: np.ndarray, table: pd.DataFrame, classes: list[str], path: Path) -> None:
+def write_predictions(table: pd.DataFrame, path: Path) -> None:
     """Write ``predictions.tsv``.
 
     Parameters
     ----------
-    probabilities : ndarray
-        (scans, classes).
     table : DataFrame
-        One row a scan, with the columns of `PREDICTIONS` but ``predicted``; others are left out.
-    classes : list of str
+        One row a scan, with the columns of `PREDICTIONS` and one ``p_<class>`` a class; others are left out.
     path : Path
     """
-    predicted = [classes[i] for i in probabilities.argmax(1)]
-    rows = table.assign(predicted=predicted)[list(PREDICTIONS)]
-    columns = {f"p_{name}": probabilities[:, i] for i, name in enumerate(classes)}
-    described = {f"p_{name}": f"Probability of class {name}" for name in classes}
-    write_table(rows.assign(**columns), path, PREDICTIONS | described)
+    described = {name: f"Probability of class {name[2:]}" for name in table if name.startswith("p_")}
+    write_table(table[[*PREDICTIONS, *described]], path, PREDICTIONS | described)

@@ -60,7 +60,7 @@ class Stages:
                 self._atlas(name)  # a missing or wrong image shows here, hours before parcellation
         scans = index(self.config, self.dataset, self.options.minimum_volumes)
         usable = scans[scans.exclude_reason.isna()]
-        make_folds(usable, self.config.folds)  # too few subjects a class show here, hours before training
+        make_folds(self._strata(usable), self.config.folds)  # too few subjects a class show here, hours before training
         write_table(scans, self.layout.scans, COLUMNS)
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
@@ -204,7 +204,7 @@ class Stages:
         excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
         excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
         write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
-        usable = scans[~scans.scan_id.isin(excluded.scan_id)]
+        usable = self._strata(scans[~scans.scan_id.isin(excluded.scan_id)])
         contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
         write_table(make_folds(usable, self.config.folds, contents), self.layout.folds, FOLD_COLUMNS)
 
@@ -270,6 +270,10 @@ class Stages:
         from bolt.series import SeriesCache
 
         options, settings = self.options, self.config.explain
+        if self.dataset.classes is None:
+            raise DataError(
+                "landmarks and regions are regressions of classes, but the label of this dataset is a number"
+            )
         out = self.layout.explanation(options.atlas, options.model, options.seed, options.variant)
         cache = SeriesCache(self.layout.cache(options.atlas, options.variant))
         run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
@@ -321,6 +325,12 @@ class Stages:
     # ---- what several stages ask -------------------------------------------------------------
     def _scans(self) -> pd.DataFrame:
         return read_table(self.layout.scans, text=TEXT_COLUMNS)
+
+    def _strata(self, scans: pd.DataFrame) -> pd.DataFrame:
+        """Scans as their folds are stratified: by class, or by quarter of a label that is a number."""
+        from bolt.folds import quarters
+
+        return scans if self.dataset.classes else scans.assign(label=quarters(scans["label"]))
 
     def _scan(self) -> pd.Series:
         scans = self._scans().set_index("scan_id", drop=False)

@@ -24,9 +24,10 @@ from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
 from bolt.fitting import Fit, Part, learning_rate, seed_step
 from bolt.models._registry import create_model
-from bolt.predict import Pool, Scans, class_probabilities, predict, write_predictions
+from bolt.predict import Pool, Scans, all_logits, predict, write_predictions
 from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
+from bolt.targets import Number, fit_target
 
 __all__ = ["Job", "learning_rate", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
@@ -159,9 +160,13 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     seed_step(seed, fold)
     settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
-    net = create_model(model.model, series.n_rois, len(dataset.classes), **settings).to(pool.device)
+    n_outputs = 1 if dataset.classes is None else len(dataset.classes)
+    net = create_model(model.model, series.n_rois, n_outputs, **settings).to(pool.device)
     table, too_short = _long_enough(table, net.min_length)
-    table = _with_classes(table, dataset.classes, fold, folds)
+    target = fit_target(dataset.classes, table, fold, folds)
+    truth = target.encode(table)
+    if not (table["role"] == "test").any():
+        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     if crop < net.min_length:
         raise ConfigError(
@@ -173,21 +178,21 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
 
     def part(role: str) -> Part:
         own = (table.role == role).to_numpy()
-        labels = torch.tensor(table["class"].to_numpy()[own], device=pool.device)
-        return Part(Scans(pool, table.index[own].tolist(), inputs[own]), labels)
+        return Part(Scans(pool, table.index[own].tolist(), inputs[own]), torch.tensor(truth[own], device=pool.device))
 
     validation = part("validation") if (table.role == "validation").any() else None
     fingerprint = _fingerprint(series.folder, table, model, dataset, fold, seed)
-    fit = Fit(net, part("train"), validation, model, crop, fold, seed, out, fingerprint, line)
+    fit = Fit(net, part("train"), validation, target, model, crop, fold, seed, out, fingerprint, line)
     progress = yield from fit.run()
     facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
     about = {"n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
+    about |= {"label": target.__dict__} if isinstance(target, Number) else {}
     about["covariates"] = covariates.columns
     save_checkpoint(out, net, {**facts, **about, "crop": crop, "epoch": progress.epoch})
     write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(too_short, out / "exclusions.tsv", EXCLUSION_COLUMNS)
-    probabilities = class_probabilities(net, everything)
-    write_predictions(probabilities, table.assign(fold=fold, seed=seed), dataset.classes, out / "predictions.tsv")
+    predicted = target.columns(target.decode(all_logits(net, everything)))
+    write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
     write_status(out / "status.json", "ok", "train")
     remove_resume(out)
 
@@ -230,27 +235,10 @@ def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd
     return table[~short], too_short
 
 
-def _with_classes(table: pd.DataFrame, classes: list[str], fold: int, folds: Path) -> pd.DataFrame:
-    """The table with the number of each scan's class; refuses what cannot be learned or judged."""
-    table = table.assign(**{"class": table["label"].map({name: number for number, name in enumerate(classes)})})
-    unknown = table[table["class"].isna()]
-    if len(unknown):
-        scan, label = unknown.iloc[0][["scan_id", "label"]]
-        raise DataError(f"scan '{scan}' has label '{label}', not one of {classes}", mend="Correct 'classes'")
-    for name in classes:
-        if not ((table["label"] == name) & (table["role"] == "train")).any():
-            raise DataError(
-                f"fold {fold} has no training scan of class '{name}'", where=folds, mend="Use fewer folds or more scans"
-            )
-    if not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
-    return table.astype({"class": int})
-
-
 def _fingerprint(cache: Path, table: pd.DataFrame, model: Model, dataset: Dataset, fold: int, seed: int) -> str:
     """Names what an interrupted training must share with this one to be gone on with."""
     manifest = hashlib.sha256((cache / "manifest.json").read_bytes()).hexdigest()
-    scans = table[["scan_id", "role", "class", "length"]].to_csv()
+    scans = table[["scan_id", "role", "label", "length"]].to_csv()
     code = code_fingerprint("bolt.train", f"bolt.models.{model.model}")
     settings = [model.hash(), code, dataset.classes, dataset.crop, fold, seed, manifest, scans]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()

@@ -219,8 +219,8 @@ class Run:
         ]
 
     def explained(self, run_name: str) -> bool:
-        """Only BolT has attention windows that Algorithm 1 can follow."""
-        return self.models[run_name].model == "bolt"
+        """Only BolT has attention windows that Algorithm 1 can follow, and landmarks are regressions of classes."""
+        return self.models[run_name].model == "bolt" and self.dataset.classes is not None
 
     def truth(self) -> list[Path]:
         """The truth table, where the dataset has a known answer."""

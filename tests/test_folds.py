@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bolt.config import Folds
 from bolt.errors import BoltError, DataError, LeakError
-from bolt.folds import FOLD_COLUMNS, ROLES, audit_folds, make_folds
+from bolt.folds import FOLD_COLUMNS, ROLES, audit_folds, make_folds, quarters
 from tests.shared import shared_data
 
 
@@ -252,3 +252,21 @@ def test_most_random_cohorts_can_be_split():
         scans = make_scans(60).assign(label=rng.choice(["A", "B", "C"], 60), site=rng.choice(list("xyz"), 60))
         made += len(make_folds(scans, Folds(outer=5, seed=seed))) == 300
     assert made == 8
+
+
+def test_numbers_are_stratified_by_quarter():
+    values = np.random.default_rng(0).normal(30, 5, 80).round(2)
+    labels = pd.Series(values.astype(str), index=range(5, 85))
+    found = quarters(labels)
+    assert found.value_counts().tolist() == [20] * 4 and (found.index == labels.index).all()
+    low, high = np.array([name.split(" to ") for name in found], float).T
+    assert ((low <= values) & (values <= high)).all()
+    scans = make_scans(80, sites=1).assign(label=found.to_numpy(), value=values)
+    folds = make_folds(scans, Folds(outer=5))
+    tested = folds[folds.role == "test"].merge(scans, on="scan_id")
+    assert (tested.groupby(["fold", "label"]).size() == 4).all()
+
+
+def test_quarters_of_few_values():
+    assert quarters(pd.Series(["1", "2", "1", "2"])).tolist() == ["1 to 1", "2 to 2"] * 2
+    assert quarters(pd.Series(["5", "5"])).nunique() == 1

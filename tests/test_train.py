@@ -236,6 +236,66 @@ def test_gradients_are_clipped(toy, tmp_path, monkeypatch):
     assert len(norms) == 12 and max(norms) == pytest.approx(0.05, rel=1e-3)
 
 
+# ---- numbers in place of classes -------------------------------------------------------------------------------------
+NUMBERS = DATASET.model_copy(update={"classes": None})
+
+
+def write_numbers(folder: Path, labels: list[object] | None = None) -> tuple[Path, Path]:
+    """The toy dataset with labels about 100, which the size of the first two ROIs' common step tells."""
+    steps = np.random.default_rng(3).uniform(-2, 2, len(LENGTHS))
+
+    def change(series):
+        for values, step in zip(series, steps, strict=True):
+            values[:, :2] += step - np.sign(values[:, :2].mean()) * 1.5
+
+    names = [str(label) for label in labels or (100 + 20 * steps).round(2)]
+    return write_toy(folder, labels=names, change=change)
+
+
+def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
+    toy = write_numbers(tmp_path)
+    out = run(toy, tmp_path / "run", toy_model(epochs=40), NUMBERS)
+    table = read_table(out / "predictions.tsv")
+    assert not [column for column in table if column.startswith("p_")]
+    error, training = (table["label"] - table["predicted"]).abs(), table["role"] == "train"
+    assert error.mean() < 0.3 * (table["label"] - table["label"][training].mean()).abs().mean()
+    net, info = load_checkpoint(out)
+    labels = table["label"][training]
+    assert info["classes"] is None
+    assert info["label"] == pytest.approx({"mean": labels.mean(), "sd": labels.std(ddof=0)})
+    np.testing.assert_allclose(predict(net, SeriesCache(toy[0]), range(12), info=info), table["predicted"])
+    with pytest.raises(ConfigError, match="predicts a number"):
+        predict(net, SeriesCache(toy[0]), range(12))
+
+
+def test_history_of_numbers(tmp_path):
+    out = run(write_numbers(tmp_path), tmp_path / "run", toy_model(epoch_choice="best_validation"), NUMBERS)
+    history = read_table(out / "history.tsv")
+    assert list(history) == [
+        "epoch", "learning_rate", "train_loss", "train_r2", "validation_loss", "validation_r2",
+    ]  # fmt: skip
+    epoch = read_json(out / "checkpoint.json")["epoch"]
+    assert epoch == int(history["validation_loss"].argmin()) + 1
+    table, label = read_table(out / "predictions.tsv"), read_json(out / "checkpoint.json")["label"]
+    part = table[table["role"] == "validation"]
+    squares = ((part["label"] - part["predicted"]) / label["sd"]) ** 2
+    row = history.iloc[epoch - 1]
+    assert squares.mean() == pytest.approx(row["validation_loss"], rel=1e-4)
+    spread = ((part["label"] - part["label"].mean()) ** 2).sum() / label["sd"] ** 2
+    assert row["validation_r2"] == pytest.approx(1 - squares.sum() / spread, rel=1e-4)
+
+
+@pytest.mark.parametrize("label", ["n/a", "old"])
+def test_a_label_that_is_no_number(tmp_path, label):
+    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has the label .*, which is no number"):
+        run(write_numbers(tmp_path, [*range(11), label]), tmp_path / "run", dataset=NUMBERS)
+
+
+def test_labels_without_spread(tmp_path):
+    with pytest.raises(DataError, match="no two different labels"):
+        run(write_numbers(tmp_path, [5] * 10 + [6, 7]), tmp_path / "run", dataset=NUMBERS)
+
+
 # ---- several folds in one process ------------------------------------------------------------------------------------
 def test_side_by_side_as_apart(toy, tmp_path):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
@@ -306,12 +366,20 @@ class Killed(Exception):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"epoch_choice": "best_validation"}, {"precision": "bfloat16"}, {"weight_decay": 0.1, "clip_gradient": 0.1}],
-    ids=["last", "best_validation", "bfloat16", "decay_and_clip"],
+    [
+        {},
+        {"epoch_choice": "best_validation"},
+        {"precision": "bfloat16"},
+        {"weight_decay": 0.1, "clip_gradient": 0.1},
+        "numbers",
+    ],
+    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "numbers"],
 )
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
-    model = toy_model(epochs=6, **settings)
-    whole = run(toy, tmp_path / "whole", model)
+    numbers = settings == "numbers"
+    toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
+    model = toy_model(epochs=6, **({} if numbers else settings))
+    whole = run(toy, tmp_path / "whole", model, dataset)
     real, kills = bolt.fitting.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
 
@@ -325,7 +393,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
     died = 0
     while not (tmp_path / "torn" / "status.json").is_file():
         try:
-            run(toy, tmp_path / "torn", model)
+            run(toy, tmp_path / "torn", model, dataset)
         except Killed:
             died += 1
             countdown[0] = next(kills, 10**9)
@@ -341,14 +409,14 @@ def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.train, "class_probabilities", dies)
+        patch.setattr(bolt.train, "all_logits", dies)
         run(toy, tmp_path)
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
 
 def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.train, "class_probabilities", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(bolt.train, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
         run(toy, tmp_path, toy_model(weight_decay=0.5))
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 

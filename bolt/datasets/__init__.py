@@ -25,7 +25,7 @@ COLUMNS = {
     "task": "Task (BIDS entity)",
     "group": "Unit that never straddles a split: the family where it is known, else the subject",
     "site": "Place or scanner",
-    "label": "Class to predict",
+    "label": "Class or number to predict",
     "age": "Age in years",
     "sex": "Sex as the source records it",
     "mean_fd": "Mean framewise displacement in mm, where the source knows it",

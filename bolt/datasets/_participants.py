@@ -70,17 +70,26 @@ def exclude(scans: pd.DataFrame, row: int, reason: str) -> None:
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
-    """Exclude scans without a usable label; refuse a dataset that is left with fewer than two classes."""
+    """Exclude scans without a usable label; refuse a dataset that is left without one of its classes."""
+    number = pd.to_numeric(scans.label, errors="coerce").abs() < float("inf")
     for row, label in scans.label.items():
         if pd.isna(label):
             exclude(scans, row, f"no value in label column '{dataset.label}'")
+        elif dataset.classes is None:
+            if not number[row]:
+                exclude(scans, row, f"label '{label}' is no number (a dataset of classes needs 'classes')")
         elif label not in dataset.classes:
             exclude(scans, row, f"label '{label}' is not one of {', '.join(dataset.classes)}")
     usable = scans[scans.exclude_reason.isna()]
     if usable.empty:
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
+<<<<<<< Updated upstream
         raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, mend="Mend these")
     absent = [c for c in dataset.classes if c not in set(usable.label)]
+=======
+        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.path, mend="Mend these")
+    absent = [c for c in dataset.classes or () if c not in set(usable.label)]
+>>>>>>> Stashed changes
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "

@@ -1,4 +1,5 @@
-"""Accuracy, recall, precision and area under the ROC curve, from `predictions.tsv` alone.
+"""Accuracy, recall, precision and area under the ROC curve, from `predictions.tsv` alone; for labels that are numbers
+(`classes` is None everywhere here) those of `bolt.evaluate.numbers`.
 
 Two classes: recall and precision are those of the positive class, the last of the dataset's
 `classes`, and the AUC is that of its probability. More classes: macro averages (one against the
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, roc_curve
 
 from bolt.errors import DataError
+from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.files import read_json, read_table, write_json, write_table
 
 METRICS = ("accuracy", "recall", "precision", "auc")
@@ -30,8 +32,14 @@ COLUMNS = {
     "recall": "of the positive class (two classes), or macro average",
     "precision": "of the positive class (two classes), or macro average; 0 where a class was never predicted",
     "auc": "area under the ROC curve of the positive class, or macro average of one against the rest",
+    **NUMBER_COLUMNS,
     "note": "why a value is missing",
 }
+
+
+def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the metrics by which predictions are judged; of numbers where there are no classes."""
+    return NUMBER_METRICS if classes is None else METRICS
 
 
 def scores(
@@ -96,9 +104,17 @@ def _auc(
     return np.divide(right, pairs, out=np.full_like(right, np.nan), where=pairs > 0)
 
 
-def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, float]:
+def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, float]:
     """Metrics of the given rows of a `predictions.tsv` (usually those of role ``test``)."""
-    return {name: float(value[0]) for name, value in scores(*_arrays(predictions, classes)).items()}
+    return {name: float(value[0]) for name, value in _scores(predictions, classes).items()}
+
+
+def _scores(
+    predictions: pd.DataFrame, classes: Sequence[str] | None, weight: NDArray[np.floating] | None = None
+) -> dict[str, NDArray[np.floating]]:
+    if classes is None:
+        return number_scores(*number_arrays(predictions), weight)
+    return scores(*_arrays(predictions, classes), weight)
 
 
 def read_predictions(path: Path) -> pd.DataFrame:
@@ -106,7 +122,7 @@ def read_predictions(path: Path) -> pd.DataFrame:
     return read_table(path, text=TEXT)
 
 
-def summarise(run: Path, folds: Sequence[int], classes: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Gather the folds of one run.
 
     Parameters
@@ -116,12 +132,12 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str]) -> tuple[
     folds : sequence of int
         The folds that should be there.
     classes : sequence of str
-        In the dataset's order; the last is the positive one.
+        In the dataset's order; the last is the positive one. None: the labels are numbers.
 
     Returns
     -------
     table : DataFrame
-        One row a fold (columns of `COLUMNS`), then ``mean`` and ``sd``.
+        One row a fold (columns of `COLUMNS`, those of its metrics), then ``mean`` and ``sd``.
     predictions : DataFrame
         Test predictions of all finished folds.
     """
@@ -136,13 +152,14 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str]) -> tuple[
                 row |= {"state": "missing", "note": "no test scans"}
             else:
                 values = fold_metrics(test, classes)
-                absent = [c for c in classes if c not in set(test["label"])]
+                absent = [c for c in classes or () if c not in set(test["label"])]
                 note = f"AUC undefined: no test scan of {', '.join(absent)}" if absent else ""
                 row |= {"n_test": len(test), "note": note, **values}
                 tests.append(test)
         rows.append(row)
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    values = table[list(METRICS)].astype(float)
+    columns = ["fold", "state", "n_test", *metrics_of(classes), "note"]
+    table = pd.DataFrame(rows).reindex(columns=columns)
+    values = table[list(metrics_of(classes))].astype(float)
     missing = [row["fold"] for row in rows if row["state"] != "ok"]
     note = f"without fold {', '.join(missing)}" if missing else ""
     done = len(rows) - len(missing)
@@ -150,11 +167,13 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str]) -> tuple[
         {"fold": name, "state": "", "n_test": done, "note": note, **value.to_dict()}
         for name, value in (("mean", values.mean()), ("sd", values.std(ddof=0)))
     ]
-    table = pd.concat([table, pd.DataFrame(summary)], ignore_index=True)[list(COLUMNS)]
+    table = pd.concat([table, pd.DataFrame(summary)], ignore_index=True)[columns]
     return table, pd.concat(tests, ignore_index=True) if tests else pd.DataFrame(columns=[*TEXT, "fold"])
 
 
-def pooled(predictions: pd.DataFrame, classes: Sequence[str], *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:
+def pooled(
+    predictions: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
+) -> dict[str, Any]:
     """Metrics over the test scans of all folds together.
 
     Parameters
@@ -172,24 +191,30 @@ def pooled(predictions: pd.DataFrame, classes: Sequence[str], *, draws: int = 10
     dict
         Per metric ``{value, low, high}`` (95 % percentile interval); ``majority_accuracy`` (always
         guessing the most frequent test label), ``n_scans``, ``n_groups``, ``classes``,
-        ``confusion`` (rows: true class) and, for two classes, ``roc``.
+        ``confusion`` (rows: true class) and, for two classes, ``roc``. For numbers ``mean_guess_mae`` (always guessing
+        the mean test label), ``truth`` and ``predicted`` in place of what is of classes.
     """
-    truth, predicted, probability = _arrays(predictions, classes)
     values = fold_metrics(predictions, classes)
     groups, member = np.unique(predictions["group"].astype(str), return_inverse=True)
     random = np.random.default_rng(seed)
     drawn = random.multinomial(len(groups), np.full(len(groups), 1 / len(groups)), size=draws)[:, member]
-    samples = scores(truth, predicted, probability, drawn.astype(float))
+    samples = _scores(predictions, classes, drawn.astype(float))
     summary: dict[str, Any] = {}
-    for metric in METRICS:
+    for metric in metrics_of(classes):
         sample = samples[metric][np.isfinite(samples[metric])]
         low, high = np.percentile(sample, [2.5, 97.5]) if len(sample) else (np.nan, np.nan)
         summary[metric] = {"value": values[metric], "low": float(low), "high": float(high)}
+    if classes is None:
+        return summary | number_summary(*number_arrays(predictions)) | {"n_groups": len(groups)}
+    return summary | _class_summary(predictions, classes) | {"n_groups": len(groups)}
+
+
+def _class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
+    truth, predicted, probability = _arrays(predictions, classes)
     counts = np.bincount(truth, minlength=len(classes))
-    summary |= {
+    summary: dict[str, Any] = {
         "majority_accuracy": float(counts.max() / counts.sum()),
         "n_scans": len(truth),
-        "n_groups": len(groups),
         "classes": list(classes),
         "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(classes))),
     }
@@ -199,13 +224,13 @@ def pooled(predictions: pd.DataFrame, classes: Sequence[str], *, draws: int = 10
     return summary
 
 
-def write_metrics(seed_folder: Path, classes: Sequence[str], folds: Sequence[int], out: Path) -> None:
+def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Sequence[int], out: Path) -> None:
     """Write ``metrics.tsv`` (a row a fold, mean, sd) and ``summary.json`` (pooled) into `out`."""
     table, predictions = summarise(seed_folder, folds, classes)
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
         "missing_folds": [int(f) for f in table.loc[~table["state"].isin(["ok", ""]), "fold"]],
-        "positive_class": classes[-1] if len(classes) == 2 else None,
+        "positive_class": classes[-1] if classes and len(classes) == 2 else None,
         "pooled": pooled(predictions, classes) if len(predictions) else None,
     }
     write_table(table, out / "metrics.tsv", COLUMNS)

@@ -20,6 +20,7 @@ from bolt import __version__
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
+from bolt.folds import quarters
 from bolt.layout import Layout, folder_of
 from bolt.provenance import versions
 from bolt.report import figures, tables
@@ -89,7 +90,7 @@ def _facts(
     facts = {
         "scans used": f"{len(used)} of {len(used) + exclusions['scan_id'].nunique()}",
         "subjects": str(used["subject"].nunique()),
-        "classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes)),
+        **_predicted(dataset),
         "atlases": ", ".join(config.atlas_places),
         "models": ", ".join(model.name for model in models),
     }
@@ -97,25 +98,39 @@ def _facts(
         facts["sites"] = str(used["site"].nunique())
     first = layout.runs(next(iter(config.atlas_places)), models[0], config.seeds[0]) / "summary.json"
     pooled = read_json(first)["pooled"] if first.is_file() else None
-    if pooled:
+    if pooled and dataset.classes is None:
+        facts[f"r, {models[0].name}"] = tables.number(pooled["r"]["value"])
+    elif pooled:
         facts[f"accuracy, {models[0].name}"] = f"{tables.percent(pooled['accuracy']['value'])} %"
     return facts
+
+
+def _predicted(dataset: Dataset) -> dict[str, str]:
+    if dataset.classes is None:
+        return {"label": f"{dataset.label}, a number"}
+    return {"classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes))}
 
 
 def _cohort(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]:
     if used.empty:
         return [Text("No scan could be used: see the reasons below.", warning=True)]
     picture = figure_folder(layout) / "cohort.png"
-    figures.cohort(used, dataset.classes, picture)
+    classes = dataset.classes
+    if classes is None:  # quarters of the label stand where classes would
+        by_label = used.assign(number=used["label"].astype(float)).sort_values("number")
+        used = by_label.assign(label=quarters(by_label["label"]))
+        classes = used["label"].unique().tolist()
+    figures.cohort(used, classes, picture)
     blocks: list[Block] = [
         Table(
-            tables.cohort(used, dataset.classes),
+            tables.cohort(used, classes),
             "Scans that were used. Spread is the standard deviation.",
             layout.scans,
         )
     ]
+    groups = "classes" if dataset.classes else "quarters of the label"
     caption = (
-        "Scans that were used, by class; bars mark medians. If classes differ in site, age, sex or head motion, a "
+        f"Scans that were used, by {groups}; bars mark medians. If {groups} differ in site, age, sex or head motion, a "
         "model may tell them by those alone."
     )
     return [*blocks, Picture(picture, caption)]

@@ -173,19 +173,20 @@ def _carpet(axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, extent
 
 
 def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
-    """Loss and accuracy over epochs, a thin line a fold, the mean thick.
+    """Loss and accuracy (r² of numbers) over epochs, a thin line a fold, the mean thick.
 
     Parameters
     ----------
     histories : mapping
         Fold to its ``history.tsv`` (``epoch``, ``train_loss``, ``validation_loss``,
-        ``train_accuracy``, ``validation_accuracy``; those that are there).
+        ``train_accuracy`` or ``train_r2``, ``validation_accuracy`` or ``validation_r2``; those that are there).
     out : Path
     """
     colours = {"train": MANY[0], "validation": MANY[1]}
+    metric = "r2" if any("train_r2" in history for history in histories.values()) else "accuracy"
     with canvas(out, height=2.6) as figure:
         axes = figure.subplots(1, 2)
-        for axis, what in zip(axes, ("loss", "accuracy"), strict=True):
+        for axis, what in zip(axes, ("loss", metric), strict=True):
             for part, colour in colours.items():
                 column = f"{part}_{what}"
                 curves = [h.set_index("epoch")[column] for h in histories.values() if column in h]
@@ -194,10 +195,10 @@ def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
                 if curves:
                     mean = pd.concat(curves, axis=1).mean(axis=1)
                     axis.plot(mean.index, mean, color=colour, lw=2, label=part)
-            axis.set(xlabel="epoch", title=what.capitalize())
+            axis.set(xlabel="epoch", title={"r2": "r²"}.get(what, what.capitalize()))
             axis.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes[0].set_ylim(bottom=0)
-        axes[1].set_ylim(0, 1.03)
+        axes[1].set_ylim(0 if metric == "accuracy" else -1, 1.03)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
@@ -228,6 +229,26 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
             axes[1].set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
             axes[1].set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         _confusion(axes[-1], np.array(pooled["confusion"]), pooled["classes"])
+
+
+def predicted_numbers(pooled: Mapping[str, Any], out: Path, unit: str = "label") -> None:
+    """Predicted against true numbers of all test scans.
+
+    Parameters
+    ----------
+    pooled : mapping
+        ``pooled`` of ``summary.json``: ``truth``, ``predicted``, ``r``.
+    out : Path
+    unit : str
+        What the numbers are.
+    """
+    truth, predicted = np.array(pooled["truth"]), np.array(pooled["predicted"])
+    ends = (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))
+    with canvas(out, width=WIDTH / 2, height=3.1) as figure:
+        axis = figure.subplots()
+        axis.plot(ends, ends, color=LINE, lw=1, ls="--")
+        axis.plot(truth, predicted, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+        axis.set(xlabel=f"true {unit}", ylabel=f"predicted {unit}", title="Test scans")
 
 
 def _metric_dots(axis: Axes, table: pd.DataFrame, pooled: Mapping[str, Any]) -> None:

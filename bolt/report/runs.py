@@ -46,11 +46,17 @@ def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, mo
     if len(missing):
         names = ", ".join(missing["fold"])
         run.performance.append(Text(f"Without fold {names}: not finished, see the table.", warning=True))
+    percent = " in per cent" if dataset.classes else ""
     caption = (
-        "Metrics in per cent on test scans, by fold, over folds (standard deviation, ddof 0), and over all test scans."
+        f"Metrics{percent} on test scans, by fold, over folds (standard deviation, ddof 0), and over all test scans."
     )
     run.performance.append(Table(tables.performance(metrics, pooled), caption, folder / "metrics.tsv"))
-    if pooled:
+    if pooled and dataset.classes is None:
+        picture = figure_folder(layout) / f"{stem}_performance.png"
+        figures.predicted_numbers(pooled, picture, dataset.label)
+        caption = "Predicted against true label of all test scans; a perfect prediction lies on the dashed line."
+        run.performance.append(Picture(picture, caption))
+    elif pooled:
         picture = figure_folder(layout) / f"{stem}_performance.png"
         figures.performance(metrics, pooled, picture)
         caption = "Left: metrics of all test scans with 95 % bootstrap intervals over subjects, and of single folds."
@@ -76,6 +82,8 @@ def _explanation(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     out = layout.explanation(atlas, model, seed)
+    if dataset.classes is None:
+        return [Text("No landmarks and regions: they are regressions of classes, and the label here is a number.")]
     if not (out / "landmarks.tsv").is_file():
         return []
     blocks = _time_courses(config, dataset, layout, atlas, layout.runs(atlas, model, seed), stem)
@@ -93,6 +101,7 @@ def _explanation(
 
 
 def _regions(config: Config, dataset: Dataset, layout: Layout, atlas: str, out: Path, stem: str) -> list[Block]:
+    classes = dataset.classes or []
     weights = read_table(out / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))
     blocks: list[Block] = []
     try:
@@ -101,7 +110,7 @@ def _regions(config: Config, dataset: Dataset, layout: Layout, atlas: str, out: 
             config.atlas_places[atlas], atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home
         ).image
         picture = figure_folder(layout) / f"{stem}_brain.png"
-        plot_regions(weights, image, dataset.classes, picture)
+        plot_regions(weights, image, classes, picture)
         caption = (
             f"Regions whose activity at landmark volumes speaks for a class: the top {config.explain.top_rois:.0%} of "
             "ROIs by regression weight. Above on a glass brain (from the left, behind, right and above), below on the "
@@ -127,7 +136,7 @@ def _time_courses(config: Config, dataset: Dataset, layout: Layout, atlas: str, 
     known = layout.tables / "true_landmarks.tsv"
     landmarks = read_table(known, text=("scan_id",)) if known.is_file() else None
     blocks: list[Block] = []
-    for scan in _examples(run, config.folds.outer, dataset.classes):
+    for scan in _examples(run, config.folds.outer, dataset.classes or []):
         table, weights = read_importance(run / f"fold-{scan['fold']}")
         importance = weights[int(np.flatnonzero(table["scan_id"] == scan["scan_id"])[0])]
         picture = figure_folder(layout) / f"{stem}_{scan['scan_id']}_importance.png"

@@ -8,9 +8,16 @@ from typing import Any
 import pandas as pd
 
 from bolt.evaluate.metrics import METRICS
+from bolt.evaluate.numbers import NUMBER_METRICS
 
 DASH = "–"
-NAMES = {"auc": "AUC", "n_test": "test scans", "selection_frequency": "selected in folds"}
+NAMES = {
+    "auc": "AUC",
+    "mae": "mean absolute error",
+    "r2": "r²",
+    "n_test": "test scans",
+    "selection_frequency": "selected in folds",
+}
 QUALITY_NAMES = {
     "brain_ml": "brain (ml)",
     "template_mask_dice": "Dice with template brain",
@@ -75,34 +82,37 @@ def _range(values: pd.Series) -> str:
 
 
 def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Metrics in per cent: a row a fold, mean ± sd, and all test scans with their interval."""
+    """Metrics (of classes in per cent): a row a fold, mean ± sd, and all test scans with their interval."""
+    numeric = NUMBER_METRICS[0] in table
+    metrics, shown = (NUMBER_METRICS, number) if numeric else (METRICS, percent)
     rows = []
     for row in table.to_dict("records"):
         if row["fold"] in ("mean", "sd"):
             continue
-        values = {NAMES.get(m, m): percent(row[m]) for m in METRICS}
         note = row["note"] if isinstance(row["note"], str) else ""
         rows.append(
             {
                 "": f"fold {row['fold']}",
-                **values,
+                **{NAMES.get(m, m): shown(row[m]) for m in metrics},
                 "test scans": number(row["n_test"]),
                 "state": row["state"],
                 "note": note,
             }
         )
     summary = table.set_index("fold")
-    spread = {NAMES.get(m, m): f"{percent(summary.loc['mean', m])} ± {percent(summary.loc['sd', m])}" for m in METRICS}
+    spread = {NAMES.get(m, m): f"{shown(summary.loc['mean', m])} ± {shown(summary.loc['sd', m])}" for m in metrics}
     note = summary.loc["mean", "note"]
     rows.append({"": "mean ± sd", **spread, "note": note if isinstance(note, str) else ""})
     if pooled:
         values = {}
-        for m in METRICS:
+        for m in metrics:
             found = pooled[m]
-            interval = f" [{percent(found['low'])}, {percent(found['high'])}]"
-            values[NAMES.get(m, m)] = percent(found["value"]) + interval
+            values[NAMES.get(m, m)] = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
         rows.append({"": "all test scans [95 %]", **values, "test scans": number(pooled["n_scans"])})
-        rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
+        if numeric:
+            rows.append({"": "always the mean label", NAMES["mae"]: number(pooled["mean_guess_mae"])})
+        else:
+            rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
     return _without_empty(pd.DataFrame(rows).fillna(""))
 
 

@@ -1,0 +1,73 @@
+"""A dataset whose label is a number, from the table of scans to the report."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from bolt.cli import main
+from bolt.errors import DataError
+from bolt.files import read_json, read_table
+from bolt.stages import Stages
+from bolt.workflow import Run
+from tests.snake import series_dataset, write_yaml
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Ages of 24 people to be predicted; one age is missing, one is no number."""
+    monkeypatch.chdir(tmp_path)
+    path = series_dataset(tmp_path, n_subjects=26, folds={"outer": 3})
+    dataset = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    del dataset["classes"]
+    write_yaml(tmp_path / "mine.yaml", dataset | {"label": "years", "age": None})
+    table = pd.read_csv("series/scans.tsv", sep="\t").rename(columns={"age": "years"}).astype({"years": str})
+    table.loc[[3, 7], "years"] = ["n/a", "young"]
+    table.to_csv("series/scans.tsv", sep="\t", index=False)
+    return path
+
+
+def test_from_scans_to_report(config, tmp_path):
+    where = ["--config", str(config)]
+    assert main(["index", *where]) == 0
+    scans = read_table("results/mine/scans.tsv").set_index("subject")
+    reasons = scans["exclude_reason"].dropna()
+    assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is no number" in reasons["sub-07"]
+    assert main(["cache", *where, "--atlas", "dosenbach160"]) == 0
+    assert main(["folds", *where]) == 0
+    folds = read_table("results/mine/folds.tsv").merge(scans["label"].rename("years"), on="subject")
+    spread = folds[folds.role == "test"].astype({"years": float}).groupby("fold")["years"]
+    assert (spread.max() - spread.min()).min() > 15  # every fold tests all quarters
+
+    model = next(iter(Stages(_options(config)).models))
+    run = [*where, "--atlas", "dosenbach160", "--model", model, "--seed", "0"]
+    assert main(["train", *run, "--fold", "0", "1", "2"]) == 0
+    assert main(["evaluate", *run]) == 0
+    assert main(["report", *where]) == 0
+    folder = next((tmp_path / "results/mine/runs").rglob("seed-0"))
+    assert read_json(folder / "summary.json")["pooled"]["n_scans"] == 24
+    page = (tmp_path / "results/mine/report/index.html").read_text()
+    for text in ("mean absolute error", "years, a number", "No landmarks and regions", "quarters of the label"):
+        assert text in page, text
+    assert "Algorithm 1" not in page
+    json.dumps(read_json(folder / "fold-0/checkpoint.json"), allow_nan=False)
+
+
+def test_the_workflow_asks_for_no_explanation(config):
+    run = Run(yaml.safe_load(config.read_text()))
+    assert run.explanations() == [] and run.truth() == [] and len(run.metrics()) == 1
+
+
+def test_landmarks_say_that_they_need_classes(config):
+    stages = Stages(_options(config))
+    with pytest.raises(DataError, match="regressions of classes"):
+        stages.regions()
+
+
+def _options(config):
+    from bolt.cli import _parser
+
+    return _parser().parse_args(
+        ["regions", "--config", str(config), "--atlas", "dosenbach160", "--model", "x", "--seed", "0"]
+    )
