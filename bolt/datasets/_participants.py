@@ -83,13 +83,8 @@ def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
     usable = scans[scans.exclude_reason.isna()]
     if usable.empty:
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
-<<<<<<< Updated upstream
         raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, mend="Mend these")
-    absent = [c for c in dataset.classes if c not in set(usable.label)]
-=======
-        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.path, mend="Mend these")
     absent = [c for c in dataset.classes or () if c not in set(usable.label)]
->>>>>>> Stashed changes
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "
