@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ class FileServer:
         Path to the mark of the file's version; default: its size.
     asked : list
         (path, Range header) of every request.
+    delay : float
+        Seconds before each answer.
     most_at_once : int
         Largest number of requests that were answered at the same time.
     """
@@ -43,15 +46,16 @@ class FileServer:
     ranges: bool = True
     etags: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+    delay: float = 0.0
     most_at_once: int = 0
     at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[FileServer]:
+def serve(folder: Path, delay: float = 0.0) -> Iterator[FileServer]:
     """Serve `folder` at `.address` until the block ends."""
-    about = FileServer(folder)
+    about = FileServer(folder, delay=delay)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -60,6 +64,7 @@ def serve(folder: Path) -> Iterator[FileServer]:
             with about.lock:
                 about.at_once += 1
                 about.most_at_once = max(about.most_at_once, about.at_once)
+            time.sleep(about.delay)
             try:
                 self.answer()
             finally:
