@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, text: str, *needs: str) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=text, description=text)
-        one.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="configuration of the run")
+        one.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml]")
         one.add_argument("--threads", type=int, default=1)
         for need in needs:
             one.add_argument(f"--{need}", required=True, type=int if need in ("seed", "fold") else str)
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     command("template", "Put the template of the output space where preprocessing finds it.")
     one_of_many("anatomical", "Preprocess a subject's T1w image.", "folder")
     one_of_many("functional", "Preprocess a scan's BOLD image.", "scan")
-    one_of_many("parcellate", "Average a scan over the ROIs of all atlases.", "scan")
+    _add_parcellate(one_of_many("parcellate", "Average a scan, or an image by hand, over the ROIs of atlases."))
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
     foreign = commands.add_parser("check-folds", help="Audit any table of folds, own or foreign, for leaks.")
@@ -101,3 +101,21 @@ def _parser() -> argparse.ArgumentParser:
     command("truth", "Compare the demo's results with the phantom's truth.")
     command("report", "Write the HTML report.")
     return parser
+
+
+def _add_parcellate(one: argparse.ArgumentParser) -> None:
+    """Either a scan of the configured dataset (as the workflow asks), or any image by hand."""
+    which = one.add_mutually_exclusive_group(required=True)
+    which.add_argument("--scan", help="scan of the configured dataset, with the configured atlases")
+    which.add_argument("image", nargs="?", help="4D NIfTI in a reference space; no configuration is needed")
+    by_hand = one.add_argument_group("for an image by hand")
+    by_hand.add_argument("--atlas", nargs="+", help="names, folders, or label images; all in one pass over the file")
+    by_hand.add_argument("--out", help="series.npy (time × ROIs); for several atlases a folder, or a name with {atlas}")
+    by_hand.add_argument("--mask", help="image on the same grid; default: all voxels of the ROIs")
+    by_hand.add_argument("--confounds", help="table that --denoise chooses from")
+    by_hand.add_argument("--denoise", default="none", help="a file in config/denoise, or the path of one")
+    by_hand.add_argument("--space", help="reference space of the image, where its name declares none")
+    by_hand.add_argument("--tr", type=float, help="seconds; default: the header's")
+    by_hand.add_argument("--coverage", type=float, help="smallest share of an ROI's voxels; below it the ROI is NaN")
+    by_hand.add_argument("--no-standardize", dest="standardize", action="store_false", help="leave out the z-scoring")
+    by_hand.add_argument("--fetch", action="store_true", help="fetch an atlas that is not here; needs the network")

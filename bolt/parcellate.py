@@ -48,8 +48,8 @@ class Parcellated:
     coverage : DataFrame
         `COVERAGE_COLUMNS`, one row an ROI.
     metadata : dict
-        For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, Space, Denoising, NumberOfVolumes (of the image),
-        NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
+        For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, AtlasSpaces, Space, Denoising, NumberOfVolumes (of
+        the image), NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
     """
 
     series: np.ndarray
@@ -103,7 +103,9 @@ def parcellate(
     info = check_bold(image, tr)
     space = _space(image, space)
     for atlas in atlases:
-        if space != ASSUMED:
+        if not atlas.spaces:
+            warnings.warn(f"atlas '{atlas.name}' declares no space; taken as that of the image.", stacklevel=2)
+        elif space != ASSUMED:
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     grids = {atlas.name: resample_to(atlas, info.shape, info.affine).ravel(order="F") for atlas in atlases}
@@ -128,6 +130,7 @@ def parcellate(
             "RepetitionTime": info.tr,
             "Atlas": atlas.name,
             "AtlasSHA256": atlas.sha256,
+            "AtlasSpaces": atlas.spaces or ASSUMED,
             "Space": space,
             "Denoising": denoise.model_dump(mode="json"),
             "CoverageThreshold": threshold,
@@ -146,8 +149,18 @@ def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, sc
     """Write the files of one scan; `status.json` comes last and says that the others are whole."""
     folder = Path(folder)
     for name, result in results.items():
-        _write_one(folder / f"{scan_id}_atlas-{name}", result)
+        write_series(result, folder / f"{scan_id}_atlas-{name}_timeseries.npy")
     write_status(folder / "status.json", "ok", "parcellate")
+
+
+def write_series(result: Parcellated, path: str | Path) -> None:
+    """Write one atlas's series as `path` (.npy), with its JSON sidecar and its ``_coverage.tsv`` beside it."""
+    path = Path(path)
+    with atomic(path) as temporary:
+        np.save(temporary, result.series)
+    write_json(result.metadata, path.with_suffix(".json"))
+    stem = path.stem.removesuffix("_timeseries")
+    write_table(result.coverage, path.with_name(f"{stem}_coverage.tsv"), COVERAGE_COLUMNS)
 
 
 def _space(image: str | Path, given: str | None) -> str:
@@ -161,13 +174,6 @@ def _space(image: str | Path, given: str | None) -> str:
     if not given and not declared:
         warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=3)
     return given or declared or ASSUMED
-
-
-def _write_one(stem: Path, result: Parcellated) -> None:
-    with atomic(f"{stem}_timeseries.npy") as temporary:
-        np.save(temporary, result.series)
-    write_json(result.metadata, f"{stem}_timeseries.json")
-    write_table(result.coverage, f"{stem}_coverage.tsv", COVERAGE_COLUMNS)
 
 
 def _stream(

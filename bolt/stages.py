@@ -24,6 +24,7 @@ from bolt.outcome import Outcome
 from bolt.provenance import provenance
 
 log = logging.getLogger("bolt")
+CONFIG = Path("config/config.yaml")
 
 
 class Stages:
@@ -31,7 +32,7 @@ class Stages:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.config: Config = configuration.load_config(options.config)
+        self.config: Config = configuration.load_config(options.config or CONFIG)
         name = getattr(options, "dataset", None) or self.config.dataset
         self.dataset: Dataset = configuration.load_dataset(name)
         self.layout = Layout(self.config)
@@ -377,6 +378,10 @@ def run(options: argparse.Namespace) -> None:
         from bolt.check_folds import check_folds
 
         return check_folds(options)
+    if options.command == "parcellate" and options.image is not None:
+        from bolt.by_hand import parcellate_by_hand
+
+        return parcellate_by_hand(options)
     getattr(Stages(options), options.command.replace("-", "_"))()
 
 

@@ -317,6 +317,6 @@ def _repetition_time(path: str | Path, header: nib.Nifti1Header, sidecar: float 
         raise DataError(
             f"no repetition time (the header says {stated:g} s)",
             where=path,
-            mend="Give RepetitionTime in seconds in the JSON sidecar",
+            mend="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
         )
     return round(stated, 6)  # float32 in the header: 0.72 would come out as 0.7200000286
