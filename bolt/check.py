@@ -40,7 +40,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
                 where="configuration",
                 mend="Set 'preprocess: space' to one of these, or choose an atlas in that space",
             )
-    if dataset.downloaded:
+    if dataset.downloaded or dataset.source == "hcp":
         source_of(dataset).check(dataset, config)
     elif dataset.source != "phantom" and not dataset.path.exists():
         raise ConfigError(

@@ -146,11 +146,37 @@ class Abide(Keys):
         return self.derivative.startswith("rois_")
 
 
+class Bucket(Keys):
+    """An S3 bucket. Credentials are found by boto3 (environment, ``~/.aws``), and never stand in a configuration."""
+
+    name: str = "hcp-openaccess"
+    prefix: str = Field("HCP_1200", description="folder of the subjects")
+    profile: str | None = Field(None, description="section of ~/.aws/credentials; null: boto3's usual order")
+    endpoint: str | None = Field(None, description="address of another S3 service than Amazon's")
+
+
+class Hcp(Keys):
+    """Where HCP's files come from."""
+
+    bucket: Bucket | None = Field(Bucket(), description="null: the dataset's `path` is a local copy of the layout")
+    restricted_table: Path | None = Field(None, description="joined to `subjects_table`; has Family_ID, Age_in_Yrs")
+
+
+class Paper(Keys):
+    """The cohort that a publication reports, to compare the one that is found with."""
+
+    scans: int | None = None
+    label: dict[str, int] = Field({}, description="subjects of each class")
+    sex: dict[str, int] = Field({}, description="subjects of each sex")
+
+
 class Dataset(Keys):
     """A source of scans: `config/datasets/<name>.yaml`."""
 
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
     name: str
-    source: Literal["phantom", "bids", "fmriprep", "series", "abide"]
+    source: Literal["phantom", "bids", "fmriprep", "series", "abide", "hcp"]
     description: str = ""
     path: Path = Field(
         Path(),
@@ -173,16 +199,22 @@ class Dataset(Keys):
     crop: int = Field(100, ge=1, description="volumes per random training crop")
     simulate: Simulate | None = None
     abide: Abide = Abide()
+    hcp: Hcp = Hcp()
+    include: dict[str, list[str]] = Field({}, description="column of the subjects table to the values that are used")
+    exclude: dict[str, list[str]] = Field({}, description="column of the subjects table to values that are left out")
+    paper: Paper | None = None
     expected: dict[str, Range] = {}
 
     @property
     def downloaded(self) -> bool:
         """Whether the workflow fetches the scans."""
-        return self.source == "abide"
+        return self.source == "abide" or (self.source == "hcp" and self.hcp.bucket is not None)
 
     @property
     def where(self) -> str:
         """What an error about the whole dataset names."""
+        if self.source == "hcp" and self.hcp.bucket is not None:
+            return f"s3://{self.hcp.bucket.name}/{self.hcp.bucket.prefix}"
         return self.abide.base if self.downloaded else str(self.path)
 
     @property

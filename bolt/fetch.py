@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from bolt.config import Bucket
 from bolt.disk import no_room_left, require_room
 from bolt.errors import DataError
 from bolt.files import sha256 as sha256_of
@@ -34,13 +35,14 @@ def fetch(
     tries: int = 5,
     pause: float = 1.0,
     timeout: float = 60.0,
+    bucket: Bucket | None = None,
 ) -> Path:
     """Fetch one file; nothing is done where one that `verify` accepts is there already.
 
     Parameters
     ----------
     address : str or path
-        ``http(s)://…``, ``file:…`` or a plain path.
+        ``http(s)://…``, ``file:…`` or a plain path; with `bucket`, the key of an object in it.
     destination : path
         Appears only once it is whole and verified.
     size : int, optional
@@ -53,6 +55,8 @@ def fetch(
         Seconds before the second try; doubled for each further one, give or take a half.
     timeout : float
         Seconds without a byte after which a connection counts as dropped.
+    bucket : Bucket, optional
+        S3 bucket that holds the object.
 
     Returns
     -------
@@ -73,7 +77,11 @@ def fetch(
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = Part(destination)
     try:
-        if is_remote(address):
+        if bucket is not None:
+            from bolt import s3
+
+            s3.download(bucket, address, part, size=size, tries=tries, pause=pause)
+        elif is_remote(address):
             download(address, part, size=size, tries=tries, pause=pause, timeout=timeout)
         else:
             _copy(address, part)

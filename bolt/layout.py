@@ -33,6 +33,11 @@ class Layout:
         return self.results / "scans.tsv"
 
     @property
+    def cohort(self) -> Path:
+        """The cohort beside the paper's, where the dataset's file says what that is."""
+        return self.tables / "paper_cohort.tsv"
+
+    @property
     def exclusions(self) -> Path:
         return self.results / "exclusions.tsv"
 
@@ -48,6 +53,10 @@ class Layout:
     def downloads(self) -> Path:
         """Folder of what the workflow fetches of a dataset."""
         return self.work / "downloads"
+
+    def events(self, scan_id: str) -> Path:
+        """Table of task events, where a source has them in a form of its own."""
+        return self.results / "events" / f"{scan_id}_events.tsv"
 
     def log(self, rule: str, name: str = "all") -> Path:
         return self.work / "logs" / rule / f"{name}.log"

@@ -89,6 +89,8 @@ def _scans(run: Run) -> list[tuple[str, str]]:
     if dataset.downloaded:
         kind = "series" if dataset.ready_series else "preprocessed"
         return [(kind, "")] * source_of(dataset).scan_count(dataset, run.config)
+    if dataset.source == "hcp":
+        return [("preprocessed", "")] * source_of(dataset).scan_count(dataset, run.config)
     if dataset.source == "series":
         return [("series", "")] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
     raw = dataset.source == "bids"

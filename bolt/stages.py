@@ -54,6 +54,7 @@ class Stages:
 
     def index(self) -> None:
         from bolt.datasets import index
+        from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
         from bolt.folds import make_folds
 
         if not self.dataset.ready_series:
@@ -66,6 +67,11 @@ class Stages:
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
         log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
+        if self.dataset.paper is not None:
+            cohort = compare_cohort(scans, self.dataset.paper)
+            write_table(cohort, self.layout.cohort, COHORT_COLUMNS)
+            for measure, found, due in cohort.itertuples(index=False):
+                log.info("%s: %d (the paper: %d)", measure, found, due)
 
     def template(self) -> None:
         from bolt.templates import stage_template

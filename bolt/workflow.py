@@ -31,6 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "bolt.datasets.fmriprep",
         "bolt.datasets.series",
         "bolt.datasets.abide",
+        "bolt.datasets.hcp",
         "bolt.atlases",
         "bolt.folds",
     ),
@@ -51,7 +52,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 """The modules that a stage runs; with what they import they are its code fingerprint."""
 
 
-NOT_INDEXED = ("description", "crop", "simulate", "expected")
+NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
 """Keys of a dataset that its index does not read."""
 
 
@@ -93,7 +94,7 @@ class Run:
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
             "index": [
-                dataset.model_dump(exclude={**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}}),
+                dataset.model_dump(exclude={**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}),
                 config.preprocess.space,
                 configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
@@ -131,8 +132,13 @@ class Run:
 
     def _files(self) -> str:
         """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
-        pattern = {"bids": "sub-*/**/*.*", "fmriprep": "sub-*/**/func/*_desc-*_bold.*"}.get(self.dataset.source)
-        if pattern is None:
+        patterns = {
+            "bids": "sub-*/**/*.*",
+            "fmriprep": "sub-*/**/func/*_desc-*_bold.*",
+            "hcp": "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz",
+        }
+        pattern = patterns.get(self.dataset.source)
+        if pattern is None or self.dataset.downloaded:
             return ""
         found = sorted((str(path), path.stat()) for path in self.dataset.path.glob(pattern) if path.is_file())
         return hashlib.sha256(repr([(p, s.st_size, s.st_mtime_ns) for p, s in found]).encode()).hexdigest()
@@ -155,6 +161,12 @@ class Run:
 
     def anatomical_folder(self, scan_id: str) -> str:
         return folder_of(self.scans.t1w[scan_id])
+
+    @property
+    def own_tables(self) -> list[Path]:
+        """The user's own tables of subjects."""
+        tables = [self.dataset.subjects_table, self.dataset.hcp.restricted_table]
+        return [table for table in tables if table is not None]
 
     def download_status(self, scan_id: str) -> Path:
         """Says that a scan is fetched; scans that are fetched lie beside theirs."""

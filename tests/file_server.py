@@ -81,7 +81,7 @@ def serve(folder: Path, delay: float = 0.0) -> Iterator[FileServer]:
             data = file.read_bytes()
             etag = about.etags.get(path, f'"{len(data)}"')
             start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and about.ranges else 0
-            start = start if self.headers.get("If-Range") == etag else 0
+            start = start if etag in (self.headers.get("If-Range"), self.headers.get("If-Match")) else 0
             if start and start >= len(data):
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(data)}")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from bolt.config import Dataset
 from bolt.errors import DataError
-from bolt.files import read_table
+from bolt.files import MISSING, read_table
 
 
 def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
@@ -60,7 +60,29 @@ def describe(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, wher
     scans["group"] = scans.group.where(scans.group.notna(), scans.subject)
     for row in scans.index[~scans.subject.isin(subjects.index)]:
         exclude(scans, row, f"the subject has no row in {where}")
+    _select(scans, known, dataset, where)
     return scans
+
+
+def _select(scans: pd.DataFrame, known: pd.DataFrame, dataset: Dataset, where: Path) -> None:
+    """Exclude the scans of subjects that `include` and `exclude` leave out."""
+    for key, keep in (("include", True), ("exclude", False)):
+        for column, values in getattr(dataset, key).items():
+            if column not in known.columns:
+                raise DataError(
+                    f"column '{column}' is missing; found {', '.join(known.columns)}",
+                    where=where,
+                    mend=f"Correct '{key}' in the dataset's file",
+                )
+            found = known[column].astype("string").fillna(MISSING).to_numpy()
+            unknown = sorted(set(values) - set(found))
+            if unknown:
+                raise DataError(
+                    f"'{key}' names {column} '{unknown[0]}', which no scan has", where=where, mend="Correct the value"
+                )
+            for row, value in zip(scans.index, found, strict=True):
+                if (value in values) != keep:
+                    exclude(scans, row, f"left out by '{key}': {column} is {value}")
 
 
 def exclude(scans: pd.DataFrame, row: int, reason: str) -> None:

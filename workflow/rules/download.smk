@@ -1,9 +1,11 @@
-# Files that are published: one job a file, few at a time. With resources.smk the only rules that use the network.
+# Files that are published, or kept in a bucket: one job a file, few at a time. With resources.smk the only rules that use the network.
 # A status file is the output, not the data: what has arrived is kept, so that another attempt goes on from there.
 
-if run.dataset.downloaded and run.dataset.subjects_table is None:
+if run.dataset.downloaded and run.subjects_table != run.dataset.subjects_table:
 
     rule download_table:
+        input:
+            run.own_tables,
         output:
             run.subjects_table,
         log:

@@ -24,6 +24,7 @@ if run.dataset.source == "phantom":
 checkpoint index:
     input:
         run.subjects_table,
+        run.own_tables,
     output:
         layout.scans,
     log:

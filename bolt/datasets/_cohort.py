@@ -1,0 +1,41 @@
+"""The cohort that was found beside the one that a publication reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from bolt.config import Paper
+
+COHORT_COLUMNS = {
+    "measure": "What is counted, of the scans that are used",
+    "found": "Here",
+    "paper": "As published",
+}
+
+
+def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
+    """Count what the paper counts.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        The scan table; scans with an `exclude_reason` do not count.
+    paper : Paper
+
+    Returns
+    -------
+    DataFrame
+        `COHORT_COLUMNS`.
+    """
+    usable = scans[scans.exclude_reason.isna()]
+
+    def rows() -> Iterator[tuple[str, int, int]]:
+        if paper.scans is not None:
+            yield "scans", len(usable), paper.scans
+        for column, counts in (("label", paper.label), ("sex", paper.sex)):
+            for value, due in counts.items():
+                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), due
+
+    return pd.DataFrame(list(rows()), columns=list(COHORT_COLUMNS))

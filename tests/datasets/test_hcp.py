@@ -1,0 +1,265 @@
+"""HCP S1200 as a source: a true-to-layout tree, from a folder and from a real S3 service."""
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.check import check_names, check_room
+from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset
+from bolt.datasets import hcp, index
+from bolt.datasets._cohort import compare_cohort
+from bolt.datasets._hcp_files import FIRST, VOLUMES, Scan, header_of
+from bolt.errors import ConfigError, DataError
+from bolt.files import read_json, read_table
+from tests.fake_hcp import serve_s3, write_hcp, write_scan
+
+PEOPLE = ["100206", "100307", "100408", "101006", "101107", "101309"]
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config(dataset="hcp_rest", atlases=["dosenbach160"], models=["bolt"],
+                  paths={"results": tmp_path / "results", "work": tmp_path / "work"})  # fmt: skip
+
+
+def dataset(root: Path, name: str = "hcp_rest", **keys) -> Dataset:
+    """A shipped dataset file, set to a local copy."""
+    shipped = load_dataset(name).model_dump()
+    local = {"path": root / "HCP_1200", "subjects_table": root / "unrestricted.csv", "hcp": {"bucket": None}}
+    return Dataset(**(shipped | local | keys))
+
+
+@pytest.fixture
+def rest(tmp_path):
+    write_hcp(tmp_path, PEOPLE, ["REST"], {"101006": 1199})
+    return tmp_path
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    write_hcp(tmp_path, PEOPLE[:3], list(VOLUMES)[1:], {})
+    return tmp_path
+
+
+def table(config, dataset):
+    return index(config, dataset).set_index("scan_id", drop=False)
+
+
+def test_rest_is_sex_from_whole_scans(config, rest):
+    shutil.rmtree(rest / "HCP_1200/101309")
+    scans = table(config, dataset(rest))
+    first = scans.loc["sub-100206_ses-1_task-REST_dir-LR"]
+    assert (first.subject, first.session, first.run, first.task) == ("sub-100206", "1", "LR", "REST")
+    assert (first.label, first.sex, first.age, first.mean_fd) == ("female", "female", 23.5, 0.091)
+    assert (first.tr, first.n_volumes, first.kind, first.space) == (0.72, 1200, "preprocessed", "MNI152NLin6Asym")
+    assert first.bold.endswith("100206/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz")
+    assert first["mask"].endswith("rfMRI_REST1_LR/brainmask_fs.2.nii.gz") and Path(first["mask"]).is_file()
+    assert scans.label.tolist() == ["female", "male"] * 3 and scans.age.tolist()[2] == 36
+    assert scans.exclude_reason.dropna().to_dict() == {
+        "sub-101006_ses-1_task-REST_dir-LR": "incomplete: 1199 of 1200 volumes",
+        "sub-101309_ses-1_task-REST_dir-LR": "the subject has no rfMRI_REST1_LR",
+    }
+
+
+def test_the_paper_counts_beside_ours(config, rest):
+    scans = index(config, dataset(rest))
+    compared = compare_cohort(scans, dataset(rest).paper)
+    assert compared.to_dict("list") == {
+        "measure": ["scans", "subjects, sex female", "subjects, sex male"],
+        "found": [5, 3, 2],
+        "paper": [1093, 594, 499],
+    }
+
+
+def test_families_and_ages_come_from_the_restricted_table(config, rest, caplog):
+    with_families = {"hcp": {"bucket": None, "restricted_table": rest / "restricted.csv"}, "group": "Family_ID"}
+    scans = table(config, dataset(rest, age="Age_in_Yrs", **with_families))
+    assert scans.group.tolist()[:3] == ["G100206", "F1", "F1"] and scans.age.tolist()[:2] == [23, 24]
+    assert "families are not known" not in caplog.text
+    without = table(config, dataset(rest))
+    assert (without.group == without.subject).all()
+    assert "families are not known" in caplog.text
+    with pytest.raises(DataError, match="column 'Family_ID' is missing"):
+        index(config, dataset(rest, group="Family_ID"))
+
+
+def test_tasks_are_labels_and_a_persons_scans_share_a_group(config, tasks):
+    short = tasks / "HCP_1200/100307/MNINonLinear/Results/tfMRI_WM_LR"
+    shutil.rmtree(short)
+    write_scan(tasks / "HCP_1200", "100307", "WM", 404)
+    scans = table(config, dataset(tasks, "hcp_task"))
+    assert len(scans) == 21 and (scans.label == scans.task).all()
+    assert scans.groupby("subject").label.nunique().tolist() == [7, 7, 7]
+    assert (scans.group == scans.subject).all() and scans.sex.nunique() == 2
+    assert scans.exclude_reason.dropna().to_dict() == {"sub-100307_task-WM_dir-LR": "incomplete: 404 of 405 volumes"}
+    whole = scans[scans.exclude_reason.isna()]
+    assert (whole.n_volumes == whole.task.map(VOLUMES)).all()
+
+
+def test_onsets_become_a_table_of_events(config, tasks):
+    scans = table(config, dataset(tasks, "hcp_task"))
+    path = Path(scans.events["sub-100206_task-EMOTION_dir-LR"])
+    assert path == config.paths.results / "hcp_rest/events/sub-100206_task-EMOTION_dir-LR_events.tsv"
+    events = read_table(path)
+    assert events.to_dict("list") == {
+        "onset": [10.97, 32.05, 74.2],
+        "duration": [18.0, 18.0, 18.0],
+        "trial_type": ["neut", "fear", "fear"],
+    }
+    assert set(read_json(path.with_suffix(".json"))) == {"onset", "duration", "trial_type"}
+    gambling = read_table(Path(scans.events["sub-100206_task-GAMBLING_dir-LR"]))
+    assert gambling.trial_type.tolist() == ["loss", "win"]  # an amplitude of zero: nothing happened
+    onsets = tasks / "HCP_1200/100206/MNINonLinear/Results/tfMRI_EMOTION_LR/EVs/fear.txt"
+    onsets.write_text("<html>\n")
+    broken = table(config, dataset(tasks, "hcp_task"))
+    assert "fear.txt: line 1 is not three numbers" in broken.exclude_reason["sub-100206_task-EMOTION_dir-LR"]
+
+
+def test_direction_and_subjects_can_be_chosen(config, rest):
+    both = table(config, dataset(rest, runs=["LR", "RL"]))
+    assert len(both) == 12 and both.exclude_reason.str.contains("no rfMRI_REST1_RL").sum() == 6
+    chosen = table(config, dataset(rest, exclude={"Age": ["36.0"]}, include={"Release": ["S900"]}))
+    assert chosen.exclude_reason.str.contains("left out by 'exclude': Age is 36.0").sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"tasks": ["EMOTON"]}, "'tasks' names 'EMOTON'.*did you mean 'EMOTION'"),
+        ({"tasks": None}, "'tasks' names ''.*Known: REST, EMOTION"),
+        ({"runs": ["AP"]}, "'runs' names 'AP'.*Known: LR, RL"),
+        ({"sessions": ["3"]}, "'sessions' names '3'"),
+        ({"path": Path("nowhere")}, "no such folder: nowhere"),
+        ({"subjects_table": Path("no.csv")}, r"no such table: no\.csv.*ConnectomeDB"),
+        ({"subjects_table": None}, "HCP needs 'subjects_table'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_work(config, rest, keys, words):
+    with pytest.raises(ConfigError, match=words):
+        check_names(config, dataset(rest, **keys))
+
+
+def test_another_space_or_confounds_are_refused_before_work(config, rest):
+    check_names(config, dataset(rest))
+    other = config.model_copy(
+        update={"preprocess": config.preprocess.model_copy(update={"space": "MNI152NLin2009aSym"})}
+    )
+    with pytest.raises(ConfigError, match="HCP's volumes are in MNI152NLin6Asym"):
+        check_names(other, dataset(rest))
+    with pytest.raises(ConfigError, match="'24p' needs a table of confounds"):
+        check_names(config.model_copy(update={"denoise": "24p"}), dataset(rest))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Subject,Gender\n1,F\n1,M\n", "subjects stand twice: 1"),
+        ("Person,Gender\n1,F\n", "column 'Subject' is missing"),
+        ("", "not a readable table"),
+    ],
+)
+def test_a_bad_table_of_subjects_is_refused(config, rest, text, words):
+    (rest / "unrestricted.csv").write_text(text)
+    with pytest.raises(DataError, match=words):
+        index(config, dataset(rest))
+
+
+# ---- the same from S3 ----------------------------------------------------------------------------
+@pytest.fixture
+def no_aws(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def service(tmp_path, no_aws):
+    write_hcp(tmp_path, PEOPLE[:4], ["REST", "EMOTION"], {"100307": 100})
+    page = tmp_path / "HCP_1200/100408/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz"
+    page.write_text("<html>")
+    shutil.rmtree(tmp_path / "HCP_1200/101006/MNINonLinear/Results/rfMRI_REST1_LR")
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "HCP_1200").rename(tmp_path / "bucket/HCP_1200")
+    with serve_s3(tmp_path / "bucket") as running:
+        running.credentials(tmp_path / "credentials")
+        yield running
+
+
+def remote(service, root, name="hcp_rest", **keys) -> Dataset:
+    hcp_keys = Hcp(bucket=Bucket(profile="hcp", endpoint=service.endpoint))
+    return dataset(root, name, path=Path(), hcp=hcp_keys, **keys)
+
+
+def test_headers_and_small_files_come_before_any_image(config, service, tmp_path):
+    asked = remote(service, tmp_path, tasks=["REST", "EMOTION"])
+    check_names(config, asked)
+    hcp.download_table(asked, config)
+    listing = read_table(hcp.table_path(asked, config))
+    assert len(listing) == 7  # one of eight is not in the bucket
+    downloads = hcp.download_folder(asked, config)
+    assert not list(downloads.rglob("?fMRI_*.nii.gz"))
+    assert len(list(downloads.rglob("EVs/fear.txt"))) == 4 and len(list(downloads.rglob("brainmask*"))) == 7
+    scans = table(config, asked)
+    problems = scans.exclude_reason.dropna()
+    assert problems["sub-100307_ses-1_task-REST_dir-LR"] == "incomplete: 100 of 1200 volumes"
+    assert problems["sub-100307_task-EMOTION_dir-LR"] == "incomplete: 100 of 176 volumes"
+    assert "web page" in problems["sub-100408_ses-1_task-REST_dir-LR"]
+    assert problems["sub-101006_ses-1_task-REST_dir-LR"] == "the subject has no rfMRI_REST1_LR"
+    assert len(problems) == 4
+    assert scans.n_volumes["sub-100206_ses-1_task-REST_dir-LR"] == 1200 and (scans.tr.dropna() == 0.72).all()
+    assert Path(scans.events["sub-100206_task-EMOTION_dir-LR"]).is_file()
+
+
+def test_an_image_is_fetched_whole_into_hcps_own_layout(config, service, tmp_path):
+    asked = remote(service, tmp_path)
+    estimate = hcp.download_bytes(asked, config)
+    assert estimate == 4 * 1200 * 0.8e6 and hcp.scan_count(asked, config) == 4
+    hcp.download_table(asked, config)
+    listed = read_table(hcp.table_path(asked, config)).bytes.sum()
+    assert hcp.download_bytes(asked, config) == listed
+    name = "sub-100206_ses-1_task-REST_dir-LR"
+    hcp.download_scan(name, asked, config)
+    path = hcp.scan_path(name, asked, config)
+    source = tmp_path / "bucket/HCP_1200/100206/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz"
+    assert path.read_bytes() == source.read_bytes()
+    assert str(path).endswith("100206/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz")
+    assert hcp.download_bytes(asked, config) == listed - source.stat().st_size
+    copy = dataset(tmp_path, path=hcp.download_folder(asked, config))  # it serves as a local copy
+    local = hcp.scans(copy, config).set_index("scan_id")
+    assert local.bold[name] == str(path) and pd.isna(local.exclude_reason[name])
+    check_room(config, asked)
+
+
+def test_a_listing_is_made_again_without_fetching_again(config, service, tmp_path, monkeypatch):
+    asked = remote(service, tmp_path)
+    hcp.download_table(asked, config)
+    first = hcp.table_path(asked, config).read_bytes()
+    from bolt import s3
+
+    read, keys = s3.read, []
+    monkeypatch.setattr(s3, "read", lambda client, bucket, key, *n: keys.append(key) or read(client, bucket, key, *n))
+    hcp.download_table(asked, config)
+    assert hcp.table_path(asked, config).read_bytes() == first
+    assert len(keys) == 3 and all(key.endswith("rfMRI_REST1_LR.nii.gz") for key in keys)  # headers alone
+
+
+def test_refused_credentials_stop_the_run(config, service, tmp_path):
+    service.credentials(tmp_path / "credentials", secret="planted-secret")
+    with pytest.raises(ConfigError, match=r"s3://hcp-openaccess: the credentials.*db\.humanconnectome\.org") as caught:
+        hcp.download_table(remote(service, tmp_path), config)
+    assert "planted" not in str(caught.value)
+
+
+def test_a_header_in_the_first_kilobytes(tmp_path, rest):
+    scan = Scan("100206", "REST", "1", "LR")
+    start = (rest / "HCP_1200" / scan.bold).read_bytes()[:FIRST]
+    assert header_of(start, scan) == {"n_volumes": 1200, "tr": 0.72}
+    assert header_of(start[:50], scan)["problem"].startswith("not a readable NIfTI image")
+    assert "the file is empty" in header_of(b"", scan)["problem"]
+    assert "problem" in header_of(gzip.compress(b"no image" * 100), scan)
