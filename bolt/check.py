@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bolt import config as configuration
 from bolt.atlas_files import describe_atlas
-from bolt.config import Config, Dataset
+from bolt.config import Config, Dataset, Model
 from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of
 from bolt.disk import require_room
 from bolt.errors import ConfigError
-from bolt.models._registry import check_model, default_of
+from bolt.models._registry import check_model, default_of, inputs_of
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -24,6 +24,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
         check_covariates(model, dataset, list(COLUMNS))
+        _check_inputs(model, config, dataset)
     denoise = configuration.load_denoise(config.denoise)
     if denoise.strategy is not None and dataset.source in ("phantom", "bids"):
         raise ConfigError(
@@ -74,6 +75,37 @@ def check_room(config: Config, dataset: Dataset) -> None:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
         require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what)
+
+
+def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
+    """Refuse keys that mean nothing for what the model takes: series or connectivity."""
+    where = f"model '{model.name}'"
+    if inputs_of(model.model) == "series":
+        if model.harmonise or model.unseen_site != "refuse":
+            raise ConfigError(
+                f"'harmonise' is for models of connectivity; '{model.model}' takes series",
+                where=where,
+                mend="Remove it: z-scoring has already removed each scan's mean and variance, and so the site's",
+            )
+        if model.fisher_z:
+            raise ConfigError(f"'fisher_z' is for models of connectivity; '{model.model}' takes series", where=where)
+        return
+    if "training" in model.model_fields_set:
+        raise ConfigError(f"'{model.model}' has no epochs", where=where, mend="Remove 'training'")
+    if dataset.classes is None:
+        raise ConfigError(f"'{model.model}' needs classes, but the label is a number", where=where, mend="Leave it out")
+    if model.harmonise and dataset.site is None and dataset.source in ("bids", "fmriprep", "series"):
+        raise ConfigError(
+            f"'harmonise' needs sites; dataset '{dataset.name}' has none",
+            where=where,
+            mend="Name the column: 'site: …'",
+        )
+    if model.harmonise and config.folds.scheme == "leave-site-out" and model.unseen_site == "refuse":
+        raise ConfigError(
+            "with leave-site-out the sites of validation and test scans are never seen in training",
+            where=where,
+            mend="Set 'unseen_site: pooled' to leave such scans as they are, or 'harmonise: null'",
+        )
 
 
 def minimum_volumes(config: Config) -> int:

@@ -45,6 +45,7 @@ def estimate(run: Run) -> Estimate:
     scans = _scans(run)
     raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
     models, folds = len(run.runs()), len(run.folds)
+    quick = sum(run.on_connectivity(model) for _, model, _ in run.runs())
     phantom = run.dataset.source == "phantom"
     explained = sum(run.explained(model) for _, model, _ in run.runs())
     judged = bool(run.truth())
@@ -55,7 +56,8 @@ def estimate(run: Run) -> Estimate:
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
-        "train_fold": models * folds * times,
+        "train_fold": (models - quick) * folds * times,
+        "train_features": quick * folds * times,
         "explain_fold": explained * folds * times,
         "evaluate": models * times,
         "regions": explained * times,
@@ -100,9 +102,19 @@ def _scans(run: Run) -> list[tuple[str, str]]:
 
 def _seconds(run: Run, stage: str, n_scans: int) -> float:
     """Seconds of one job: the median of this run's own jobs, else the recorded cost."""
-    own = sorted((run.layout.results / "benchmarks" / stage).glob("**/*.tsv"))
+    own = _benchmarks(run, stage)
     if own:
         return float(np.median([pd.read_csv(path, sep="\t")["s"].iloc[0] for path in own[:200]]))
     recorded = "phantom_seconds" if run.dataset.source == "phantom" else "seconds"
     cost = read_yaml(ROOT / "config/costs.yaml")[recorded][stage]
     return cost["per_job"] + cost.get("per_scan", 0.0) * n_scans
+
+
+def _benchmarks(run: Run, stage: str) -> list[Path]:
+    """This run's own benchmark files of a stage; those of the one rule that trains, by what the model takes."""
+    rule = "train_fold" if stage == "train_features" else stage
+    files = sorted((run.layout.results / "benchmarks" / rule).glob("**/*.tsv"))
+    if rule != "train_fold":
+        return files
+    quick = {model for model in run.models if run.on_connectivity(model)}
+    return [file for file in files if bool(quick & set(file.parts)) == (stage == "train_features")]

@@ -17,7 +17,10 @@ from bolt import __version__
 from bolt.config import ROOT
 from bolt.files import sha256
 
-PACKAGES = ("antspyx", "nibabel", "nilearn", "nipype", "numpy", "pandas", "scikit-learn", "snakemake", "torch")
+PACKAGES = (
+    *("antspyx", "combatlearn", "nibabel", "nilearn", "nipype", "numpy"),
+    *("pandas", "scikit-learn", "snakemake", "torch"),
+)
 
 
 def provenance(inputs: Iterable[Path] = (), **facts: Any) -> dict[str, Any]:

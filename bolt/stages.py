@@ -237,13 +237,16 @@ class Stages:
 
     def _train(self, folds: list[int]) -> dict[int, dict[str, Any] | BoltError]:
         """Train folds side by side; for each the facts for its provenance, or its error."""
+        from bolt.models._registry import inputs_of
         from bolt.train import Job, train_folds
+        from bolt.train_features import train_features
 
-        options, start = self.options, time.monotonic()
-        errors = train_folds(
+        options, model, start = self.options, self._model(), time.monotonic()
+        runner = train_features if inputs_of(model.model) == "connectivity" else train_folds
+        errors = runner(
             self.layout.cache(options.atlas, options.variant),
             self.layout.folds,
-            self._model(),
+            model,
             self.dataset,
             [Job(fold, options.seed, self._fold(fold)) for fold in folds],
             device=self.config.device,

@@ -156,7 +156,7 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
         left.unlink()
     series = pool.cache
     check_covariates(model, dataset, list(series.index))
-    table = _fold_table(series, folds, fold)
+    table = fold_table(series, folds, fold)
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     seed_step(seed, fold)
     settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
@@ -213,7 +213,7 @@ def _device(device: str, threads: int | None) -> torch.device:
     return torch.device(device)
 
 
-def _fold_table(series: SeriesCache, folds: Path, fold: int) -> pd.DataFrame:
+def fold_table(series: SeriesCache, folds: Path, fold: int) -> pd.DataFrame:
     """Rows of the cache's index (by position, sorted by scan) with their role."""
     roles = read_table(folds, text=("scan_id", "subject", "group"))
     roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]

@@ -21,6 +21,7 @@ from bolt.datasets import source_of
 from bolt.errors import BoltError, DataError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
+from bolt.models._registry import inputs_of
 from bolt.provenance import fingerprint
 
 STAGES: dict[str, tuple[str, ...]] = {
@@ -144,7 +145,12 @@ class Run:
         return hashlib.sha256(repr([(p, s.st_size, s.st_mtime_ns) for p, s in found]).encode()).hexdigest()
 
     def model_code(self, run_name: str) -> str:
-        return self.code("train", f"bolt.models.{self.models[run_name].model}")
+        runner = ["bolt.train_features"] if self.on_connectivity(run_name) else []
+        return self.code("train", f"bolt.models.{self.models[run_name].model}", *runner)
+
+    def on_connectivity(self, run_name: str) -> bool:
+        """Models of connectivity train in seconds, without epochs."""
+        return inputs_of(self.models[run_name].model) == "connectivity"
 
     # ---- which scans and files ---------------------------------------------------------------
     @cached_property

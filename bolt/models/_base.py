@@ -30,8 +30,11 @@ class SeriesModel(nn.Module):
 
     Attributes
     ----------
+    inputs : str
+        What it takes: ``series``.
     min_length : int
         The shortest scan, in volumes, that the model can read.
     """
 
+    inputs = "series"
     min_length: int = 1

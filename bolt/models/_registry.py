@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from bolt.config import nearest
 from bolt.errors import ConfigError
 from bolt.models._base import SeriesModel
+from bolt.models._features import FeatureModel
 
-M = TypeVar("M", bound=type[SeriesModel])
-_MODELS: dict[str, type[SeriesModel]] = {}
+M = TypeVar("M", bound=type[SeriesModel] | type[FeatureModel])
+_MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
 
 def register(name: str) -> Callable[[M], M]:
@@ -36,7 +37,7 @@ def known_models() -> list[str]:
     return sorted(_MODELS)
 
 
-def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> SeriesModel:
+def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
     """Build a model with fresh weights (seed torch before, for the same weights again).
 
     Parameters
@@ -48,13 +49,24 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Series
     **hyper
         The model's own settings: the keyword arguments of its class.
 
+    Returns
+    -------
+    SeriesModel or FeatureModel
+        As `inputs_of` says.
+
     Raises
     ------
     ConfigError
         For an unknown model or setting, with the nearest known one.
     """
     check_model(name, hyper)
-    return _MODELS[name](n_rois, n_classes, **hyper)  # type: ignore[call-arg]
+    return _MODELS[name](n_rois, n_classes, **hyper)
+
+
+def inputs_of(name: str) -> str:
+    """What a model takes: ``series`` or ``connectivity``."""
+    check_model(name, {})
+    return _MODELS[name].inputs
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:

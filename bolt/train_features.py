@@ -1,0 +1,186 @@
+"""Training of models of connectivity: one step a fold, the same files as `bolt.train`.
+
+The features of a scan depend on that scan alone, so they are made once for all folds. What is learned from several
+scans (the model, the harmonisation of sites) is learned from the training part of a fold.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from bolt.config import Dataset, Model
+from bolt.connectivity import connectivity_of
+from bolt.errors import BoltError, ConfigError, DataError
+from bolt.files import atomic, read_json, write_json, write_status, write_table, write_yaml
+from bolt.harmonise import Combat
+from bolt.models._features import FeatureModel
+from bolt.models._registry import create_model
+from bolt.predict import write_predictions
+from bolt.series import EXCLUSION_COLUMNS, SeriesCache
+from bolt.targets import Classes, fit_target
+from bolt.train import Job, fold_table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Trained:
+    """A trained model of connectivity with all that it does to a scan before.
+
+    Attributes
+    ----------
+    model : FeatureModel
+    combat : Combat or None
+        Where sites are harmonised.
+    info : dict
+        What ``checkpoint.json`` says: model (the configuration), fold, seed, n_rois, classes, rois, sites.
+    """
+
+    model: FeatureModel
+    combat: Combat | None
+    info: dict[str, Any]
+
+    def predict(self, cache: SeriesCache, ids: Sequence[int]) -> NDArray[np.float64]:
+        """Class probabilities of scans of a cache, (len(ids), classes).
+
+        Raises
+        ------
+        DataError
+            A scan of a site that was not learned, where the configuration refuses it.
+        """
+        features = connectivity_of(cache, ids, fisher_z=self.info["model"]["fisher_z"])
+        return self.probabilities(features, cache.index["site"].iloc[list(ids)])
+
+    def probabilities(self, features: NDArray[np.float32], sites: pd.Series) -> NDArray[np.float64]:
+        """The same from connectivity, (n, F), and the scans' sites."""
+        if self.combat is not None:
+            features = self.combat.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
+        return self.model.probabilities(features)
+
+
+def train_features(
+    cache: Path,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    jobs: Sequence[Job],
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> list[BoltError | None]:
+    """Train a model of connectivity on several folds.
+
+    Parameters
+    ----------
+    cache, folds, model, dataset, jobs
+        As in `bolt.train.train_folds`.
+    device, threads
+        Not used: the linear algebra's own threads are those of the environment.
+
+    Returns
+    -------
+    list
+        For each job None, or the error that ended it.
+
+    Raises
+    ------
+    ConfigError
+        What is wrong for all folds.
+    """
+    series = SeriesCache(cache)
+    start = time.monotonic()
+    features = connectivity_of(series, range(len(series)), fisher_z=model.fisher_z)
+    log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
+    errors: list[BoltError | None] = []
+    for job in jobs:
+        try:
+            _train(series, features, folds, model, dataset, job)
+            errors.append(None)
+        except ConfigError:
+            raise
+        except BoltError as error:
+            errors.append(error)
+    return errors
+
+
+def _train(
+    series: SeriesCache, features: NDArray[np.float32], folds: Path, model: Model, dataset: Dataset, job: Job
+) -> None:
+    """One fold, from its table of scans to its predictions."""
+    fold, seed, out = job
+    start = time.monotonic()
+    table = fold_table(series, folds, fold)
+    target = fit_target(dataset.classes, table, fold, folds)
+    if not isinstance(target, Classes):
+        raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", mend="Leave the model out")
+    if not (table["role"] == "test").any():
+        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
+    rows, train = table.index.to_numpy(), (table["role"] == "train").to_numpy()
+    learned, sites = features[rows[train]], table["site"][train]
+    facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
+    about = {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
+    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **model.hyper), None, facts | about)
+    if model.harmonise:
+        trained.combat = Combat.fit(learned, sites)
+        learned = trained.combat.apply(learned, sites, pooled=model.unseen_site == "pooled")
+    groups = table["group"].fillna(table["subject"])[train].to_numpy()
+    trained.model.fit(learned, target.encode(table)[train], groups, seed)
+    probabilities = trained.probabilities(features[rows], table["site"])
+    save_trained(out, trained)
+    write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
+    write_table(pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), out / "exclusions.tsv", EXCLUSION_COLUMNS)
+    predicted = target.columns(probabilities)
+    write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
+    write_status(out / "status.json", "ok", "train")
+    log.info("%s, fold %d, seed %d: trained in %.1f s", model.name, fold, seed, time.monotonic() - start)
+
+
+def save_trained(folder: Path, trained: Trained) -> None:
+    """Write ``checkpoint.safetensors`` and ``checkpoint.json``: arrays and facts, nothing that can run."""
+    arrays = {f"model.{name}": value for name, value in trained.model.state().items()}
+    info = trained.info
+    if trained.combat is not None:
+        arrays |= {"combat.scale": trained.combat.scale, "combat.offset": trained.combat.offset}
+        info = info | {"sites": trained.combat.sites}
+    with atomic(folder / "checkpoint.safetensors") as temporary:
+        save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, temporary)
+    write_json(info, folder / "checkpoint.json")
+
+
+def load_trained(folder: str | Path) -> Trained:
+    """Read a trained model of connectivity.
+
+    Parameters
+    ----------
+    folder : path
+        A run's ``fold-<k>``.
+
+    Raises
+    ------
+    DataError
+        Where the files are missing or do not belong together.
+    """
+    folder = Path(folder)
+    info = read_json(folder / "checkpoint.json")
+    weights = folder / "checkpoint.safetensors"
+    try:
+        arrays = load_file(weights)
+    except FileNotFoundError:
+        raise DataError("file not found", where=weights, mend="Train this fold again") from None
+    except SafetensorError as error:
+        raise DataError(f"not a readable checkpoint ({error})", where=weights, mend="Train again") from None
+    model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
+    model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
+    combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
+    return Trained(model, combat, info)

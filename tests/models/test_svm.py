@@ -1,0 +1,96 @@
+"""The SVM decides as scikit-learn's own, its probabilities follow its decisions, and nothing but arrays is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import SVC
+
+from bolt.errors import ConfigError
+from bolt.models._registry import create_model, inputs_of
+
+
+def made_up(n_classes, n=120, n_features=300, effect=0.35, seed=0):
+    random = np.random.default_rng(seed)
+    labels = np.arange(n) % n_classes
+    directions = random.standard_normal((n_classes, n_features))
+    features = 0.2 * random.standard_normal((n, n_features)) + 0.2 * effect * directions[labels] / 2
+    return features.clip(-1, 1).astype(np.float32), labels, np.arange(n) // n_classes // 2
+
+
+def trained(n_classes, **hyper):
+    features, labels, groups = made_up(n_classes)
+    model = create_model("svm", 25, n_classes, **hyper)
+    model.fit(features[:80], labels[:80], groups[:80])
+    return model, features, labels
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_it_decides_as_scikit_learns(n_classes, kernel):
+    model, features, labels = trained(n_classes, kernel=kernel)
+    other = SVC(kernel=kernel, C=1, break_ties=True).fit(features[:80].astype(float), labels[:80])
+    scores, expected = model.scores(features[80:]), other.decision_function(features[80:].astype(float))
+    np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, expected, atol=2e-3)
+    probabilities = model.probabilities(features[80:])
+    np.testing.assert_array_equal(probabilities.argmax(1), other.predict(features[80:].astype(float)))
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    assert (probabilities > 0).all()
+
+
+def test_the_auc_is_that_of_the_decision_function():
+    model, features, labels = trained(2)
+    probabilities, scores = model.probabilities(features[80:]), model.scores(features[80:])
+    assert roc_auc_score(labels[80:], probabilities[:, 1]) == roc_auc_score(labels[80:], scores[:, 1])
+    assert len(np.unique(probabilities[:, 1])) == 40  # no two run together
+
+
+def test_probabilities_are_calibrated_on_scores_of_scans_that_were_not_learned():
+    """A linear machine with more features than scans separates what it has seen; its probabilities must not say so."""
+    random = np.random.default_rng(1)
+    features, labels = random.standard_normal((100, 400)).astype(np.float32), np.arange(100) % 2
+    model = create_model("svm", 29, 2)
+    model.fit(features, labels, np.arange(100))
+    assert (model.scores(features).argmax(1) == labels).all()  # learned by heart
+    chance = model.probabilities(random.standard_normal((200, 400)).astype(np.float32))
+    assert 0.4 < chance.mean() < 0.6 and chance.max() < 0.75
+
+
+def test_subjects_do_not_straddle_the_inner_split():
+    """Scans of a person are alike: were they apart, out-of-fold scores would be as sure as learned ones."""
+    random = np.random.default_rng(0)
+    people = random.standard_normal((100, 400))
+    features = np.repeat(people, 3, axis=0) + 0.05 * random.standard_normal((300, 400))
+    labels, groups = np.repeat(np.arange(100) % 2, 3), np.repeat(np.arange(100), 3)
+    together, apart = create_model("svm", 29, 2), create_model("svm", 29, 2)
+    together.fit(features.astype(np.float32), labels, groups)
+    apart.fit(features.astype(np.float32), labels, np.arange(300))
+    assert together.state()["temperature"] < 0.3 * apart.state()["temperature"]
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_the_state_is_the_whole_model(kernel):
+    model, features, _ = trained(3, kernel=kernel)
+    other = create_model("svm", 25, 3, kernel=kernel)
+    other.load_state(model.state())
+    np.testing.assert_array_equal(other.probabilities(features), model.probabilities(features))
+    assert all(isinstance(value, np.ndarray) for value in model.state().values())
+    if kernel == "linear":
+        assert model.state()["weights"].shape == (3, 300)
+
+
+def test_too_few_subjects_for_out_of_fold_scores():
+    features, labels, _ = made_up(2, n=12)
+    model = create_model("svm", 25, 2)
+    model.fit(features, labels, labels)
+    assert model.state()["temperature"] == 1
+
+
+def test_unknown_kernel():
+    with pytest.raises(ConfigError, match="unknown kernel 'poly'"):
+        create_model("svm", 25, 2, kernel="poly")
+
+
+def test_the_registry_says_what_a_model_takes():
+    assert inputs_of("svm") == "connectivity" and inputs_of("bolt") == "series"

@@ -1,0 +1,54 @@
+"""Keys that mean nothing for what a model takes are refused before any work."""
+
+import pytest
+
+from bolt.check import check_names
+from bolt.config import ROOT, Config, load_dataset
+from bolt.errors import ConfigError
+from tests.snake import write_yaml
+
+
+def check(folder, model, dataset="series", **config):
+    path = write_yaml(folder / "m.yaml", model)
+    base = load_dataset("series").model_dump(mode="json") | {"path": str(folder)}
+    about = base | (dataset if isinstance(dataset, dict) else {})
+    data = write_yaml(folder / "d.yaml", about)
+    check_names(Config(dataset=str(data), atlases=["cc200"], models=[str(path)], **config), load_dataset(str(data)))
+
+
+BOLT, SVM = {"model": "bolt"}, {"model": "svm"}
+
+
+def test_the_files_as_shipped_pass(tmp_path):
+    check(tmp_path, BOLT)
+    check(tmp_path, SVM | {"harmonise": "combat", "fisher_z": True}, {"site": "site"})
+    text = (ROOT / "config/models/svm.yaml").read_text()
+    assert "harmonise: null" in text and "unseen_site: refuse" in text and "kernel: linear" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "config", "message"),
+    [
+        (BOLT | {"harmonise": "combat"}, {}, {}, "'harmonise' is for models of connectivity.*z-scoring"),
+        (BOLT | {"fisher_z": True}, {}, {}, "'fisher_z' is for models of connectivity"),
+        (SVM | {"training": {"epochs": 3}}, {}, {}, "'svm' has no epochs"),
+        (SVM | {"covariates": ["age"]}, {"age": "age"}, {}, "'svm' takes none"),
+        (SVM, {"classes": None}, {}, "'svm' needs classes"),
+        (SVM | {"harmonise": "combat"}, {"site": None}, {}, "needs sites"),
+        (SVM | {"harmonise": "other"}, {}, {}, "'harmonise'"),
+        (
+            SVM | {"harmonise": "combat"},
+            {"site": "site"},
+            {"folds": {"scheme": "leave-site-out"}},
+            "never seen in training.*unseen_site: pooled",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, model, dataset, config, message):
+    with pytest.raises(ConfigError, match=message):
+        check(tmp_path, model, dataset, **config)
+
+
+def test_pooled_is_the_way_out_of_leave_site_out(tmp_path):
+    model = SVM | {"harmonise": "combat", "unseen_site": "pooled"}
+    check(tmp_path, model, {"site": "site"}, folds={"scheme": "leave-site-out"})
