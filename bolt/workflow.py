@@ -237,8 +237,10 @@ class Run:
         ]
 
     def explained(self, run_name: str) -> bool:
-        """Only BolT has attention windows that Algorithm 1 can follow, and landmarks are regressions of classes."""
-        return self.models[run_name].model == "bolt" and self.dataset.classes is not None
+        """Only BolT has attention windows that Algorithm 1 can follow, as long as nothing but series goes in; and
+        landmarks are regressions of classes."""
+        model = self.models[run_name]
+        return model.model == "bolt" and not model.covariates and self.dataset.classes is not None
 
     def truth(self) -> list[Path]:
         """The truth table, where the dataset has a known answer."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from bolt.check import check_names
@@ -19,7 +20,8 @@ from bolt.models import _registry
 from bolt.models._base import ModelOutput, SeriesModel
 from bolt.series import SeriesCache
 from bolt.train import load_checkpoint, predict, train_fold
-from tests.snake import series_dataset
+from bolt.workflow import Run
+from tests.snake import series_dataset, write_yaml
 from tests.test_train import TEXT, equal, toy_model, weights, write_toy
 
 TABLE = pd.DataFrame({"age": [10.0, 20, np.nan, 30], "sex": ["F", "M", "F", np.nan], "site": ["b", "a", "b", "b"]})
@@ -160,6 +162,25 @@ def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
     np.testing.assert_allclose(found, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
     other = SeriesCache(with_ages(tmp_path / "other", AGES[::-1])[0])
     assert (predict(net, other, range(12), info=info).argmax(1) == [1, 0] * 6).all()
+
+
+def test_bolt_learns_from_them(tmp_path):
+    toy = with_ages(tmp_path, AGES)
+    one = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
+    train_fold(*toy, one, DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
+    table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+    net, info = load_checkpoint(tmp_path / "run")
+    assert net.n_covariates == 2 and info["covariates"][1] == {"column": "site", "levels": ["a"]}
+
+
+def test_models_with_covariates_are_not_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = yaml.safe_load(series_dataset(tmp_path).read_text())
+    tiny = yaml.safe_load((tmp_path / "tiny.yaml").read_text())
+    assert len(Run(config).explanations()) == 1
+    write_yaml(tmp_path / "tiny.yaml", tiny | {"covariates": ["age"]})
+    assert Run(config).explanations() == []
 
 
 def test_test_scans_do_not_touch_the_encoder(tmp_path):

@@ -84,6 +84,8 @@ def _explanation(
     out = layout.explanation(atlas, model, seed)
     if dataset.classes is None:
         return [Text("No landmarks and regions: they are regressions of classes, and the label here is a number.")]
+    if model.covariates:
+        return [Text("No importance weights: Algorithm 1 follows series, and this model has covariates as well.")]
     if not (out / "landmarks.tsv").is_file():
         return []
     blocks = _time_courses(config, dataset, layout, atlas, layout.runs(atlas, model, seed), stem)
