@@ -108,16 +108,12 @@ def parcellate(
         elif space != ASSUMED:
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
-    grids = {atlas.name: resample_to(atlas, info.shape, info.affine).ravel(order="F") for atlas in atlases}
-    inside_mask = np.ones(int(np.prod(info.shape)), bool) if mask is None else _read_mask(mask, info)
-    voxels = np.flatnonzero(np.any([grid > 0 for grid in grids.values()], axis=0) & inside_mask)
-    # the position of each voxel's label among the atlas's values; -1: another atlas's voxel
-    rois = {atlas.name: _positions(grids[atlas.name][voxels], atlas.values) for atlas in atlases}
-    means, finite, varies = _stream(image, info, voxels, {a.name: (rois[a.name], len(a.values)) for a in atlases})
+    inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else _read_mask(mask, info)
+    placed = [_place(atlas, info, inside) for atlas in atlases]
+    streamed = _stream(image, info, placed)
     results = {}
-    for atlas in atlases:
-        coverage = _coverage(atlas, info, grids[atlas.name], rois[atlas.name], finite, varies, threshold)
-        whole = means[atlas.name]
+    for atlas, place, (whole, finite, varies) in zip(atlases, placed, streamed, strict=True):
+        coverage = _coverage(atlas, info, place, finite, varies, threshold)
         coverage["covered"] &= np.isfinite(whole).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
@@ -176,59 +172,78 @@ def _space(image: str | Path, given: str | None) -> str:
     return given or declared or ASSUMED
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """An atlas on the grid of an image, its voxels in the order of the ROIs.
+
+    voxels : (N,) those inside the mask, counted with the first axis running fastest
+    roi : (N,) position of each among the atlas's values, ascending
+    n_voxels : (R,) of each ROI, inside the mask or not
+    """
+
+    voxels: np.ndarray
+    roi: np.ndarray
+    n_voxels: np.ndarray
+
+    def count(self, chosen: np.ndarray | None = None) -> np.ndarray:
+        """(R,) how many voxels of each ROI are `chosen` ((N,) bool; default: all)."""
+        roi = self.roi if chosen is None else self.roi[chosen]
+        return np.bincount(roi, minlength=len(self.n_voxels))
+
+
+def _place(atlas: Atlas, info: BoldInfo, inside: np.ndarray) -> _Placed:
+    grid = resample_to(atlas, info.shape, info.affine).ravel(order="F")
+    voxels = np.flatnonzero(grid)
+    roi = _positions(grid[voxels], atlas.values)
+    order = np.argsort(roi, kind="stable")
+    voxels, roi = voxels[order], roi[order]
+    kept = inside[voxels]
+    return _Placed(voxels[kept], roi[kept], np.bincount(roi, minlength=len(atlas.values)))
+
+
 def _stream(
-    image: str | Path, info: BoldInfo, voxels: np.ndarray, rois: Mapping[str, tuple[np.ndarray, int]]
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Means of all atlases (name to (T, R) float64), and which voxels are always finite and which ever change."""
-    members = {name: np.flatnonzero(position >= 0) for name, (position, _) in rois.items()}
-    labels = {name: position[members[name]] for name, (position, _) in rois.items()}
-    sizes = {name: np.bincount(labels[name], minlength=n) for name, (_, n) in rois.items()}
-    means = {name: np.empty((info.n_volumes, n)) for name, (_, n) in rois.items()}
+    image: str | Path, info: BoldInfo, placed: Sequence[_Placed]
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each atlas the means (T, R), and which of its voxels are always finite and which ever change (N,)."""
+    voxels = np.concatenate([place.voxels for place in placed])
+    sizes = np.concatenate([place.count() for place in placed])
+    filled = sizes > 0  # the others have no voxel, and stay NaN
+    starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
+    means = np.full((info.n_volumes, len(filled)), np.nan)
     finite, varies = np.ones(voxels.size, bool), np.zeros(voxels.size, bool)
     first: np.ndarray | None = None
     for t, values in enumerate(iter_volumes(image, voxels)):
         first = values if first is None else first
         varies |= values != first
         good = np.isfinite(values)
-        whole = bool(good.all())
-        if not whole:
+        if good.all():
+            means[t, filled] = np.add.reduceat(values, starts, dtype=np.float64) / sizes
+        else:
             finite &= good
-            values = np.where(good, values, 0)
-        for name, (_, n) in rois.items():
-            sums = np.bincount(labels[name], values[members[name]], minlength=n)
-            counts = sizes[name] if whole else np.bincount(labels[name], good[members[name]], minlength=n)
-            with np.errstate(invalid="ignore"):  # an ROI without a voxel: NaN, as its coverage says
-                means[name][t] = sums / counts
-    return means, finite, varies
+            sums = np.add.reduceat(np.where(good, values, 0), starts, dtype=np.float64)
+            with np.errstate(invalid="ignore"):  # not one finite voxel: NaN
+                means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
+    by_roi = np.cumsum([len(place.n_voxels) for place in placed])[:-1]
+    by_voxel = np.cumsum([place.voxels.size for place in placed])[:-1]
+    parts = np.split(means, by_roi, axis=1), np.split(finite, by_voxel), np.split(varies, by_voxel)
+    return list(zip(*parts, strict=True))
 
 
 def _coverage(
-    atlas: Atlas,
-    info: BoldInfo,
-    grid: np.ndarray,
-    position: np.ndarray,
-    finite: np.ndarray,
-    varies: np.ndarray,
-    threshold: float,
+    atlas: Atlas, info: BoldInfo, place: _Placed, finite: np.ndarray, varies: np.ndarray, threshold: float
 ) -> pd.DataFrame:
-    n = len(atlas.values)
-
-    def count(chosen: np.ndarray) -> np.ndarray:
-        return np.bincount(position[chosen & (position >= 0)], minlength=n)
-
-    n_voxels = np.bincount(_positions(grid[grid > 0], atlas.values), minlength=n)
-    inside = _share_inside(atlas, info)
-    good = count(finite & varies)
-    coverage = inside * np.divide(good, n_voxels, out=np.zeros(n), where=n_voxels > 0)
+    inside, n_voxels = _share_inside(atlas, info), place.n_voxels
+    good = place.count(finite & varies)
+    coverage = inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
     return pd.DataFrame(
         {
             "value": atlas.values,
             "name": atlas.labels["name"].to_numpy(),
             "n_voxels": n_voxels,
             "inside": inside.round(4),
-            "n_masked": n_voxels - count(np.ones(len(finite), bool)),
-            "n_nonfinite": count(~finite),
-            "n_constant": count(finite & ~varies),
+            "n_masked": n_voxels - place.count(),
+            "n_nonfinite": place.count(~finite),
+            "n_constant": place.count(finite & ~varies),
             "coverage": coverage.round(4),
             "covered": (coverage >= threshold) & (coverage > 0),
         }
@@ -248,9 +263,8 @@ def _share_inside(atlas: Atlas, info: BoldInfo) -> np.ndarray:
 
 
 def _positions(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Index of each label among the sorted `values`; -1 where it is not one of them."""
-    at = np.searchsorted(values, labels).clip(max=len(values) - 1)
-    return np.where(values[at] == labels, at, -1)
+    """Index of each label among the sorted `values`, which hold every label (`load_atlas` makes sure of it)."""
+    return np.searchsorted(values, labels)
 
 
 def _read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:

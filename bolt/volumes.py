@@ -165,7 +165,7 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
                 if len(buffer) < n_bytes:
                     raise EOFError
                 volume = np.frombuffer(buffer, dtype)
-                volume = volume.reshape(shape, order="F") if voxels is None else volume[voxels]
+                volume = volume.reshape(shape, order="F") if voxels is None else volume.take(voxels)
                 if (slope, inter) != (1, 0):
                     volume = volume * np.float64(slope) + np.float64(inter)
                 yield volume.astype(np.float32)
