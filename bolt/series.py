@@ -17,7 +17,7 @@ import pandas as pd
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.errors import DataError
 from bolt.files import atomic, read_json, read_table, sha256, write_json, write_table
-from bolt.series_files import read_series
+from bolt.series_files import check_rois, read_series
 
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
 EXCLUSION_COLUMNS = {
@@ -231,16 +231,9 @@ def _plan(
             continue
         try:
             series = read_series(path, rois["value"].tolist())
+            check_rois(series, atlas, len(rois), path)
         except DataError as error:
             excluded.append((str(scan.scan_id), "cache", str(error)))
-            continue
-        if series.shape[1] != len(rois):
-            reason = (
-                f"{path}: {series.shape[1]} ROIs, but atlas '{atlas}' has {len(rois)}. Give the series of this atlas"
-            )
-            excluded.append(
-                (str(scan.scan_id), "cache", f"{reason} (time along rows), or name the one they were made with.")
-            )
             continue
         _check_settings(path, expected)
         entries.append(_Entry(row, path, len(series), np.isnan(series[0])))

@@ -69,6 +69,39 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     return series.astype(np.float32)
 
 
+def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) -> None:
+    """Refuse series with another number of columns than an atlas has ROIs.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    atlas : str
+        Name of the atlas.
+    n_rois : int
+        Its number of ROIs.
+    path : path
+        Named in the error.
+
+    Raises
+    ------
+    DataError
+        Says so where the array is likely to be transposed.
+    """
+    if series.shape[1] == n_rois:
+        return
+    if len(series) == n_rois:
+        raise DataError(
+            f"shape {series.shape}: ROIs along rows and time along columns, it seems, as atlas '{atlas}' has {n_rois}",
+            where=path,
+            mend="Transpose the array: a row a volume, a column an ROI",
+        )
+    raise DataError(
+        f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}",
+        where=path,
+        mend="Give the series of this atlas (time along rows), or name the one they were made with",
+    )
+
+
 def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarray:
     """Columns in the order of `values`, where the file's first line says which ROI each column is."""
     with path.open(encoding="utf-8") as file:
@@ -99,7 +132,9 @@ def _read_mat(path: Path) -> np.ndarray:
     mend = "Save one 2D variable with save(..., '-v7')"
     try:
         variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
-    except (NotImplementedError, ValueError, MatReadError, OSError) as error:
+    except NotImplementedError:
+        raise DataError("saved as version 7.3 of .mat (HDF5), which is not read", where=path, mend=mend) from None
+    except (ValueError, MatReadError, OSError) as error:
         raise DataError(f"not a readable .mat file ({error})", where=path, mend=mend) from None
     if len(variables) != 1:
         raise DataError(f"holds {len(variables)} variables: {', '.join(sorted(variables))}", where=path, mend=mend)

@@ -242,6 +242,17 @@ def test_a_scan_with_another_number_of_rois_is_left_out_and_names_both(made):
     assert "002" not in set(SeriesCache(made.out).index.scan_id)
 
 
+def test_a_transposed_scan_is_left_out_and_says_so(made):
+    np.save(made.series / "002" / "a.npy", numbers(10).T)
+    assert "ROIs along rows and time along columns" in made().set_index("scan_id").reason["002"]
+
+
+def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):
+    excluded = made(minimum_volumes=11).set_index("scan_id")
+    assert excluded.reason["001"] == "10 volumes are left, but a model's window needs 11"
+    assert SeriesCache(made.out).index.scan_id.tolist() == ["002", "004"]
+
+
 def test_series_made_with_other_settings_are_refused(made):
     with pytest.raises(DataError, match="made with Atlas 'cubes', but 'schaefer400' is asked for"):
         made(expected={"Atlas": "schaefer400"})

@@ -60,12 +60,13 @@ def describe(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, wher
     scans["group"] = scans.group.where(scans.group.notna(), scans.subject)
     for row in scans.index[~scans.subject.isin(subjects.index)]:
         exclude(scans, row, f"the subject has no row in {where}")
-    _select(scans, known, dataset, where)
+    _select(scans, subjects, dataset, where)
     return scans
 
 
-def _select(scans: pd.DataFrame, known: pd.DataFrame, dataset: Dataset, where: Path) -> None:
+def _select(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where: Path) -> None:
     """Exclude the scans of subjects that `include` and `exclude` leave out."""
+    known = subjects.reindex(scans.subject)
     for key, keep in (("include", True), ("exclude", False)):
         for column, values in getattr(dataset, key).items():
             if column not in known.columns:
@@ -74,13 +75,12 @@ def _select(scans: pd.DataFrame, known: pd.DataFrame, dataset: Dataset, where: P
                     where=where,
                     mend=f"Correct '{key}' in the dataset's file",
                 )
-            found = known[column].astype("string").fillna(MISSING).to_numpy()
-            unknown = sorted(set(values) - set(found))
-            if unknown:
+            strange = sorted(set(values) - set(subjects[column].astype("string").fillna(MISSING)))
+            if strange:
                 raise DataError(
-                    f"'{key}' names {column} '{unknown[0]}', which no scan has", where=where, mend="Correct the value"
+                    f"'{key}' names {column} '{strange[0]}', which nobody has", where=where, mend="Correct the value"
                 )
-            for row, value in zip(scans.index, found, strict=True):
+            for row, value in zip(scans.index, known[column].astype("string").fillna(MISSING), strict=True):
                 if (value in values) != keep:
                     exclude(scans, row, f"left out by '{key}': {column} is {value}")
 

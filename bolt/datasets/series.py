@@ -11,11 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from bolt.atlases import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets._participants import describe
 from bolt.errors import DataError
 from bolt.files import read_table
-from bolt.series_files import read_series
+from bolt.series_files import check_rois, read_series
 
 TAKEN = ("session", "run", "task")
 
@@ -31,14 +32,37 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             mend="Add them, or set 'label' in the dataset's file",
         )
     table = read_table(dataset.path, text=tuple(header))
-    rows = [_row(line, dataset) for line in table.to_dict("records")]
-    subjects = table.drop_duplicates("subject").set_index("subject", drop=False)
-    scans = describe(pd.DataFrame(rows), subjects, dataset, dataset.path)
-    scans["label"] = table[dataset.label].to_numpy()  # a subject's scans may differ in label (task decoding)
+    n_rois = {name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()}
+    rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
+    _check_people(table, dataset)
+    lines = table.set_index(rows.index.astype(str), drop=False)
+    # a row describes its scan, not its subject: scans of one person may differ in label, age and site
+    scans = describe(rows.assign(subject=lines.index), lines, dataset, dataset.path)
+    scans["subject"] = table.subject.to_numpy()
+    scans["group"] = table[dataset.group].fillna(table.subject) if dataset.group is not None else table.subject
     return scans
 
 
-def _row(line: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
+def _check_people(table: pd.DataFrame, dataset: Dataset) -> None:
+    """Refuse a table in which a person has two families or two sexes, or a row names nobody."""
+    if table.subject.isna().any():
+        row = int(table.subject.isna().to_numpy().argmax())
+        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", mend="Name the person of each scan")
+    for key in ("group", "sex"):
+        column = getattr(dataset, key)
+        if column not in table:
+            continue
+        several = table.groupby("subject")[column].nunique()
+        for subject in several.index[several > 1]:
+            found = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
+            raise DataError(
+                f"subject {subject} has several values of '{column}' ({found})",
+                where=dataset.path,
+                mend="Correct the rows: a person has one",
+            )
+
+
+def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict[str, Any]:
     file = Path(dataset.path).parent / str(line["file"])
     named = line.get("scan_id")
     row: dict[str, Any] = {
@@ -52,7 +76,11 @@ def _row(line: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
     }
     row |= {name: line.get(name) for name in TAKEN}
     try:
-        row["n_volumes"] = len(read_series(file))
+        series = read_series(file)
+        if series.shape[1] not in n_rois.values():
+            for atlas, n in n_rois.items():
+                check_rois(series, atlas, n, file)
+        row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row

@@ -150,3 +150,59 @@ def test_family_becomes_the_group(bids):
     rewrite(bids, lambda table: table.assign(family=["f1", "f1", "f2", "f2", None, "f3", "f3", "f4"]))
     scans = index(CONFIG, dataset(bids, group="family"))
     assert scans.group.tolist()[:5] == ["f1", "f1", "f2", "f2", "sub-05"]
+
+
+def add_session(bids, subject, session):
+    """A second scan of a subject, in a session of its own."""
+    source = bold_path(bids, subject)
+    func = bids / subject / f"ses-{session}" / "func"
+    func.mkdir(parents=True)
+    for name in ("bold.nii.gz", "bold.json"):
+        shutil.copy(source.with_name(f"{subject}_task-rest_{name}"), func / f"{subject}_ses-{session}_task-rest_{name}")
+
+
+def test_sessions_are_chosen_and_share_a_group(bids):
+    for subject in ("sub-01", "sub-02"):
+        add_session(bids, subject, "b")
+    scans = index(CONFIG, dataset(bids)).set_index("scan_id")
+    assert len(scans) == 10 and scans.exclude_reason.isna().all()
+    second = scans.loc["sub-01_ses-b_task-rest"]
+    assert (second.session, second.group, second.t1w) == ("b", "sub-01", scans.t1w["sub-01_task-rest"])
+    chosen = index(CONFIG, dataset(bids, sessions=["b"]))
+    assert chosen.scan_id.tolist() == ["sub-01_ses-b_task-rest", "sub-02_ses-b_task-rest"]
+
+
+def test_any_column_can_be_label_group_and_site(bids):
+    rewrite(bids, lambda table: table.assign(arm=[0, 1] * 4, kin=list("aabbccdd"), scanner=range(8)))
+    scans = index(CONFIG, dataset(bids, label="arm", classes=[0, 1], group="kin", site="scanner"))
+    assert scans.label.tolist() == ["0", "1"] * 4 and scans.group.tolist() == list("aabbccdd")
+    assert scans.site.tolist() == [str(i) for i in range(8)]
+    with pytest.raises(DataError, match="column 'centre' is missing.*Set 'site'"):
+        index(CONFIG, dataset(bids, site="centre"))
+
+
+def test_subjects_are_chosen_by_columns(bids):
+    rewrite(bids, lambda table: table.assign(site=list("AABBCCDD"), qc=["pass"] * 7 + [None]))
+    chosen = {"include": {"site": ["A", "D"]}, "exclude": {"qc": ["n/a"]}}
+    found = reasons(bids, **chosen)
+    assert found.index.tolist() == [f"sub-{i:02d}_task-rest" for i in (3, 4, 5, 6, 8)]
+    assert found["sub-03_task-rest"] == "left out by 'include': site is B"
+    assert found["sub-08_task-rest"] == "left out by 'exclude': qc is n/a"
+    with pytest.raises(DataError, match="none of 8 scans can be used"):
+        index(CONFIG, dataset(bids, exclude={"site": list("ABCD")}))
+
+
+def test_the_sidecars_tr_wins_over_the_headers_with_a_warning(bids):
+    path = bold_path(bids, "sub-02")
+    path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": 1.5, "TaskName": "rest"}))
+    with pytest.warns(UserWarning, match=r"sub-02_task-rest_bold\.nii\.gz: TR is 2 s in the header and 1\.5 s"):
+        scans = index(CONFIG, dataset(bids)).set_index("scan_id")
+    assert scans.tr["sub-02_task-rest"] == 1.5 and scans.tr["sub-01_task-rest"] == 2.0
+    path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": -1, "TaskName": "rest"}))
+    assert "RepetitionTime is -1" in reasons(bids)["sub-02_task-rest"]
+
+
+def test_conflicting_rows_of_a_subject_are_refused(bids):
+    rewrite(bids, lambda table: pd.concat([table, table.iloc[:1].assign(diagnosis="patient")]))
+    with pytest.raises(DataError, match=r"participants\.tsv: subjects stand twice: sub-01"):
+        index(CONFIG, dataset(bids))

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from bolt.check import check_names
 from bolt.config import Config, Dataset
 from bolt.datasets import index
-from bolt.errors import DataError
+from bolt.errors import ConfigError, DataError
 from tests.fake_bids import save_bold
 
 
@@ -54,3 +55,31 @@ def test_another_space_is_refused_with_the_spaces_found(derivatives):
     config = Config(dataset="prep", preprocess={"space": "MNI152NLin2009cAsym"})
     with pytest.raises(DataError, match=r"MNI152NLin2009cAsym \(found spaces: MNI152NLin6Asym\)"):
         index(config, dataset(derivatives))
+
+
+def test_ica_aroma_takes_the_images_that_fmriprep_cleaned(derivatives):
+    config = Config(dataset="prep", denoise="ica_aroma")
+    with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):
+        index(config, dataset(derivatives))
+    for path in sorted(derivatives.rglob("*desc-preproc_bold.nii.gz")):
+        save_bold(path.with_name(path.name.replace("preproc", "smoothAROMAnonaggr")), np.ones((4, 4, 4, 25), np.int16))
+    scans = index(config, dataset(derivatives))
+    assert scans.bold.str.endswith("desc-smoothAROMAnonaggr_bold.nii.gz").all() and scans["mask"].notna().all()
+    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+    assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
+
+
+def test_both_generations_of_confounds_are_found(derivatives):
+    for i in (0, 2):
+        path = derivatives / f"sub-{i}/func/sub-{i}_task-rest_desc-confounds_timeseries.tsv"
+        path.rename(path.with_name(f"sub-{i}_task-rest_desc-confounds_regressors.tsv"))
+    names = [name.rsplit("_", 1)[1] for name in index(Config(dataset="prep"), dataset(derivatives)).confounds]
+    assert names == ["regressors.tsv", "timeseries.tsv"] * 2
+
+
+def test_strategies_are_for_fmriprep_output(derivatives):
+    strategy = Config(dataset="prep", denoise="simple", atlases=["dosenbach160"])
+    check_names(strategy, dataset(derivatives))
+    raw = dataset(derivatives).model_copy(update={"source": "bids"})
+    with pytest.raises(ConfigError, match="'simple' needs confounds that fMRIPrep makes"):
+        check_names(strategy, raw)

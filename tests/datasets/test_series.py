@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.io import savemat
 
 from bolt.config import Config, Dataset
 from bolt.datasets import index
@@ -16,7 +17,7 @@ def table(tmp_path):
     rng = np.random.default_rng(0)
     rows = []
     for i in range(6):
-        np.save(tmp_path / f"scan{i}.npy", rng.standard_normal((40, 5)))
+        np.save(tmp_path / f"scan{i}.npy", rng.standard_normal((40, 200)))
         rows.append({"subject": f"p{i // 2}", "file": f"scan{i}.npy", "task": ["rest", "nback"][i % 2], "tr": 2.0})
     pd.DataFrame(rows).to_csv(tmp_path / "scans.tsv", sep="\t", index=False)
     return tmp_path / "scans.tsv"
@@ -55,3 +56,69 @@ def test_scan_names_must_differ(table):
     frame.to_csv(table, sep="\t", index=False)
     with pytest.raises(DataError, match="scan names stand twice: same"):
         index(CONFIG, dataset(table))
+
+
+def change(table, **columns):
+    pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
+
+
+def test_what_belongs_to_a_person_must_not_differ_between_scans(table):
+    change(table, family=["f1", "f1", "f1", "f2", "f2", "f2"], site=list("ABABAB"), age=range(20, 26))
+    with pytest.raises(DataError, match=r"subject p1 has several values of 'family' \(f1, f2\)"):
+        index(CONFIG, dataset(table, group="family"))
+    change(table, family=["f1", "f1", "f1", "f1", None, "2"], site=list("ABABAB"))
+    scans = index(CONFIG, dataset(table, group="family", site="site", age="age"))
+    assert scans.group.tolist() == ["f1", "f1", "f1", "f1", "p2", "2"]
+    assert scans.site.tolist() == list("ABABAB") and scans.age.tolist() == list(range(20, 26))
+    change(table, subject=["p0", "p0", "p1", None, "p2", "p2"])
+    with pytest.raises(DataError, match=r"scans\.tsv, row 5: no subject"):
+        index(CONFIG, dataset(table))
+
+
+def test_transposed_and_foreign_series_cost_a_scan_and_say_so(table):
+    np.save(table.parent / "scan1.npy", np.load(table.parent / "scan1.npy").T)
+    np.save(table.parent / "scan2.npy", np.ones((40, 116)))
+    scans = index(CONFIG, dataset(table)).set_index("scan_id")
+    assert set(scans.index[scans.exclude_reason.notna()]) == {"scan1", "scan2"}
+    assert "scan1.npy: shape (200, 40): ROIs along rows and time along columns" in scans.exclude_reason["scan1"]
+    assert "Transpose the array" in scans.exclude_reason["scan1"]
+    assert "116 ROIs, but atlas 'cc200' has 200" in scans.exclude_reason["scan2"]
+
+
+def test_scans_are_chosen_by_columns(table):
+    change(table, site=list("AABBCC"))
+    scans = index(CONFIG, dataset(table, include={"site": ["A", "B"]}, exclude={"subject": ["p1"]}))
+    left = scans.exclude_reason.tolist()
+    assert pd.isna(left[:2]).all()
+    assert left[2:] == ["left out by 'exclude': subject is p1"] * 2 + ["left out by 'include': site is C"] * 2
+    with pytest.raises(DataError, match="'include' names site 'D', which nobody has"):
+        index(CONFIG, dataset(table, include={"site": ["A", "D"]}))
+    with pytest.raises(DataError, match="column 'centre' is missing; found subject"):
+        index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".tsv", ".txt", ".1D", ".mat"])
+def test_every_format_with_a_table_of_labels(table, suffix):
+    for path in sorted(table.parent.glob("*.npy")):
+        series, other = np.load(path), path.with_suffix(suffix)
+        if suffix == ".mat":
+            savemat(other, {"ts": series})
+        elif suffix != ".npy":
+            np.savetxt(other, series, delimiter="," if suffix == ".csv" else "\t")
+    change(table, file=[f"scan{i}{suffix}" for i in range(6)])
+    scans = index(CONFIG, dataset(table))
+    assert scans.exclude_reason.isna().all() and set(scans.n_volumes) == {40}
+    assert scans.scan_id.tolist() == [f"scan{i}" for i in range(6)]
+
+
+def test_mat_of_version_7_3_is_refused_with_the_way_out(table):
+    header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM" + bytes(512)
+    (table.parent / "scan0.mat").write_bytes(header)
+    change(table, file=["scan0.mat", *(f"scan{i}.npy" for i in range(1, 6))])
+    reason = index(CONFIG, dataset(table)).exclude_reason[0]
+    assert "scan0.mat: saved as version 7.3 of .mat (HDF5), which is not read. Save one 2D variable with" in reason
+
+
+def test_labels_may_be_numbers_in_yaml(table):
+    change(table, dx=[0, 1, 0, 1, 0, 1])
+    assert index(CONFIG, dataset(table, label="dx", classes=[0, 1])).label.tolist() == ["0", "1"] * 3
