@@ -164,7 +164,7 @@ class Stages:
                 mask=mask,
                 confounds=confounds,
                 denoise=denoise,
-                tr=scan.tr,
+                tr=None if pd.isna(scan.tr) else scan.tr,  # the header's then
                 threshold=settings.coverage,
                 space=self.config.preprocess.space,
             )

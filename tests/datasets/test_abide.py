@@ -12,6 +12,9 @@ from bolt.config import Config, Dataset, load_dataset, parse
 from bolt.datasets import abide, index
 from bolt.errors import ConfigError, DataError
 from bolt.layout import Layout
+from bolt.plan import estimate
+from bolt.report.methods import methods
+from bolt.workflow import start
 from tests.abide import bucket_path, people, write_people
 from tests.shared import shared_data
 
@@ -213,6 +216,29 @@ def test_settings_that_do_not_fit_are_refused_by_name(config, about, change, wor
     with pytest.raises(ConfigError, match=words):
         check_names(changed, dataset(about))
     check_names(config, dataset())
+
+
+def test_a_run_without_room_does_not_start(tmp_path, config, monkeypatch):
+    monkeypatch.setattr("bolt.disk.free_bytes", lambda folder: 1e6)
+    raw = config.model_dump(mode="json") | {"dataset": "abide1_images", "atlases": ["schaefer400"]}
+    with pytest.raises(
+        SystemExit, match=r"abide1_images/downloads.*too little room: .* needs 87\.1 GB, 1\.0 MB are free"
+    ):
+        start(raw)
+
+
+def test_the_estimate_counts_downloads(tmp_path, config):
+    raw = config.model_dump(mode="json") | {"models": ["svm"]}
+    said = estimate(start(raw))
+    assert said.scans == 871 and said.jobs >= 871 + 10
+    assert said.gigabytes == pytest.approx(0.39 + 871 * 1.5e-3, rel=0.05)
+
+
+def test_methods_say_where_the_data_are_from(config):
+    text = methods(config, load_dataset("abide1"), [])[0]
+    assert "Preprocessed Connectomes Project" in text and "cpac" in text and "ROI time series (cc200)" in text
+    text = " ".join(methods(config, load_dataset("abide1_images"), []))
+    assert "images in MNI152NLin6Asym" in text and "averaged over the voxels" in text
 
 
 def test_wrong_keys_are_named():

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ import yaml
 
 from bolt.config import ROOT
 from bolt.series import SeriesCache
-from tests.abide import bucket_path, write_bucket
+from tests.abide import bucket_path, people, write_bucket, write_people
 from tests.file_server import serve
 from tests.shared import shared_data
 from tests.snake import TINY_MODEL, snakemake, write_yaml
@@ -125,6 +126,54 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     assert len(server.asked) == asked + len(mended)
     listed = pd.read_csv(folder / "results/abide1/exclusions.tsv", sep="\t")
     assert sorted(listed.scan_id) == sorted(set(due) - set(mended))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Eight people's 4D images at one site whose TR is not known; four files are bad, each in its own way."""
+    folder = tmp_path_factory.mktemp("abide_images")
+    table = people(10).assign(SITE_ID="SBL")
+    own = write_people(table, folder / "chosen.csv")  # of the user; the estimate of the room follows it
+    files = [bucket_path(folder / "bucket", name, "func_preproc") for name in table.FILE_ID]
+    files[0].parent.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for file in files:
+        write_image(file, rng.standard_normal((24, 30, 24, 30)).astype(np.float32))
+    files[0].write_bytes(files[0].read_bytes()[:-5000])
+    files[1].write_bytes(b"<html><body>503 Slow Down</body></html>")
+    write_image(files[2], np.ones((24, 30, 24), np.float32))
+    write_image(files[3], np.full((24, 30, 24, 30), np.nan, np.float32))
+    with serve(folder / "bucket") as server:
+        space = {"space": "MNI152NLin6Asym"}
+        dataset = yaml.safe_load((ROOT / "config/datasets/abide1_images.yaml").read_text())
+        dataset["abide"]["base"] = server.address
+        dataset["subjects_table"] = str(own)
+        keys = {"dataset": str(write_yaml(folder / "abide1_images.yaml", dataset)), "preprocess": space}
+        keys |= {"models": [str(write_yaml(folder / "tiny.yaml", TINY_MODEL))], "atlases": ["dosenbach160"]}
+        config = write_yaml(folder / "config.yaml", keys | {"folds": {"outer": 2}})
+        return folder, snakemake(folder, "series", config=config), list(table.FILE_ID)
+
+
+def write_image(path, data):
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    affine[:3, 3] = (-92, -128, -72)
+    image = nib.Nifti1Image(data, affine)
+    image.header.set_xyzt_units("mm", "sec")
+    image.header.set_zooms((8, 8, 8, 2.2)[: data.ndim])
+    nib.save(image, path)
+
+
+@pytest.mark.slow
+def test_images_reach_cache_and_folds(images):
+    folder, done, names = images
+    assert done.returncode == 0, done.stdout
+    cache = SeriesCache(folder / "results/abide1_images/cache/dosenbach160/MNI152NLin6Asym-none")
+    assert cache.index.scan_id.tolist() == names[4:] and set(cache.index.n_volumes) == {30}
+    listed = pd.read_csv(folder / "results/abide1_images/exclusions.tsv", sep="\t").set_index("scan_id")
+    assert listed.stage.tolist() == ["download", "download", "parcellate", "parcellate"]
+    words = ["cut off or damaged", "a web page or a server's message", "a 4D image is due", "no ROI"]
+    for name, word in zip(names, words, strict=False):
+        assert word in listed.reason[name], listed.reason[name]
 
 
 @pytest.mark.slow
