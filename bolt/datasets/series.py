@@ -32,7 +32,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             mend="Add them, or set 'label' in the dataset's file",
         )
     table = read_table(dataset.path, text=tuple(header))
-    n_rois = {name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()}
+    n_rois = {
+        name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()
+    }
     rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
     _check_people(table, dataset)
     lines = table.set_index(rows.index.astype(str), drop=False)
