@@ -80,7 +80,7 @@ def fetch(
         if bucket is not None:
             from bolt import s3
 
-            s3.download(bucket, address, part, size=size, tries=tries, pause=pause)
+            s3.download(bucket, str(address), part, size=size, tries=tries, pause=pause)
         elif is_remote(address):
             download(address, part, size=size, tries=tries, pause=pause, timeout=timeout)
         else:
