@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 
 from bolt.errors import DataError
 
@@ -129,6 +127,9 @@ def _read_npy(path: Path) -> np.ndarray:
 
 
 def _read_mat(path: Path) -> np.ndarray:
+    from scipy.io import loadmat  # not for the thousand jobs that read text
+    from scipy.io.matlab import MatReadError
+
     mend = "Save one 2D variable with save(..., '-v7')"
     try:
         variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}

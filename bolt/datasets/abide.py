@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from bolt.atlas_files import atlas_folder
 from bolt.config import ROOT, Config, Dataset
 from bolt.datasets._participants import describe
 from bolt.errors import ConfigError, DataError
 from bolt.fetch import fetch, is_remote, join, local_path
-from bolt.files import read_yaml
+from bolt.files import read_table, read_yaml
 from bolt.layout import Layout
+from bolt.series_files import check_rois, read_series
 
 NO_FILE = "no_filename"
 RATERS = ("qc_anat_rater_2", "qc_func_rater_2", "qc_anat_rater_3", "qc_func_rater_3")
@@ -150,10 +152,25 @@ def download_table(dataset: Dataset, config: Config) -> None:
 
 
 def download_scan(scan_id: str, dataset: Dataset, config: Config) -> None:
-    """Fetch one scan's file."""
-    about = dataset.abide
+    """Fetch one scan's file, and look whether it holds the series of the configured atlas."""
+    about, path = dataset.abide, scan_path(scan_id, dataset, config)
     folder = ("Outputs", about.pipeline, about.strategy, about.derivative)
-    fetch(join(about.base, *folder, _file_name(scan_id, dataset)), scan_path(scan_id, dataset, config))
+    fetch(join(about.base, *folder, _file_name(scan_id, dataset)), path)
+    if dataset.ready_series:
+        try:
+            _check_series(path, config)
+        except DataError:
+            path.unlink()  # so that another attempt fetches it again
+            raise
+
+
+def _check_series(path: Path, config: Config) -> None:
+    (atlas, place), *_ = config.atlas_places.items()
+    labels = atlas_folder(place) / "labels.tsv"
+    values = read_table(labels)["value"].tolist() if labels.is_file() else None
+    series = read_series(path, values)
+    if values is not None:
+        check_rois(series, atlas, len(values), path)
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:

@@ -144,6 +144,7 @@ def test_a_wrong_table_is_named(tmp_path, config, content, words):
 def test_addresses_are_those_of_the_bucket(tmp_path, config, monkeypatch):
     asked = []
     monkeypatch.setattr(abide, "fetch", lambda address, destination: asked.append((address, destination)))
+    monkeypatch.setattr(abide, "_check_series", lambda path, config: None)
     abide.download_table(dataset(), config)
     abide.download_scan("KKI_0050822", dataset({"strategy": "filt_global", "derivative": "rois_ho"}), config)
     abide.download_scan("OHSU_0050147", dataset({"derivative": "func_preproc"}), config)
@@ -175,6 +176,24 @@ def test_a_folder_in_the_buckets_layout_serves_as_well(tmp_path, config):
     assert set(scans.kind) == {"preprocessed"} and set(scans.space) == {"MNI152NLin6Asym"}
     with pytest.raises(DataError, match="NYU_0050001_func_preproc.nii.gz: the file is not there"):
         abide.download_scan("NYU_0050001", dataset(about), config)
+
+
+def test_series_of_another_atlas_do_not_stay(tmp_path, config):
+    file = bucket_path(tmp_path / "mirror", "NYU_0050000")
+    file.parent.mkdir(parents=True)
+    about = dataset({"base": str(tmp_path / "mirror")})
+    for content, words in {
+        "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "its first line names 2 ROIs over 2 columns, the atlas has 200",
+        "0.5\t1.5\n2.5\t3.5\n": "2 ROIs, but atlas 'cc200' has 200",
+        "#1\t#2\n0.5\t1.5\n2.5\n": "not a table of numbers",
+    }.items():
+        file.write_text(content)
+        with pytest.raises(DataError, match=words):
+            abide.download_scan("NYU_0050000", about, config)
+        assert not list((tmp_path / "work").rglob("*.1D*"))
+    file.write_text("\n".join(["\t".join(f"#{i}" for i in range(1, 201)), *["\t".join(["0.5"] * 200)] * 3]))
+    abide.download_scan("NYU_0050000", about, config)
+    assert abide.scan_path("NYU_0050000", about, config).is_file()
 
 
 def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):

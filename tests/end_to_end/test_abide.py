@@ -41,6 +41,8 @@ def spoil(server, names):
     files[3].write_text("".join(lines)[: -len(lines[-1]) // 2])
     files[4].write_text("".join(line.rsplit("\t", 1)[0] + "\n" for line in lines))
     files[5].write_text("".join(lines[:8]))
+    numbers = lines[3].split("\t")
+    files[9].write_text("".join([*lines[:3], "\t".join(["nan", *numbers[1:]]), *lines[4:]]))
     server.answers[paths[6]] = [403] * 9
     server.drops[paths[7]] = [1000]  # these two recover
     server.answers[paths[8]] = [503]
@@ -49,10 +51,11 @@ def spoil(server, names):
         names[0]: ("download", "the server does not have it (404"),
         names[1]: ("download", "a web page or a server's message in place of"),
         names[2]: ("download", "the file is empty"),
-        names[3]: ("cache", "not a table of numbers"),
-        names[4]: ("cache", "its first line names 199 ROIs"),
+        names[3]: ("download", "not a table of numbers"),
+        names[4]: ("download", "its first line names 199 ROIs"),
         names[5]: ("cache", "7 volumes are left, but a model's window needs 10"),
         names[6]: ("download", "the server refuses it, or does not have it (403"),
+        names[9]: ("download", "nan in row 2, column 0"),
     }
 
 
