@@ -117,9 +117,7 @@ def parcellate(
         coverage["covered"] &= np.isfinite(whole).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
-            raise DataError(
-                f"no ROI of atlas '{atlas.name}' is covered", where=image, mend="Check the space, and the image for NaN"
-            )
+            raise _nothing_covered(atlas, whole, image)
         series = np.full((info.n_volumes if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
         series[:, covered] = clean(whole[:, covered], chosen, denoise, info.tr, image)
         metadata = {
@@ -170,6 +168,19 @@ def _space(image: str | Path, given: str | None) -> str:
     if not given and not declared:
         warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=3)
     return given or declared or ASSUMED
+
+
+def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> DataError:
+    lost = np.flatnonzero(np.isnan(means).all(axis=1))
+    if 0 < len(lost) < len(means):
+        return DataError(
+            f"{len(lost)} of {len(means)} volumes hold no finite voxel, such as volume {lost[0]} (counted from 0)",
+            where=image,
+            mend="Make the image again without them, or leave the scan out",
+        )
+    return DataError(
+        f"no ROI of atlas '{atlas.name}' is covered", where=image, mend="Check the space, the mask and the image"
+    )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from nilearn import signal
 from nilearn.maskers import NiftiLabelsMasker
 
@@ -43,6 +45,12 @@ def save(path, data, affine=AFFINE, scale=None):
     return path
 
 
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """nilearn collects garbage nine times a call: seconds in a process with many modules."""
+    monkeypatch.setattr("gc.collect", lambda *_: 0)
+
+
 @pytest.fixture
 def data():
     return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
@@ -66,6 +74,37 @@ def test_equals_nilearn(tmp_path, data, name, dtype, scale, grid):
     assert ours.series.dtype == np.float32
     assert ours.series.shape == (T, 3) == theirs.shape
     np.testing.assert_allclose(ours.series, theirs, rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from(["uint8", "int16", "int32", "float32", "float64", ">i2", ">f4"]),
+    scale=st.sampled_from([None, (0.013, -3.0), (2.5, 400.0)]),
+    suffix=st.sampled_from([".nii", ".nii.gz"]),
+    n_rois=st.integers(1, 12),
+    masked=st.booleans(),
+    shift=st.tuples(*[st.floats(-2, 2)] * 3),
+)
+def test_equals_nilearn_whatever_the_image(tmp_path, seed, dtype, scale, suffix, n_rois, masked, shift):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, n_rois + 1, (6, 5, 6)) * 7
+    affine = np.diag([6.0, 6, 6, 1])
+    affine[:3, 3] = shift
+    values = np.unique(labels[labels > 0])
+    assume(len(values) == n_rois)
+    table = pd.DataFrame({"value": values, "name": values.astype(str), "network": "A", "hemisphere": "L"})
+    atlas = Atlas("random", [SPACE], table, nib.Nifti1Image(labels.astype(np.int32), affine), "")
+    path = save(
+        tmp_path / f"space-{SPACE}_bold{suffix}", random.normal(120, 20, (*SHAPE, 4)).astype(dtype), scale=scale
+    )
+    mask = tmp_path / "mask.nii" if masked else None
+    if mask:
+        nib.save(nib.Nifti1Image((random.random(SHAPE) > 0.4).astype(np.uint8), AFFINE), mask)
+    ours = parcellate(path, [atlas], mask=mask, denoise=NONE, threshold=0)["random"]
+    assume((ours.coverage.n_voxels > ours.coverage.n_masked).all())  # nilearn has no column for an ROI without voxels
+    masker = NiftiLabelsMasker(atlas.image, mask_img=mask and str(mask), resampling_target="data", standardize=None)
+    np.testing.assert_allclose(ours.series, masker.fit_transform(path), rtol=1e-5)
 
 
 def test_equals_nilearn_within_a_mask(tmp_path, data):
@@ -146,8 +185,24 @@ def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):
 
 def test_no_covered_roi_at_all(tmp_path, data):
     data[..., 3] = np.nan
+    with pytest.raises(DataError, match="1 of 8 volumes hold no finite voxel, such as volume 3"):
+        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
+    data[:] = 0
     with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
         parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
+
+
+def test_one_atlas_outside_the_image_does_not_disturb_another(tmp_path, data):
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    far = make_atlas("far", affine=np.array([[3.0, 0, 0, 900], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    for atlases in ([far, make_atlas()], [far]):
+        with pytest.raises(DataError, match="no ROI of atlas 'far' is covered"):
+            parcellate(path, atlases, denoise=NONE)
+    partly = make_atlas("partly", affine=np.array([[3.0, 0, 0, 21], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    both = parcellate(path, [partly, make_atlas()], denoise=NONE)
+    assert both["partly"].coverage.covered.tolist() == [1, 0, 0]
+    np.testing.assert_allclose(both["cubes"].series, means(data, make_atlas()), rtol=1e-5)
+    np.testing.assert_allclose(both["partly"].series[:, 0], data[8:11, 2:9, 2:9].mean(axis=(0, 1, 2)), rtol=1e-5)
 
 
 def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):

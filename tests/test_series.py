@@ -216,6 +216,17 @@ def test_policy_zero(made):
     assert coverage.kept.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("policy", ["zero", "drop-scan", "drop-roi-everywhere"])
+def test_policies_are_blind_to_labels(made, policy):
+    uncover(made, "002", 1)
+    made.scans["label"] = ["1", "1", "2", "2", None]
+    excluded = made(policy=policy)
+    first = SeriesCache(made.out).manifest["sha256"]["series.npy"]
+    made.scans["label"] = ["2", "2", "1", "1", None]
+    pd.testing.assert_frame_equal(made(policy=policy), excluded)
+    assert SeriesCache(made.out).manifest["sha256"]["series.npy"] == first
+
+
 def test_policy_drop_scan(made):
     uncover(made, "002", 1)
     excluded = made(policy="drop-scan")

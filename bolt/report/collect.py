@@ -20,10 +20,11 @@ from bolt import __version__
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
-from bolt.folds import quarters
 from bolt.layout import Layout, folder_of
 from bolt.provenance import versions
 from bolt.report import figures, tables
+from bolt.report.cohort import cohort_section, with_motion
+from bolt.report.comparison import comparison
 from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
 from bolt.report.methods import methods
 from bolt.report.runs import figure_folder, run_section
@@ -47,25 +48,26 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     models = [load_model(name) for name in config.models]
     quality, pictures = _quality(layout, used)
-    used = _with_motion(used, layout)
+    used = with_motion(used, layout)
     runs = [
         run_section(config, dataset, layout, atlas, model, seed)
         for atlas in config.atlas_places
         for model in models
         for seed in config.seeds
     ]
+    together = comparison(config, dataset, layout, models)
     truth = layout.tables / "truth.tsv"
     return ReportData(
         dataset=dataset.name,
         description=dataset.description,
         facts=_facts(config, dataset, layout, used, exclusions, models),
         truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
-        cohort=_cohort(dataset, layout, used),
+        cohort=cohort_section(dataset, layout, used),
         exclusions=exclusions,
         quality=quality,
         scans=pictures,
         series=[block for atlas in config.atlas_places for block in _series(config, layout, atlas)],
-        runs=runs,
+        runs=[together, *runs] if together else runs,
         methods=methods(config, dataset, models),
         provenance={
             "date": time.strftime("%Y-%m-%d %H:%M"),
@@ -109,41 +111,6 @@ def _predicted(dataset: Dataset) -> dict[str, str]:
     if dataset.classes is None:
         return {"label": f"{dataset.label}, a number"}
     return {"classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes))}
-
-
-def _cohort(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]:
-    if used.empty:
-        return [Text("No scan could be used: see the reasons below.", warning=True)]
-    picture = figure_folder(layout) / "cohort.png"
-    classes = dataset.classes
-    if classes is None:  # quarters of the label stand where classes would
-        by_label = used.assign(number=used["label"].astype(float)).sort_values("number")
-        used = by_label.assign(label=quarters(by_label["label"]))
-        classes = used["label"].unique().tolist()
-    figures.cohort(used, classes, picture)
-    blocks: list[Block] = [
-        Table(
-            tables.cohort(used, classes),
-            "Scans that were used. Spread is the standard deviation.",
-            layout.scans,
-        )
-    ]
-    groups = "classes" if dataset.classes else "quarters of the label"
-    caption = (
-        f"Scans that were used, by {groups}; bars mark medians. If {groups} differ in site, age, sex or head motion, a "
-        "model may tell them by those alone."
-    )
-    return [*blocks, Picture(picture, caption)]
-
-
-def _with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """The scans with the mean displacement that preprocessing measured, where the source knew none."""
-    measured = {}
-    for scan in used["scan_id"][used["mean_fd"].isna()]:
-        file = layout.functional(folder_of(scan)) / f"{scan}_desc-quality.json"
-        if file.is_file():
-            measured[scan] = read_json(file).get("mean_fd")
-    return used.assign(mean_fd=used["mean_fd"].fillna(used["scan_id"].map(measured).astype(float)))
 
 
 def _quality(layout: Layout, used: pd.DataFrame) -> tuple[list[Block], list[Scan]]:
@@ -205,7 +172,8 @@ def _series(config: Config, layout: Layout, atlas: str) -> list[Block]:
     what = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."
     blocks.append(Picture(picture, f"{what} The z-scored series of one scan, ROIs grouped by network."))
     files = sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv"))
-    tables_found = [read_table(f) for f in files if f.stat().st_size]
+    files = [f for f in files if f.stat().st_size]
+    tables_found = [read_table(f) for f in files]
     if tables_found:
         shares = pd.concat([t.set_index("value")["coverage"] for t in tables_found], axis=1)
         spread = pd.DataFrame(
@@ -216,7 +184,7 @@ def _series(config: Config, layout: Layout, atlas: str) -> list[Block]:
         caption = f"{atlas}: share of each ROI inside the acquired field and the T1-derived brain mask."
         blocks.append(Picture(picture, f"{caption} ROIs below the threshold in a scan are not used there."))
     blocks.append(_uncovered(layout, atlas))
-    return blocks
+    return blocks + _series_warnings(layout, atlas, dict(zip(files, tables_found, strict=True)))
 
 
 def _uncovered(layout: Layout, atlas: str) -> Block:
@@ -236,3 +204,21 @@ def _uncovered(layout: Layout, atlas: str) -> Block:
         }
     )
     return Table(shown, f"{atlas}: ROIs that some scans lack.", layout.cache(atlas) / "coverage.tsv")
+
+
+def _series_warnings(layout: Layout, atlas: str, coverage: dict[Path, pd.DataFrame]) -> list[Block]:
+    """What was wrong with voxels and series, and went on all the same."""
+    constant = int(read_table(layout.cache(atlas) / "coverage.tsv", text=("name",))["n_constant"].sum())
+    texts = []
+    if constant:
+        texts.append(f"{constant} series do not change over their scan: z-scored they are zeros, and say nothing.")
+    damaged = {file.parent.name: int(t["n_nonfinite"].sum()) for file, t in coverage.items()}
+    damaged = {scan: n for scan, n in damaged.items() if n}
+    if damaged:
+        worst = sorted(damaged, key=lambda scan: -damaged[scan])[:5]
+        listed = ", ".join(f"{scan} ({damaged[scan]})" for scan in worst)
+        texts.append(
+            f"voxels of ROIs are NaN or infinite at some volume in {len(damaged)} scans, and left out of the mean: "
+            f"{listed}{' and others' if len(damaged) > 5 else ''}."
+        )
+    return [Text(f"{atlas}: {text}", warning=True) for text in texts]

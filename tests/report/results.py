@@ -97,11 +97,13 @@ def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
         path = layout.series_file(scan.scan_id, ATLAS)
         path.parent.mkdir(parents=True, exist_ok=True)
         x[:, 100] = np.nan if scan.Index == 1 else x[:, 100]
+        x[:, 101] = 7 if scan.Index == 2 else x[:, 101]
         np.save(path, x)
         write_status(layout.series_status(scan.scan_id), "ok", "parcellate")
         coverage = np.clip(random.beta(12, 1, 160), 0, 1)
-        table = pd.DataFrame({"value": load_labels(ATLAS)["value"], "coverage": coverage})
-        described = {"value": "Value of the ROI", "coverage": "Share"}
+        damaged = np.where(np.arange(160) < 2, 3 if scan.Index == 0 else 0, 0)
+        table = pd.DataFrame({"value": load_labels(ATLAS)["value"], "coverage": coverage, "n_nonfinite": damaged})
+        described = {"value": "Value of the ROI", "coverage": "Share", "n_nonfinite": "Voxels"}
         write_table(table, path.with_name(f"{scan.scan_id}_atlas-{ATLAS}_coverage.tsv"), described)
     build_cache(scans, ATLAS, load_labels(ATLAS), lambda s: layout.series_file(s.scan_id, ATLAS), layout.cache(ATLAS))
     return events

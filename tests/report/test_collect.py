@@ -58,6 +58,8 @@ def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     quality = section(page, "quality")
     assert quality.count("<details>") == 7 and "mean FD (mm)" in quality
     assert "scans without coverage" in section(page, "series")
+    assert "1 series do not change over their scan: z-scored they are zeros" in section(page, "series")
+    assert "left out of the mean: sub-00_task-rest (6)." in section(page, "series")
     performance = section(page, "performance")
     assert "Without fold 2" in performance and "loss is NaN at epoch 3" in performance
     explanation = section(page, "explanation")
