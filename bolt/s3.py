@@ -41,8 +41,8 @@ NO_KEY = {"NoSuchKey", "404", "NotFound"}
 CHANGED = {"PreconditionFailed", "412"}
 ACCESS = {
     "hcp-openaccess": "Sign in at https://db.humanconnectome.org, accept the open access terms and create AWS "
-    "credentials there (Amazon S3 Access); save them with `aws configure --profile hcp`, and set 'profile: hcp' below "
-    "'hcp: bucket' in the dataset's file. Or set 'hcp: bucket: null', and 'path' to a local copy"
+    "credentials there (Amazon S3 Access); save them as a section [hcp] of ~/.aws/credentials, and set 'profile: hcp' "
+    "below 'hcp: bucket' in the dataset's file. Or set 'hcp: bucket: null', and 'path' to a local copy"
 }
 """How access to a bucket is got."""
 

@@ -125,7 +125,7 @@ def test_refused_credentials_say_which_bucket_and_how_to_get_access(service, buc
                 act()
             text = str(caught.value)
             assert "s3://hcp-openaccess: the credentials of profile 'hcp' are refused (" in text
-            assert "db.humanconnectome.org" in text and "aws configure --profile hcp" in text
+            assert "db.humanconnectome.org" in text and "section [hcp] of ~/.aws/credentials" in text
             assert "wrong" not in text and "AKIA" not in text
 
 
