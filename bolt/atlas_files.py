@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -128,7 +129,14 @@ def verify_image(about: AtlasFile, path: Path) -> str:
     digest = sha256(path)
     accepted = about.sha256 or recorded(path)
     theirs = about.templateflow_md5 if path.name == Path(about.templateflow or "").name else []
-    if digest in accepted or _md5(path) in theirs or not (accepted or theirs):
+    if digest in accepted or _md5(path) in theirs:
+        return digest
+    if not accepted and not theirs:
+        if about.labels:
+            warnings.warn(
+                f"{path}: no checksum of this image is known; make sure that it and {about.labels} are of one release.",
+                stacklevel=3,
+            )
         return digest
     raise DataError(
         f"this is not the file atlas '{about.name}' was described from (sha256 {digest}, "
