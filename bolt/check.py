@@ -52,7 +52,13 @@ def check_names(config: Config, dataset: Dataset) -> None:
     repeated = len(config.atlases) - len(config.atlas_places)
     if repeated:
         raise ConfigError("two atlases have one name", where="configuration", mend="Rename one of the folders")
-    unknown_folds = [fold for fold in config.folds.run or [] if fold not in range(config.folds.outer)]
+    models = [configuration.load_model(name).name for name in config.models]
+    strangers = sorted(set(config.folds.run) - set(models)) if isinstance(config.folds.run, dict) else []
+    if strangers:
+        raise ConfigError(
+            f"folds.run names model '{strangers[0]}'", where="configuration", mend=f"Configured: {', '.join(models)}"
+        )
+    unknown_folds = [f for model in models for f in config.folds.of(model) if f not in range(config.folds.outer)]
     if unknown_folds:
         raise ConfigError(
             f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",

@@ -56,7 +56,14 @@ class Folds(Keys):
     outer: int = Field(10, ge=2)
     validation: float = Field(0.1, gt=0, lt=0.5)
     seed: int = 0
-    run: list[int] | None = Field(None, description="train only these outer folds; null: all")
+    run: list[int] | dict[str, list[int]] | None = Field(
+        None, description="train only these outer folds, of all models or of those named; null: all"
+    )
+
+    def of(self, model: str) -> list[int]:
+        """The outer folds in which a model of this name is trained."""
+        chosen = self.run.get(model) if isinstance(self.run, dict) else self.run
+        return list(range(self.outer)) if chosen is None else chosen
 
 
 class Explain(Keys):

@@ -44,10 +44,11 @@ def estimate(run: Run) -> Estimate:
     """Estimate a complete run from `config/costs.yaml` and, where this run has some, its own benchmark files."""
     scans = _scans(run)
     raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
-    models, folds = len(run.runs()), len(run.folds)
-    quick = sum(run.on_connectivity(model) for _, model, _ in run.runs())
+    models = len(run.runs())
+    folds = {model: len(run.folds_of(model)) for model in run.models}
+    trained = [(model, folds[model]) for _, model, _ in run.runs()]
     phantom = run.dataset.source == "phantom"
-    explained = sum(run.explained(model) for _, model, _ in run.runs())
+    explained = sum(run.explained(model) for model, _ in trained)
     judged = bool(run.truth())
     times = 2 if judged else 1  # the oracle is trained and explained as well
     jobs = {
@@ -56,9 +57,9 @@ def estimate(run: Run) -> Estimate:
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
-        "train_fold": (models - quick) * folds * times,
-        "train_features": quick * folds * times,
-        "explain_fold": explained * folds * times,
+        "train_fold": sum(n for model, n in trained if not run.on_connectivity(model)) * times,
+        "train_features": sum(n for model, n in trained if run.on_connectivity(model)) * times,
+        "explain_fold": sum(n for model, n in trained if run.explained(model)) * times,
         "evaluate": models * times,
         "regions": explained * times,
     }

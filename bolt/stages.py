@@ -373,8 +373,7 @@ class Stages:
         return self.layout.fold(options.atlas, options.model, options.seed, fold, options.variant)
 
     def _folds(self) -> list[int]:
-        chosen = self.config.folds.run
-        return list(range(self.config.folds.outer)) if chosen is None else chosen
+        return self.config.folds.of(self._model().name)
 
 
 TEMPLATE_MM = 2.0

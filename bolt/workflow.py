@@ -212,15 +212,15 @@ class Run:
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of every fold of a run."""
         run = (wildcards.atlas, wildcards.model, wildcards.seed)
-        return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in self.folds]
+        folds = self.folds_of(wildcards.model)
+        return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in folds]
 
     def predictions(self) -> list[Path]:
-        return [self.layout.fold(*run, fold) / "predictions.tsv" for run in self.runs() for fold in self.folds]
+        folds = [(run, fold) for run in self.runs() for fold in self.folds_of(run[1])]
+        return [self.layout.fold(*run, fold) / "predictions.tsv" for run, fold in folds]
 
-    @property
-    def folds(self) -> list[int]:
-        run = self.config.folds.run
-        return list(range(self.config.folds.outer)) if run is None else run
+    def folds_of(self, run_name: str) -> list[int]:
+        return self.config.folds.of(self.models[run_name].name)
 
     def runs(self) -> list[tuple[str, str, int]]:
         """Every (atlas, model, seed) that is asked for."""

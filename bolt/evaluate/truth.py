@@ -114,7 +114,7 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
     """
     atlas, seed = next(iter(config.atlas_places)), config.seeds[0]
     model = next(m for m in map(load_model, config.models) if m.model == "bolt")
-    folds = range(config.folds.outer) if config.folds.run is None else config.folds.run
+    folds = config.folds.of(model.name)
     scans = pd.read_csv(layout.cache(atlas) / "index.tsv", sep="\t").scan_id
     truths = {scan: Truth(layout.truth(dataset.path), scan) for scan in scans}
     landmarks = {scan: truth.landmarks for scan, truth in truths.items()}

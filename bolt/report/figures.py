@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from bolt.report.style import DIVERGING, INK, LANDMARK, LINE, MANY, MUTED, WIDTH, canvas, class_colours
@@ -35,30 +35,34 @@ def cohort(scans: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
     panels = [(c, t) for c, t in panels if c in scans and scans[c].notna().any()]
     panels = panels or [("task", "Scans")]
     units = {"age": "years", "mean_fd": "mean FD (mm)"}
-    many = "site" in dict(panels) and scans["site"].nunique() > 4
-    with canvas(out, height=2.6) as figure:
-        widths = [2.2 if many and column == "site" else 1.0 for column, _ in panels]
-        axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
-        for axis, (column, title) in zip(axes, panels, strict=True):
+    names = [column for column, _ in panels]
+    many = len(names) > 1 and "site" in names and scans["site"].nunique() > 4  # then sites have a row of their own
+    rest = [name for name in names if name != "site"] if many else names
+    rows: Any = [["site"] * len(rest), rest] if many else [rest]
+    with canvas(out, height=4.6 if many else 2.6) as figure:
+        axes = figure.subplot_mosaic(rows)
+        for column, title in panels:
+            axis = axes[column]
             if column in units:
                 _strip(axis, scans, column, colours)
                 axis.set_ylabel(units[column])
             else:
                 _counts(axis, scans, column, colours)
             axis.set_title(title)
-        handles = [axes[0].plot([], [], "s", color=c, label=name)[0] for name, c in colours.items()]
+        handles = [axes[names[0]].plot([], [], "s", color=c, label=name)[0] for name, c in colours.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(len(classes), 7))
 
 
 def _counts(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, str]) -> None:
     table = pd.crosstab(scans[column].fillna("unknown").astype(str), scans["label"].astype(str))
-    shown = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index[:12]]
+    shown = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index[:30]]
     bottom = np.zeros(len(shown))
     for name, colour in colours.items():
         heights = shown[name].to_numpy() if name in shown else np.zeros(len(shown))
         bars = axis.bar(np.arange(len(shown)), heights, bottom=bottom, color=colour, width=0.7)
         if len(shown) <= 5:
-            axis.bar_label(bars, [str(h) if h else "" for h in heights], label_type="center", color="white", fontsize=8)
+            texts = [str(h) if h > 0.06 * shown.sum(axis=1).max() else "" for h in heights]  # those that find room
+            axis.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
         bottom += heights
     slanted = len(shown) > 4 or max(map(len, shown.index)) > 8
     axis.set_xticks(range(len(shown)), shown.index)
@@ -66,7 +70,7 @@ def _counts(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, 
         axis.tick_params(axis="x", labelsize=7.5)
         axis.set_xticks(range(len(shown)), shown.index, rotation=45, ha="right", rotation_mode="anchor")
     axis.set_ylabel("scans")
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if len(table) > len(shown):
         axis.set_xlabel(f"{len(table) - len(shown)} smaller not shown")
 
@@ -75,12 +79,17 @@ def _strip(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, s
     random = np.random.default_rng(0)
     for i, (name, colour) in enumerate(colours.items()):
         values = pd.to_numeric(scans.loc[scans["label"].astype(str) == name, column], errors="coerce").dropna()
-        axis.plot(i + random.uniform(-0.22, 0.22, len(values)), values, "o", ms=3, alpha=0.55, mew=0, color=colour)
+        size, alpha = (3, 0.55) if len(values) < 200 else (2, 0.35)
+        axis.plot(i + random.uniform(-0.22, 0.22, len(values)), values, "o", ms=size, alpha=alpha, mew=0, color=colour)
         if len(values):
             axis.hlines(values.median(), i - 0.32, i + 0.32, color=INK, lw=1.6, zorder=3)
     axis.set_xticks([])
     axis.set_xlim(-0.6, len(colours) - 0.4)
-    if column == "mean_fd":
+    known = pd.to_numeric(scans[column], errors="coerce").dropna()
+    if column == "mean_fd" and known.min() > 0 and known.max() > 8 * known.median():  # a few who move hide the others
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    elif column == "mean_fd":
         axis.set_ylim(bottom=0)
 
 

@@ -27,6 +27,7 @@ def methods(config: Config, dataset: Dataset, models: Sequence[Model]) -> list[s
         config=config,
         dataset=dataset,
         models=models,
+        folds_run=_folds_run(config, models),
         on_connectivity={model.name for model in models if inputs_of(model.model) == "connectivity"},
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         raw=dataset.source in ("phantom", "bids"),
@@ -35,3 +36,14 @@ def methods(config: Config, dataset: Dataset, models: Sequence[Model]) -> list[s
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _folds_run(config: Config, models: Sequence[Model]) -> str:
+    """Which folds were run, where they were not all."""
+    run = {model.name: config.folds.of(model.name) for model in models}
+    if all(len(folds) == config.folds.outer for folds in run.values()):
+        return ""
+    named = {name: ", ".join(map(str, folds)) for name, folds in run.items()}
+    if len(set(named.values())) == 1:
+        return f" (folds run: {next(iter(named.values()))})"
+    return f" (folds run: {'; '.join(f'{name} {folds}' for name, folds in named.items())})"

@@ -30,9 +30,13 @@ def figure_folder(layout: Layout) -> Path:
     return layout.report.parent / "figures"
 
 
+def run_title(config: Config, atlas: str, model: Model, seed: int) -> str:
+    return f"{model.name} on {atlas}" + (f", seed {seed}" if len(config.seeds) > 1 else "")
+
+
 def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> Run:
     """Performance and, where the run was explained, explanation."""
-    run = Run(f"{model.name} on {atlas}" + (f", seed {seed}" if len(config.seeds) > 1 else ""))
+    run = Run(run_title(config, atlas, model, seed))
     folder = layout.runs(atlas, model, seed)
     stem = f"{atlas}_{model.run_name}_seed-{seed}"
     if not (folder / "metrics.tsv").is_file():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from bolt.cohort import effect_text
 from bolt.evaluate.metrics import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 
@@ -69,6 +70,25 @@ def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def cohort_tests(table: pd.DataFrame) -> pd.DataFrame:
+    """The tests of `bolt.cohort.compare` that could be made."""
+    done = table[table["p"].notna()]
+    return pd.DataFrame(
+        {
+            "": done["measure"],
+            "persons": done["n"].map(number),
+            "test": done["test"],
+            "effect": list(map(effect_text, done["effect_name"], done["effect"])),
+            "p": done["p"].map(p_value),
+            "p, corrected (Holm)": done["p_holm"].map(p_value),
+        }
+    )
+
+
+def p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
 def _spread(values: pd.Series) -> str:
     return f"{number(values.mean())} ± {number(values.std(ddof=0))}" if values.notna().any() else DASH
 
@@ -114,6 +134,35 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
         else:
             rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
     return _without_empty(pd.DataFrame(rows).fillna(""))
+
+
+def comparison(
+    runs: Mapping[str, tuple[pd.DataFrame, Mapping[str, Any]]], differences: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Runs side by side, a row each: all test scans with their interval, and mean ± sd over folds.
+
+    Parameters
+    ----------
+    runs : mapping
+        Title to ``metrics.tsv`` and the ``pooled`` of ``summary.json``.
+    """
+    rows = []
+    for title, (table, pooled) in runs.items():
+        numeric = NUMBER_METRICS[0] in table
+        metrics, shown = (NUMBER_METRICS, number) if numeric else (METRICS, percent)
+        spread = table.set_index("fold")
+        row = {"": title, "test scans": number(pooled["n_scans"]), "folds": f"{_done(table)} of {len(table) - 2}"}
+        for m in metrics:
+            found, name = pooled[m], NAMES.get(m, m)
+            row[f"{name} [95 %]"] = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
+        for m in metrics if numeric else ("accuracy", "auc"):
+            row[f"{NAMES.get(m, m)} over folds"] = f"{shown(spread.loc['mean', m])} ± {shown(spread.loc['sd', m])}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _done(table: pd.DataFrame) -> int:
+    return int((table["state"] == "ok").sum())
 
 
 def landmarks(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,52 @@
+"""The cohort's section: who was scanned, and whether the label goes with anything but the brain."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from bolt.cohort import LEVEL, TEST_COLUMNS, compare
+from bolt.config import Dataset
+from bolt.files import read_json, write_table
+from bolt.folds import quarters
+from bolt.layout import Layout, folder_of
+from bolt.report import figures, tables
+from bolt.report.html import Block, Picture, Table, Text
+from bolt.report.runs import figure_folder
+
+UNIT = "A person counts once a label, with the mean of the scans."
+
+
+def cohort_section(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]:
+    """Table, picture and tests of the scans that were used; the tests are written to ``cohort_tests.tsv`` as well."""
+    if used.empty:
+        return [Text("No scan could be used: see the reasons below.", warning=True)]
+    tests = compare(used, dataset.classes)
+    file = layout.tables / "cohort_tests.tsv"
+    write_table(tests, file, TEST_COLUMNS)
+    shown, classes = used, dataset.classes
+    if classes is None:  # quarters of the label stand where classes would
+        by_label = used.assign(number=used["label"].astype(float)).sort_values("number")
+        shown = by_label.assign(label=quarters(by_label["label"]))
+        classes = shown["label"].unique().tolist()
+    picture = figure_folder(layout) / "cohort.png"
+    figures.cohort(shown, classes, picture)
+    groups = "classes" if dataset.classes else "quarters of the label"
+    return [
+        Table(tables.cohort(shown, classes), "Scans that were used. Spread is the standard deviation.", layout.scans),
+        Picture(picture, f"Scans that were used, by {groups}; bars mark medians."),
+        Text("What differs between classes beside the brain is what a classifier finds first:")
+        if dataset.classes
+        else Text("What goes with the label beside the brain is what a model finds first:"),
+        *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
+        Table(tables.cohort_tests(tests), f"The label against site, sex, age and head motion. {UNIT}", file),
+    ]
+
+
+def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """The scans with the mean displacement that preprocessing measured, where the source knew none."""
+    measured = {}
+    for scan in used["scan_id"][used["mean_fd"].isna()]:
+        file = layout.functional(folder_of(scan)) / f"{scan}_desc-quality.json"
+        if file.is_file():
+            measured[scan] = read_json(file).get("mean_fd")
+    return used.assign(mean_fd=used["mean_fd"].fillna(used["scan_id"].map(measured).astype(float)))

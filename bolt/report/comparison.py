@@ -1,0 +1,71 @@
+"""All models side by side: test metrics with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bolt.config import Config, Dataset, Model
+from bolt.files import read_json, read_table
+from bolt.layout import Layout
+from bolt.report import tables
+from bolt.report.html import Picture, Run, Table
+from bolt.report.runs import figure_folder, run_title
+from bolt.report.style import INK, MANY, canvas
+
+
+def comparison(config: Config, dataset: Dataset, layout: Layout, models: list[Model]) -> Run | None:
+    """A table and a picture of every run that was judged; None where there are not two."""
+    found = {}
+    for atlas in config.atlas_places:
+        for model in models:
+            for seed in config.seeds:
+                folder = layout.runs(atlas, model, seed)
+                pooled = read_json(folder / "summary.json")["pooled"] if (folder / "summary.json").is_file() else None
+                if pooled:
+                    metrics = read_table(folder / "metrics.tsv", text=("fold", "state"))
+                    found[run_title(config, atlas, model, seed)] = (metrics, pooled)
+    if len(found) < 2:
+        return None
+    percent = "Per cent. " if dataset.classes else ""
+    caption = (
+        f"{percent}All test scans together, with 95 % bootstrap intervals over subjects (or families), and mean ± "
+        "standard deviation over folds. Every model has the same folds; one with fewer folds was tested on fewer scans."
+    )
+    run = Run("All models side by side", [Table(tables.comparison(found), caption)])
+    if dataset.classes:
+        picture = figure_folder(layout) / "comparison.png"
+        draw(found, picture)
+        run.performance.append(
+            Picture(picture, "All test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill.")
+        )
+    return run
+
+
+def draw(runs: Mapping[str, tuple[pd.DataFrame, Mapping[str, Any]]], out: Path) -> None:
+    """Accuracy and AUC of several runs, a line each: all test scans with 95 % intervals, and folds.
+
+    Parameters
+    ----------
+    runs : mapping
+        Title to ``metrics.tsv`` and the ``pooled`` of ``summary.json``.
+    out : Path
+    """
+    with canvas(out, height=1.0 + 0.38 * len(runs)) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, metric, title in zip(axes, ("accuracy", "auc"), ("Accuracy", "AUC"), strict=True):
+            for i, (table, pooled) in enumerate(runs.values()):
+                folds = table.loc[table["state"] == "ok", metric]
+                axis.plot(folds, np.full(len(folds), i + 0.2), "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+                value = pooled[metric]
+                if value["value"] is not None:
+                    axis.hlines(i - 0.1, value["low"], value["high"], color=INK, lw=1.6)
+                    axis.plot(value["value"], i - 0.1, "D", ms=5, color=INK)
+                null = pooled["majority_accuracy"] if metric == "accuracy" else 0.5
+                axis.vlines(null, i - 0.4, i + 0.4, color=MANY[1], ls="--", lw=1.2)
+            axis.set(ylim=(len(runs) - 0.5, -0.5), xlim=(-0.03, 1.03), title=title)
+        axes[0].set_yticks(range(len(runs)), list(runs))

@@ -1,0 +1,71 @@
+"""Models side by side, and the tests of the cohort, on the page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from bolt.config import Config, Model
+from bolt.files import read_json, read_table, write_yaml
+from bolt.report.collect import collect
+from bolt.report.comparison import comparison
+from bolt.report.html import Table, Text, write_report
+from tests.report.results import ATLAS, make_results
+
+
+def two_models(folder: Path) -> tuple:
+    """The tree of one model, copied for a second one."""
+    config, dataset, layout = make_results(folder, n=12, everything=False)
+    write_yaml({"model": "svm"}, folder / "other.yaml")
+    config = Config.model_validate(config.model_dump() | {"models": [*config.models, str(folder / "other.yaml")]})
+    first = Model(name="tiny", model="bolt", training={"epochs": 3})
+    second = Model(name="other", model="svm")
+    shutil.copytree(layout.runs(ATLAS, first, 0), layout.runs(ATLAS, second, 0))
+    return config, dataset, layout, [first, second]
+
+
+def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> None:
+    config, dataset, layout, models = two_models(tmp_path)
+    run = comparison(config, dataset, layout, models)
+    assert run is not None
+    table = next(block.frame for block in run.performance if isinstance(block, Table))
+    assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
+    assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
+    pooled = read_json(layout.runs(ATLAS, models[0], 0) / "summary.json")["pooled"]
+    value, low, high = (f"{100 * pooled['auc'][key]:.1f}" for key in ("value", "low", "high"))
+    assert table["AUC [95 %]"].iloc[0] == f"{value} [{low}, {high}]"
+    assert re.fullmatch(r"[\d.]+ ± [\d.]+", table["accuracy over folds"].iloc[1])
+    assert (layout.report.parent / "figures/comparison.png").stat().st_size > 3000
+
+
+def test_one_model_alone_is_not_compared(tmp_path: Path) -> None:
+    config, dataset, layout, models = two_models(tmp_path)
+    assert comparison(config, dataset, layout, models[:1]) is None
+
+
+def test_the_page_shows_both_and_names_the_svm(tmp_path: Path) -> None:
+    config, dataset, layout, _ = two_models(tmp_path)
+    data = collect(config, dataset, layout)
+    assert data.runs[0].title == "All models side by side" and len(data.runs) == 3
+    write_report(data, layout.report)
+    page = layout.report.read_text()
+    assert page.index("All models side by side") < page.index(f"<h3>tiny on {ATLAS}")
+    assert "other, a support vector machine (linear kernel, C = 1" in page
+
+
+def test_the_cohorts_tests_are_said_in_words_and_kept_as_a_table(tmp_path: Path) -> None:
+    config, dataset, layout = make_results(tmp_path, n=12, everything=False)
+    scans = read_table(layout.scans)
+    scans.loc[scans["label"] == "patient", "age"] += 60
+    scans.to_csv(layout.scans, sep="\t", index=False, na_rep="n/a")
+    data = collect(config, dataset, layout)
+    lines = [block for block in data.cohort if isinstance(block, Text)]
+    aged = [block for block in lines if block.text.startswith("Age differs between classes: median ")]
+    assert len(aged) == 1 and aged[0].warning
+    assert sum(block.warning for block in lines) == 1
+    assert "Head motion is not known, so nobody can say whether it differs." in [block.text for block in lines]
+    table = read_table(layout.tables / "cohort_tests.tsv")
+    assert table["measure"].tolist() == ["Site", "Sex", "Age", "Head motion"]
+    shown = [block.frame for block in data.cohort if isinstance(block, Table)][-1]
+    assert shown[""].tolist() == ["Site", "Sex", "Age"]

@@ -1,0 +1,62 @@
+"""The SVM and BolT in one run of the workflow: the same folds, the same files, one report."""
+
+import pandas as pd
+import pytest
+
+from bolt.check import check_names
+from bolt.config import Folds
+from bolt.errors import ConfigError
+from bolt.files import read_json, read_yaml
+from bolt.plan import estimate
+from bolt.workflow import Run
+from tests.snake import series_dataset, snakemake
+
+
+def configure(folder, **folds):
+    return series_dataset(folder, models=[str(folder / "tiny.yaml"), "svm"], folds={"outer": 3} | folds)
+
+
+def test_folds_of_a_model():
+    assert Folds(outer=3).of("any") == [0, 1, 2]
+    assert Folds(outer=3, run=[1]).of("any") == [1]
+    some = Folds(outer=3, run={"bolt": [0]})
+    assert some.of("bolt") == [0] and some.of("svm") == [0, 1, 2]
+
+
+def test_each_model_is_planned_for_its_own_folds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run(read_yaml(configure(tmp_path, run={"tiny": [0]})))
+    names = {model.name: run_name for run_name, model in run.models.items()}
+    assert run.folds_of(names["tiny"]) == [0] and run.folds_of(names["svm"]) == [0, 1, 2]
+    assert len(run.predictions()) == 4
+    assert run.on_connectivity(names["svm"]) and not run.on_connectivity(names["tiny"])
+    assert run.model_code(names["svm"]) != run.model_code(names["tiny"])
+    alone = Run(read_yaml(tmp_path / "config.yaml") | {"models": ["svm"], "folds": {"outer": 3}})
+    assert estimate(alone).core_hours < 0.1  # 12 scans: three folds in seconds, none of BolT's minutes
+
+
+@pytest.mark.parametrize(("run", "message"), [({"bolr": [0]}, "names model 'bolr'"), ({"svm": [3]}, "names fold 3")])
+def test_folds_of_an_unknown_model_or_number_are_refused(tmp_path, monkeypatch, run, message):
+    monkeypatch.chdir(tmp_path)
+    planned = Run(read_yaml(configure(tmp_path, run=run)))
+    with pytest.raises(ConfigError, match=message):
+        check_names(planned.config, planned.dataset)
+
+
+@pytest.mark.slow
+def test_both_are_trained_judged_and_shown(tmp_path):
+    config = configure(tmp_path, run={"tiny": [0]})
+    done = snakemake(tmp_path, config=config)
+    assert done.returncode == 0, done.stdout
+    results = tmp_path / "results/mine"
+    predictions = {path.parent: pd.read_csv(path, sep="\t") for path in results.rglob("predictions.tsv")}
+    assert len(predictions) == 4
+    for folder, table in predictions.items():
+        assert read_json(folder / "status.json")["state"] == "ok"
+        assert (folder / "provenance.json").is_file() and (folder / "checkpoint.json").is_file()
+        roles = table.set_index("scan_id")["role"].sort_index()
+        first = next(t for f, t in predictions.items() if f.name == folder.name).set_index("scan_id")["role"]
+        pd.testing.assert_series_equal(roles, first.sort_index())  # the same folds for both
+    page = (results / "report/index.html").read_text()
+    assert "All models side by side" in page and "a support vector machine" in page
+    assert "(folds run: tiny 0; svm 0, 1, 2)" in page
