@@ -8,7 +8,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.atlas_files import describe_atlas
 from bolt.config import Config, Dataset, Model, load_denoise, load_registration
-from bolt.models._registry import inputs_of
 from bolt.provenance import versions
 
 
@@ -28,7 +27,6 @@ def methods(config: Config, dataset: Dataset, models: Sequence[Model]) -> list[s
         dataset=dataset,
         models=models,
         folds_run=_folds_run(config, models),
-        on_connectivity={model.name for model in models if inputs_of(model.model) == "connectivity"},
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         raw=dataset.source in ("phantom", "bids"),
         registration=load_registration(config.preprocess.registration),

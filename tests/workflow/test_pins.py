@@ -17,7 +17,7 @@ CONDA_NAMES = {"python-isal": "isal", "pytorch": "torch"}
 IMPORT_NAMES = {"ants": "antspyx", "bids": "pybids", "sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}
 ENVIRONMENTS = [ROOT / "environment.yml", *sorted((ROOT / "workflow/envs").glob("*.yaml"))]
 ALWAYS = {"numpy", "pandas", "pydantic", "pyyaml"}  # what the command line itself imports
-WITH_OTHERS = {"botocore": "boto3", "pillow": "matplotlib", "threadpoolctl": "scikit-learn"}  # always installed by these
+WITH_OTHERS = {"botocore": "boto3", "pillow": "matplotlib", "threadpoolctl": "scikit-learn"}  # installed by these
 
 
 def project_pins() -> dict[str, str]:
