@@ -1,6 +1,7 @@
 """Every planted leak is found, under its own name, and no clean table is refused."""
 
 import re
+import shutil
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +17,7 @@ from bolt.config import Folds
 from bolt.errors import LeakError
 from bolt.folds import make_folds
 from bolt.series import SeriesCache, build_cache
+from tests.snake import series_dataset
 from tests.test_folds import make_scans
 
 ROLES = ("train", "validation", "test")
@@ -217,3 +219,15 @@ def test_a_scan_that_nobody_knows_is_refused(tables, capsys):
     scans.iloc[1:].to_csv(folder / "scans.tsv", sep="\t", index=False)
     assert check(folder / "folds.tsv", "--scans", folder / "scans.tsv") == 2
     assert "1 scans are not listed, such as 'sub-000_run-0'" in capsys.readouterr().err
+
+
+def test_the_workflows_own_folds_are_refused_over_a_copied_recording(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = str(series_dataset(tmp_path))
+    assert main(["index", "--config", config]) == 0
+    assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
+    assert main(["folds", "--config", config]) == 0
+    shutil.copy(tmp_path / "series/sub-03_task-rest.npy", tmp_path / "series/sub-08_task-rest.npy")
+    assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
+    assert main(["folds", "--config", config]) == 2
+    assert "'sub-03_task-rest' and 'sub-08_task-rest' is in " in capsys.readouterr().err
