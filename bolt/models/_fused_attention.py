@@ -1,4 +1,4 @@
-"""FW-MSA: fused window multi-head self-attention, the heart of BolT.
+"""FW-MSA, fused window multi-head self-attention, the heart of BolT, and the transformer block around it.
 
 Symbols: T volumes, W window, L fringe, F windows, N hidden size, h heads, d head size.
 """
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bolt.models import _native_attention, _window_attention
 from bolt.models._window_attention import Maps, Shape
 from bolt.models._windows import ClsToken, Windows
+from bolt.models.layers import Dropout, FeedForward
 
 
 class Attended(NamedTuple):
@@ -131,6 +132,26 @@ class FusedWindowAttention(nn.Module):
             return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)
         parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, slots), (self.bias_cls_to_cls, 1))
         return torch.cat([near, *(part.view(self.n_heads, -1).expand(-1, n) for part, n in parts)], dim=1)
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: FW-MSA and MLP, each with a skip connection; BOLD and CLS tokens share both."""
+
+    def __init__(self, attention: FusedWindowAttention, hidden: int, inner: int, dropout: float, mask_right: bool):
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
+        self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
+        self.dropout, self.mask_right = Dropout(dropout), mask_right
+
+    def forward(
+        self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
+    ) -> Tensor:
+        normed = self.attention_norm(tokens)
+        # the published code pads with zeros before the norm
+        following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
+        more = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
+        tokens = tokens[: len(more)] + self.dropout(more)
+        return tokens + self.mlp(self.mlp_norm(tokens))
 
 
 def _backend(q: Tensor):

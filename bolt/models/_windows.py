@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 ClsToken = Literal["local", "global", "none"]
 Tail = Literal["cover", "drop"]
@@ -133,3 +134,17 @@ def windows_of(lengths: tuple[int, ...], window: int, stride: int, tail: Tail, c
 def one_window(lengths: tuple[int, ...], cls_token: ClsToken) -> Windows:
     """One window a scan, as long as the scan."""
     return Windows([(0,)] * len(lengths), lengths, max(lengths), cls_token)
+
+
+def pack(x: Tensor, lengths: Sequence[int]) -> Tensor:
+    """(batch, time, rois) to (sum of lengths, rois)."""
+    if len(set(lengths)) == 1:
+        return x[:, : lengths[0]].flatten(0, 1)
+    return torch.cat([scan[:n] for scan, n in zip(x, lengths, strict=True)])
+
+
+def unpack(tokens: Tensor, counts: Sequence[int]) -> Tensor:
+    """(sum of counts, N) to (batch, most, N), zeros behind the shorter."""
+    if len(set(counts)) == 1:
+        return tokens.unflatten(0, (len(counts), -1))
+    return pad_sequence(tokens.split(counts), batch_first=True)

@@ -16,30 +16,10 @@ from torch import Tensor, nn
 
 from bolt.errors import ConfigError, DataError
 from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._fused_attention import Attended, FusedWindowAttention
+from bolt.models._fused_attention import Attended, Block, FusedWindowAttention
 from bolt.models._registry import register
-from bolt.models._windows import ClsToken, Tail, Windows, one_window, windows_of
-from bolt.models.layers import Dropout, FeedForward
-
-
-class Block(nn.Module):
-    """Pre-norm transformer block: FW-MSA and MLP, each with a skip connection; BOLD and CLS tokens share both."""
-
-    def __init__(self, attention: FusedWindowAttention, hidden: int, inner: int, dropout: float, mask_right: bool):
-        super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
-        self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
-        self.dropout, self.mask_right = Dropout(dropout), mask_right
-
-    def forward(
-        self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
-    ) -> Tensor:
-        normed = self.attention_norm(tokens)
-        # the published code pads with zeros before the norm
-        following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
-        more = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
-        tokens = tokens[: len(more)] + self.dropout(more)
-        return tokens + self.mlp(self.mlp_norm(tokens))
+from bolt.models._windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
+from bolt.models.layers import Dropout
 
 
 @register("bolt")
@@ -224,14 +204,14 @@ class BolT(SeriesModel):
             scan with fewer than the others; without CLS tokens, the mean BOLD token (batch, 1, hidden).
         """
         windows = self.windows([x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths])
-        tokens = self.projection(self.input_dropout(_pack(x, windows.lengths)))
+        tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
         if windows.n_cls:
             tokens = torch.cat([self.cls[0].expand(windows.n_cls, -1), tokens])
         for block in self.blocks:
             last = block is self.blocks[-1]
             tokens = block(tokens, windows, cls_only=last and windows.n_cls > 0, record=record)
         counts = windows.counts if windows.n_cls else windows.lengths
-        each = _unpack(self.norm(tokens), counts)
+        each = unpack(self.norm(tokens), counts)
         number = torch.tensor(counts, dtype=each.dtype).to(each.device, non_blocking=True)[:, None]
         mean = each.sum(1) / number
         logits = self._classify(mean, covariates)
@@ -250,20 +230,6 @@ class BolT(SeriesModel):
                 )
             features = torch.cat([features, covariates.to(features.dtype)], dim=1)
         return self.classifier(features)
-
-
-def _pack(x: Tensor, lengths: Sequence[int]) -> Tensor:
-    """(batch, time, rois) to (sum of lengths, rois)."""
-    if len(set(lengths)) == 1:
-        return x[:, : lengths[0]].flatten(0, 1)
-    return torch.cat([scan[:n] for scan, n in zip(x, lengths, strict=True)])
-
-
-def _unpack(tokens: Tensor, counts: Sequence[int]) -> Tensor:
-    """(sum of counts, N) to (batch, most, N), zeros behind the shorter."""
-    if len(set(counts)) == 1:
-        return tokens.unflatten(0, (len(counts), -1))
-    return nn.utils.rnn.pad_sequence(tokens.split(counts), batch_first=True)
 
 
 ABLATIONS: dict[str, dict[str, object]] = {
