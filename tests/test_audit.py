@@ -105,7 +105,7 @@ def cache_of(scans, folder, series):
         files[scan] = folder / f"{scan}.npy"
         np.save(files[scan], values)
     rois = pd.DataFrame({"value": range(1, 4), "name": list("abc"), "network": "n", "hemisphere": "L"})
-    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
+    build_cache(scans.assign(n_volumes=12), "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
     return SeriesCache(folder / "cache")
 
 
