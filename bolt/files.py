@@ -24,6 +24,11 @@ from bolt.errors import BoltError, DataError
 MISSING = "n/a"  # BIDS' word for a missing value
 
 
+UMASK = os.umask(0)
+os.umask(UMASK)  # it can only be read by setting it
+PERMISSIONS = 0o666 & ~UMASK
+
+
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
@@ -37,6 +42,8 @@ def atomic(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
+        if temporary.stat().st_nlink == 1:  # some libraries write files that nobody else may read
+            temporary.chmod(temporary.stat().st_mode | PERMISSIONS)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -69,3 +69,11 @@ def test_status_says_what_and_how_to_mend(tmp_path):
         "reason": "a.nii: it is empty. Fill it.",
         "mend": "Fill it",
     }
+
+
+def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
+    with atomic(tmp_path / "weights.safetensors") as temporary:
+        temporary.touch(mode=0o600)
+    with open(tmp_path / "usual", "w"):
+        pass
+    assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
