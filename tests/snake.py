@@ -21,7 +21,7 @@ def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
 
 
 def snakemake(
-    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None
+    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 1500
 ) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in `folder`; its output and the programme's are in `.stdout`."""
     return subprocess.run(
@@ -31,7 +31,7 @@ def snakemake(
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=1500,
+        timeout=timeout,
         check=False,
     )
 

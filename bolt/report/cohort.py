@@ -6,7 +6,8 @@ import pandas as pd
 
 from bolt.cohort import LEVEL, TEST_COLUMNS, compare
 from bolt.config import Dataset
-from bolt.files import read_json, write_table
+from bolt.datasets import TEXT_COLUMNS
+from bolt.files import read_json, read_table, write_table
 from bolt.folds import quarters
 from bolt.layout import Layout, folder_of
 from bolt.report import figures, tables
@@ -40,6 +41,15 @@ def cohort_section(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list
         *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
         Table(tables.cohort_tests(tests), f"The label against site, sex, age and head motion. {UNIT}", file),
     ]
+
+
+def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
+    """The scans with the number of volumes that a cache has, where the source knew none before a scan was fetched."""
+    index = layout.cache(atlas) / "index.tsv"
+    if not index.is_file():
+        return used
+    lengths = read_table(index, text=TEXT_COLUMNS).set_index("scan_id")["length"]
+    return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(lengths)))
 
 
 def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:

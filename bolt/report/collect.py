@@ -23,7 +23,7 @@ from bolt.files import read_json, read_table
 from bolt.layout import Layout, folder_of
 from bolt.provenance import versions
 from bolt.report import figures, tables
-from bolt.report.cohort import cohort_section, with_motion
+from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
 from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
 from bolt.report.methods import methods
@@ -48,7 +48,7 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     models = [load_model(name) for name in config.models]
     quality, pictures = _quality(layout, used)
-    used = with_motion(used, layout)
+    used = with_lengths(with_motion(used, layout), layout, next(iter(config.atlas_places)))
     runs = [
         run_section(config, dataset, layout, atlas, model, seed)
         for atlas in config.atlas_places

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 
 import nibabel as nib
 import numpy as np
@@ -181,13 +180,11 @@ def test_images_reach_cache_and_folds(images):
 
 @pytest.mark.slow
 def test_all_871_scans(tmp_path):
-    """The whole of the paper's cohort, one job a file."""
+    """The whole of the paper's cohort, one job a file: about a second of one core each."""
     names = write_bucket(shared_data("abide1"), tmp_path / "bucket")
     with serve(tmp_path / "bucket") as server:
         config = configure(tmp_path, server.address)
-        start = time.monotonic()
-        done = snakemake(tmp_path, "series", config=config)
-        print(f"871 scans from download to cache and folds in {time.monotonic() - start:.0f} s")
+        done = snakemake(tmp_path, "series", config=config, timeout=3600)
     assert done.returncode == 0, done.stdout
     index = pd.read_csv(tmp_path / "results/abide1/cache/cc200/MNI152NLin6Asym-none/index.tsv", sep="\t")
     assert sorted(index.scan_id) == names and len(names) == 871

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from bolt.config import Config
+from bolt.files import write_table
+from bolt.layout import Layout
+from bolt.report.cohort import with_lengths
 from bolt.report.collect import collect
 from bolt.report.html import write_report
 from tests.report.results import make_results, make_scans, settings
@@ -91,3 +96,12 @@ def test_text_is_escaped(tmp_path: Path) -> None:
     data = collect(config, dataset.model_copy(update={"description": "<b>a & b</b>"}), layout)
     write_report(data, layout.report)
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in layout.report.read_text()
+
+
+def test_lengths_of_downloaded_scans_are_the_caches(tmp_path: Path) -> None:
+    layout = Layout(Config(dataset="abide1", paths={"results": tmp_path}))
+    used = pd.DataFrame({"scan_id": ["a", "b", "c"], "n_volumes": [None, 50.0, None]})
+    assert with_lengths(used, layout, "cc200").n_volumes.isna().sum() == 2
+    index = pd.DataFrame({"scan_id": ["a", "b"], "length": [78, 40]})
+    write_table(index, layout.cache("cc200") / "index.tsv", {"scan_id": "Scan", "length": "Volumes"})
+    assert with_lengths(used, layout, "cc200").n_volumes.tolist()[:2] == [78, 50]
