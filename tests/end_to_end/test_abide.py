@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 
 import nibabel as nib
 import numpy as np
@@ -24,7 +25,7 @@ def configure(folder, base, **keys):
     dataset = yaml.safe_load((ROOT / "config/datasets/abide1.yaml").read_text())
     dataset["abide"]["base"] = base
     shipped = yaml.safe_load((ROOT / "config/examples/abide1.yaml").read_text())
-    models = [str(write_yaml(folder / "tiny.yaml", TINY_MODEL))]
+    models = [str(write_yaml(folder / "tiny.yaml", TINY_MODEL)), "svm"]
     changes = {"dataset": str(write_yaml(folder / "abide1.yaml", dataset)), "models": models}
     return write_yaml(folder / "config.yaml", shipped | changes | keys)
 
@@ -66,7 +67,7 @@ def run(tmp_path_factory):
     shutil.copytree(folder / "bucket", folder / "whole")
     with serve(folder / "bucket", delay=0.3) as server:
         due = spoil(server, names)
-        config = configure(folder, server.address, folds={"outer": 3})
+        config = configure(folder, server.address, folds={"outer": 3, "run": {"tiny": [0]}})
         done = snakemake(folder, "series", "--cores", "6", "--resources", "downloads=3", config=config)
         yield folder, done, server, names, due, config
 
@@ -130,6 +131,19 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     assert sorted(listed.scan_id) == sorted(set(due) - set(mended))
 
 
+@pytest.mark.slow
+def test_zz_one_fold_of_bolt_and_all_of_the_svm_in_one_report(run):
+    """After the mended files, so that the scans are the fixture's last."""
+    folder, _, _, _, _, config = run
+    done = snakemake(folder, config=config)
+    assert done.returncode == 0, done.stdout
+    trained = [path.parts[-4] for path in folder.glob("results/abide1/runs/cc200/*/*/seed-0/fold-*/predictions.tsv")]
+    assert sorted(Counter(trained).values()) == [1, 3]
+    page = (folder / "results/abide1/report/index.html").read_text()
+    assert "All models side by side" in page
+    assert "95 %" in page and "Head motion" in page
+
+
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     """Eight people's 4D images at one site whose TR is not known; four files are bad, each in its own way."""
@@ -176,20 +190,3 @@ def test_images_reach_cache_and_folds(images):
     words = ["cut off or damaged", "a web page or a server's message", "a 4D image is due", "no ROI"]
     for name, word in zip(names, words, strict=False):
         assert word in listed.reason[name], listed.reason[name]
-
-
-@pytest.mark.slow
-def test_all_871_scans(tmp_path):
-    """The whole of the paper's cohort, one job a file: about a second of one core each."""
-    names = write_bucket(shared_data("abide1"), tmp_path / "bucket")
-    with serve(tmp_path / "bucket") as server:
-        config = configure(tmp_path, server.address)
-        done = snakemake(tmp_path, "series", config=config, timeout=3600)
-    assert done.returncode == 0, done.stdout
-    index = pd.read_csv(tmp_path / "results/abide1/cache/cc200/MNI152NLin6Asym-none/index.tsv", sep="\t")
-    assert sorted(index.scan_id) == names and len(names) == 871
-    assert index.label.value_counts().to_dict() == {"control": 468, "autism": 403}
-    assert index.n_volumes.min() == 78 and index.n_volumes.max() == 316
-    assert len(pd.read_csv(tmp_path / "results/abide1/exclusions.tsv", sep="\t")) == 1112 - 871
-    folds = pd.read_csv(tmp_path / "results/abide1/folds.tsv", sep="\t")
-    assert folds[folds.role == "test"].scan_id.nunique() == 871 and folds.fold.nunique() == 10
