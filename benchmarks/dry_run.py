@@ -2,8 +2,8 @@
 
     python benchmarks/dry_run.py
 
-9,414 scans of the size of a preprocessed release × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds = 1,200
-trainings, each explained. Images are empty files; nothing is computed. Prints jobs, seconds and peak memory.
+9,414 preprocessed scans that are still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds =
+1,200 trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory.
 """
 
 from __future__ import annotations
@@ -23,47 +23,42 @@ import pandas as pd
 from bolt.config import ROOT
 from bolt.datasets import COLUMNS
 from bolt.files import read_yaml, write_table, write_yaml
+from tests.abide import people, write_people
 
 ATLASES = ("schaefer400", "aal116")
 TASKS = ("EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM")
 
 
-def scan_table(n: int, folder: Path) -> pd.DataFrame:
-    """A table of preprocessed scans, seven a subject, whose images exist and are empty."""
-    folder.mkdir(parents=True)
-    (folder / "participants.tsv").write_text("participant_id\tdiagnosis\n")
+def scan_table(n: int) -> pd.DataFrame:
+    """A table of preprocessed scans, seven a subject."""
     names = [f"sub-{i // len(TASKS):05d}_task-{TASKS[i % len(TASKS)]}" for i in range(n)]
-    for name in names:
-        for kind in ("bold", "mask"):
-            (folder / f"{name}_{kind}.nii.gz").touch()
     subjects = [name.split("_")[0] for name in names]
     known = {
         "scan_id": names,
         "subject": subjects,
         "group": subjects,
-        "label": np.where(np.arange(n) // len(TASKS) % 2, "patient", "control"),
+        "label": np.where(np.arange(n) // len(TASKS) % 2, "autism", "control"),
         "tr": 0.72,
         "n_volumes": 1200,
         "kind": "preprocessed",
         "space": "MNI152NLin6Asym",
-        "bold": [str(folder / f"{name}_bold.nii.gz") for name in names],
-        "mask": [str(folder / f"{name}_mask.nii.gz") for name in names],
+        "bold": [f"work/large/downloads/{name}.nii.gz" for name in names],
     }
     return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
 
 
 def configure(folder: Path, n_scans: int, n_models: int) -> Path:
     """Configuration, models and scan table of a run whose index is done."""
-    table = scan_table(n_scans, folder / "images")
-    dataset = {"source": "fmriprep", "path": str(folder / "images"), "label": "diagnosis"}
-    write_yaml(dataset | {"classes": ["control", "patient"]}, folder / "large.yaml")
+    dataset = read_yaml(ROOT / "config/datasets/abide1_images.yaml")
+    subjects = write_people(people(40), folder / "subjects.csv")  # read for an estimate of the room, no more
+    write_yaml(dataset | {"subjects_table": str(subjects)}, folder / "large.yaml")
     models = []
     for i in range(n_models):
         model = read_yaml(ROOT / "config/models/bolt.yaml")
         model["hyper"]["cwr_weight"] = 0.1 * (i + 1)
         models.append(folder / f"bolt_{i}.yaml")
         write_yaml(model, models[-1])
-    write_table(table, folder / "results/large/scans.tsv", COLUMNS)
+    write_table(scan_table(n_scans), folder / "results/large/scans.tsv", COLUMNS)
     write_yaml(
         {
             "dataset": str(folder / "large.yaml"),

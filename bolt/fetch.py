@@ -32,8 +32,8 @@ def fetch(
     *,
     size: int | None = None,
     sha256: str | Iterable[str] = (),
-    tries: int = 5,
-    pause: float = 1.0,
+    tries: int = 6,
+    pause: float = 2.0,
     timeout: float = 60.0,
     bucket: Bucket | None = None,
 ) -> Path:
@@ -52,7 +52,8 @@ def fetch(
     tries : int
         How often a busy or vanishing server is asked.
     pause : float
-        Seconds before the second try; doubled for each further one, give or take a half.
+        Seconds before the second try; doubled for each further one, give or take a half: with the defaults about a
+        minute in all.
     timeout : float
         Seconds without a byte after which a connection counts as dropped.
     bucket : Bucket, optional
