@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.atlases import Atlas, load_atlas
-from bolt.config import Parcellate, Paths, load_config, load_denoise
+from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.errors import ConfigError
 from bolt.parcellate import Parcellated, parcellate, write_series
 from bolt.series import is_constant, zscore
@@ -50,7 +50,7 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
         atlases,
         mask=options.mask,
         confounds=options.confounds,
-        denoise=load_denoise(options.denoise),
+        denoise=_denoising(options.denoise, options.confounds),
         tr=options.tr,
         threshold=threshold if options.coverage is None else options.coverage,
         space=options.space,
@@ -58,6 +58,19 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
     for (name, result), place in zip(results.items(), places, strict=True):
         _report(name, result, place)
         write_series(standardized(result) if options.standardize else result, place)
+
+
+def _denoising(name: str | None, confounds: str | None) -> Denoise:
+    """The strategy that is named; else all columns of the table, where there is one, as nilearn's maskers do."""
+    if name is None:
+        return load_denoise("none") if confounds is None else Denoise(name="all columns", confounds=["*"])
+    denoise = load_denoise(name)
+    if confounds is not None and not denoise.confounds and denoise.strategy is None:
+        raise ConfigError(
+            f"denoising '{name}' reads no confounds, but --confounds names a table",
+            mend="Leave --denoise out to regress out all its columns, or name another",
+        )
+    return denoise
 
 
 def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Path]:

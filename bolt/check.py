@@ -20,6 +20,13 @@ def check_names(config: Config, dataset: Dataset) -> None:
     ConfigError
         Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
     """
+    for key in ("results", "work"):
+        if " " in str(getattr(config.paths, key)):
+            raise ConfigError(
+                f"'{key}' has a space in it: {getattr(config.paths, key)}",
+                where="configuration: paths",
+                mend="Choose a folder without one; the tools that are called cannot all take them",
+            )
     for name in config.models:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)

@@ -61,8 +61,16 @@ def check_folds(options: argparse.Namespace) -> None:
         raise DataError(
             f"{len(strangers)} scans are not listed, such as '{strangers[0]}'", where=about, mend="Add them"
         )
-    if options.scans is None and folds.groupby("scan_id")["subject"].nunique().max() > 1:
-        raise DataError("a scan has two subjects", where=about, mend="Give each scan one subject")
+    for column in ("subject", "group"):
+        if column in scans and scans.groupby("scan_id")[column].nunique().max() > 1:
+            raise DataError(f"a scan has two entries in '{column}'", where=about, mend="Give each scan one")
+    unknown = scans["subject"].isna() & scans["scan_id"].isin(folds["scan_id"])
+    if unknown.any():
+        raise DataError(
+            f"{unknown.sum()} rows name no subject, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'",
+            where=about,
+            mend="Say who was scanned: without it nothing can be compared",
+        )
     contents = {f"series in {folder}": series_hashes(SeriesCache(folder)) for folder in options.cache}
     if options.files:
         _need(scans, ("bold",), about)
@@ -85,7 +93,8 @@ def _read(path: Path) -> pd.DataFrame:
     """A table with every cell as text, tab- or comma-separated by its name."""
     separator = "," if path.suffix == ".csv" else "\t"
     try:
-        return pd.read_csv(path, sep=separator, dtype=str, na_values=[MISSING, ""], keep_default_na=False)
+        table = pd.read_csv(path, sep=separator, dtype=str, na_values=[MISSING, ""], keep_default_na=False)
+        return table.apply(lambda column: column.str.strip())
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:

@@ -119,13 +119,17 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read a TSV; ``n/a`` and empty cells are missing. Columns named in `text` stay strings
     (labels such as ``001`` would otherwise become numbers)."""
     try:
-        return pd.read_csv(
+        table = pd.read_csv(
             path,
             sep="\t",
             dtype=dict.fromkeys(text, str),
             na_values=[MISSING, ""],
             keep_default_na=False,
         )
+        for name in table.columns.intersection(list(text)):
+            # white space at the end of a cell is nobody's intention, and would part a person from their family
+            table[name] = table[name].str.strip()
+        return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:

@@ -162,7 +162,7 @@ def _try_once(client: Any, bucket: Bucket, key: str, part: Part, size: int | Non
                 raise Dropped("the object has changed since the download began") from None
             raise
         except BROKEN as error:
-            raise Dropped(str(error)) from None
+            raise Dropped(type(error).__name__) from None  # its text may repeat a header, credentials and all
     start = start if "ContentRange" in answer else 0
     total = start + answer["ContentLength"]
     if size is not None and total != size:
@@ -176,7 +176,7 @@ def _try_once(client: Any, bucket: Bucket, key: str, part: Part, size: int | Non
             for chunk in answer["Body"].iter_chunks(CHUNK):
                 target.write(chunk)
     except BROKEN as error:
-        raise Dropped(str(error)) from None
+        raise Dropped(type(error).__name__) from None
     arrived = part.path.stat().st_size
     if arrived != total:
         raise Dropped(f"the connection broke off after {arrived} of {total} bytes")
@@ -199,7 +199,7 @@ def _explained(bucket: Bucket, key: str = "") -> Iterator[None]:
         ) from None
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(
-            f"the connection cannot be set up ({error})",
+            f"the connection cannot be set up ({type(error).__name__})",
             where=f"s3://{bucket.name}",
             mend="Correct 'bucket: name' and 'bucket: endpoint', or AWS's own settings in ~/.aws/config",
         ) from None

@@ -209,6 +209,14 @@ class Run:
         inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
         return dataset.subjects_table or inside
 
+    @property
+    def listed(self) -> str:
+        """What of a bucket its listing holds; asked for anew when it changes. A table of subjects holds everybody."""
+        dataset = self.dataset
+        if dataset.source != "hcp":
+            return ""
+        return repr([dataset.tasks, dataset.sessions, dataset.runs, dataset.hcp.bucket])
+
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of every fold of a run."""
         run = (wildcards.atlas, wildcards.model, wildcards.seed)

@@ -105,7 +105,8 @@ def cache_of(scans, folder, series):
         files[scan] = folder / f"{scan}.npy"
         np.save(files[scan], values)
     rois = pd.DataFrame({"value": range(1, 4), "name": list("abc"), "network": "n", "hemisphere": "L"})
-    build_cache(scans.assign(n_volumes=12), "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
+    scans = scans.assign(kind="series", n_volumes=12)
+    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
     return SeriesCache(folder / "cache")
 
 
@@ -212,6 +213,26 @@ def test_what_cannot_be_audited_is_refused(tmp_path, capsys, columns, message):
     pd.DataFrame([["a"] * len(columns)], columns=columns).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     assert check(tmp_path / "t.tsv") == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "message"),
+    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows name no subject")],
+)
+def test_a_table_that_does_not_say_who_was_scanned_is_refused(tmp_path, capsys, subjects, message):
+    folds = pd.DataFrame({"scan_id": ["a", "b"], "role": ["train", "test"]})
+    folds.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    scans = pd.DataFrame({"scan_id": ["a", "b", "b"], "subject": subjects})
+    scans.to_csv(tmp_path / "scans.tsv", sep="\t", index=False, na_rep="n/a")
+    assert check(tmp_path / "folds.tsv", "--scans", tmp_path / "scans.tsv") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_white_space_does_not_part_a_family(tmp_path, capsys):
+    table = pd.DataFrame({"scan_id": ["a", "b"], "subject": ["1", "2"], "group": ["F ", "F"], "role": ["x", "y"]})
+    table.to_csv(tmp_path / "split.csv", index=False)
+    assert check(tmp_path / "split.csv") == 2
+    assert "group 'F'" in capsys.readouterr().err
 
 
 def test_a_scan_that_nobody_knows_is_refused(tables, capsys):

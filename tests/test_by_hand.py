@@ -6,6 +6,7 @@ import sys
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 from nilearn.maskers import NiftiLabelsMasker
 
@@ -69,6 +70,18 @@ def test_not_standardised_with_mask_confounds_and_denoising(tmp_path, image, lab
     cleaned = np.load(out)
     assert np.abs(np.corrcoef(cleaned.T, np.arange(T) ** 2)[-1, :-1]).max() < 1e-3
     assert read_json(out.with_suffix(".json"))["Denoising"]["confounds"] == ["x"]
+
+
+def test_confounds_without_a_strategy_are_all_regressed_out_as_nilearn_does(tmp_path, image, labels, capsys):
+    confounds = np.random.default_rng(2).standard_normal((T, 3))
+    pd.DataFrame(confounds, columns=list("abc")).to_csv(tmp_path / "c.tsv", sep="\t", index=False)
+    out = tmp_path / "series.npy"
+    words = [image, "--atlas", labels, "--out", out, "--no-standardize", "--confounds", tmp_path / "c.tsv"]
+    assert run(*words) == 0
+    masker = NiftiLabelsMasker(labels, standardize=None)
+    np.testing.assert_allclose(np.load(out), masker.fit_transform(image, confounds=confounds), rtol=1e-4, atol=1e-4)
+    assert run(*words, "--denoise", "none") == 2
+    assert "reads no confounds" in capsys.readouterr().err
 
 
 def test_several_atlases_in_a_folder_or_by_a_pattern(tmp_path, image, labels):

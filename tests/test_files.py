@@ -77,3 +77,8 @@ def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
     with open(tmp_path / "usual", "w"):
         pass
     assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_white_space_around_text_is_not_part_of_it(tmp_path):
+    (tmp_path / "t.tsv").write_text("group\tage\nF1 \t3\n F1\t4\n")
+    assert read_table(tmp_path / "t.tsv", text=("group",)).group.tolist() == ["F1", "F1"]

@@ -161,3 +161,15 @@ def test_nothing_says_where_credentials_come_from(bucket, caplog):
     with caplog.at_level(logging.DEBUG):
         s3.sizes(s3.connect(bucket), bucket, "HCP_1200/")
     assert not [record for record in caplog.records if record.name.split(".")[0] not in ("moto", "werkzeug")]
+
+
+def test_a_credential_that_cannot_be_sent_is_not_repeated(service, tmp_path, monkeypatch, caplog):
+    """A token pasted with the line ending of another system; the error of the HTTP library repeats it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "PLANTEDKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "PLANTEDSECRET")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "PLANTEDTOKEN\r")
+    bucket = Bucket(endpoint=service.endpoint)
+    with caplog.at_level(logging.DEBUG, "bolt"), pytest.raises((ConfigError, DataError)) as caught:
+        fetch("HCP_1200/1/scan.bin", tmp_path / "scan.bin", bucket=bucket, tries=2, pause=0.01)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("bolt")]
+    assert "PLANTED" not in "".join([str(caught.value), *ours])

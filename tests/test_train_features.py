@@ -41,7 +41,7 @@ def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
         rows.append(
             {"scan_id": f"s{i:02d}", "subject": f"p{i:02d}", "group": f"p{i:02d}", "site": site, "label": label}
         )
-    scans = pd.DataFrame(rows).assign(age=np.nan, tr=2.0, n_volumes=60)
+    scans = pd.DataFrame(rows).assign(age=np.nan, tr=2.0, n_volumes=60, kind="series")
     for column, value in changes.items():
         scans[column] = value(scans)
     rois = pd.DataFrame({"value": range(1, 9), "name": list("abcdefgh"), "network": "n", "hemisphere": "L"})

@@ -100,11 +100,14 @@ def subjects_table(dataset: Dataset) -> Path:
 def _read_people(path: Path) -> pd.DataFrame:
     """One of HCP's tables (commas between cells), all columns as text, indexed by subject."""
     try:
-        people = pd.read_csv(path, dtype=str)
+        people = pd.read_csv(path, dtype=str).apply(lambda column: column.str.strip()).dropna(how="all")
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable table ({error})", where=path, mend="Download it again") from None
     if "Subject" not in people:
         raise DataError("column 'Subject' is missing", where=path, mend="Give a table (CSV) of ConnectomeDB")
+    if people.Subject.isna().any():
+        row = int(people.Subject.isna().to_numpy().argmax())
+        raise DataError("no subject", where=f"{path}, row {row + 2}", mend="Complete or remove the row")
     twice = people.Subject[people.Subject.duplicated()].unique()
     if len(twice):
         raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, mend="Keep one row for each")

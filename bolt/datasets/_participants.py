@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,8 @@ import pandas as pd
 from bolt.config import Dataset
 from bolt.errors import DataError
 from bolt.files import MISSING, read_table
+
+log = logging.getLogger("bolt")
 
 
 def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
@@ -57,6 +60,9 @@ def describe(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, wher
     for key, column in wanted.items():
         scans[key] = known[column].to_numpy() if column is not None else pd.NA
     scans["age"] = pd.to_numeric(scans.age, errors="coerce")
+    if dataset.group is not None and scans.group.isna().any():
+        without = scans.subject[scans.group.isna()].nunique()
+        log.warning("%s: %d subjects without a value in '%s' count as families of one", where, without, dataset.group)
     scans["group"] = scans.group.where(scans.group.notna(), scans.subject)
     for row in scans.index[~scans.subject.isin(subjects.index)]:
         exclude(scans, row, f"the subject has no row in {where}")

@@ -75,7 +75,7 @@ def read_people(path: Path) -> pd.DataFrame:
         Not that table, or a subject stands twice.
     """
     try:
-        people = pd.read_csv(path, dtype=str)
+        people = pd.read_csv(path, dtype=str).apply(lambda column: column.str.strip())
     except FileNotFoundError:
         raise DataError("file not found", where=path, mend="Fetch it, or correct 'subjects_table'") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:

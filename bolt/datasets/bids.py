@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from bids import BIDSLayout
+from bids import BIDSLayout, BIDSLayoutIndexer
 
 from bolt import volumes
 from bolt.config import Config, Dataset
 from bolt.datasets._participants import describe, exclude, read_participants
 from bolt.errors import DataError
 
+log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
 
 
@@ -48,7 +52,22 @@ def open_layout(path: Path, **options: Any) -> BIDSLayout:
             where=path,
             mend='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
-    return BIDSLayout(path, validate=False, **options)
+    broken = broken_sidecars(path)
+    for sidecar, problem in broken.items():
+        log.warning("%s: not readable, left out: %s", sidecar, problem)
+    indexer = BIDSLayoutIndexer(validate=False, ignore=[re.compile(re.escape(f"/{name}")) for name in broken])
+    return BIDSLayout(path, indexer=indexer, **options)
+
+
+def broken_sidecars(path: str | Path) -> dict[str, str]:
+    """JSON files of a dataset that cannot be read (relative to it), with the reason; one would end pybids' indexing."""
+    found = {}
+    for file in sorted(Path(path).rglob("*.json")):
+        try:
+            json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            found[file.relative_to(path).as_posix()] = str(error)
+    return found
 
 
 def find(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
@@ -101,7 +120,18 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     return row
 
 
+def check_sidecar(image: str) -> None:
+    """Refuse an image whose own JSON file cannot be read: what it says is not known."""
+    sidecar = Path(image.split(".nii")[0] + ".json")
+    try:
+        if sidecar.is_file():
+            json.loads(sidecar.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"not readable as JSON ({error})", where=sidecar, mend="Correct or restore the file") from None
+
+
 def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
+    check_sidecar(bold.path)
     tr = layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr)
     info = volumes.check_bold(bold.path, tr=tr)
     return {"tr": info.tr, "n_volumes": info.n_volumes}

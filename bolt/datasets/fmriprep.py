@@ -10,7 +10,7 @@ import pandas as pd
 from bolt import volumes
 from bolt.config import Config, Dataset, load_denoise
 from bolt.datasets._participants import describe, read_participants
-from bolt.datasets.bids import entities_of, find, open_layout
+from bolt.datasets.bids import check_sidecar, entities_of, find, open_layout
 from bolt.denoise import AROMA
 from bolt.errors import DataError
 
@@ -46,6 +46,7 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
         "exclude_reason": None,
     }
     try:
+        check_sidecar(bold.path)
         info = volumes.check_bold(bold.path, tr=layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr))
         row |= {"tr": info.tr, "n_volumes": info.n_volumes}
     except DataError as error:

@@ -206,3 +206,11 @@ def test_conflicting_rows_of_a_subject_are_refused(bids):
     rewrite(bids, lambda table: pd.concat([table, table.iloc[:1].assign(diagnosis="patient")]))
     with pytest.raises(DataError, match=r"participants\.tsv: subjects stand twice: sub-01"):
         index(CONFIG, dataset(bids))
+
+
+def test_a_sidecar_that_is_cut_off_costs_its_scan(bids):
+    sidecar = next(bids.rglob("sub-03*_bold.json"), None) or bids / "sub-03/func/sub-03_task-rest_bold.json"
+    sidecar.write_text('{"RepetitionTime": 2.')
+    found = reasons(bids)
+    assert list(found.index) == ["sub-03_task-rest"]
+    assert "not readable as JSON" in found.iloc[0]

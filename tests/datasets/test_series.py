@@ -97,6 +97,12 @@ def test_scans_are_chosen_by_columns(table):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
 
 
+def test_scans_are_chosen_by_session(table):
+    change(table, session=["1", "1", "2"] * 2)
+    left = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
+    assert left.dropna().tolist() == ["session '2' is not asked for"] * 2
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".tsv", ".txt", ".1D", ".mat"])
 def test_every_format_with_a_table_of_labels(table, suffix):
     for path in sorted(table.parent.glob("*.npy")):

@@ -19,6 +19,7 @@ if run.dataset.downloaded and run.subjects_table != run.dataset.subjects_table:
             downloads=1,
         params:
             config=layout.config,
+            listed=run.listed,
         shell:
             "python -m bolt download --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
