@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from bolt.config import Dataset, Model, nearest
-from bolt.errors import ConfigError
+from bolt.errors import ConfigError, DataError
 from bolt.models._registry import default_of
 
 log = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ class Covariates:
 
         Raises
         ------
-        ConfigError
+        DataError
             A column without any value.
         """
         columns: list[dict[str, Any]] = []
         for name in names:
-            values = training[name].dropna()
+            values = training[name].replace([np.inf, -np.inf], np.nan).dropna()
             if values.empty:
-                raise ConfigError(
+                raise DataError(
                     f"covariate '{name}' is known of no training scan",
                     where="covariates",
                     mend="Leave it out of the model's configuration, or fill in the column",
@@ -94,6 +94,11 @@ class Covariates:
         """
         blocks = [np.empty((len(scans), 0))]
         for column in self.columns:
+            if column["column"] not in scans:
+                raise DataError(
+                    f"the scans have no column '{column['column']}', which the model was trained with",
+                    mend="Add it to the table of scans and index again",
+                )
             values = scans[column["column"]]
             if "levels" in column:
                 text = values.astype(str).where(values.notna())
@@ -101,6 +106,7 @@ class Covariates:
                 lost, taken = ~block.any(axis=1), "missing or of a level that no training scan has; all zeros"
             else:
                 numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+                numbers[np.isinf(numbers)] = np.nan
                 block = ((numbers - column["mean"]) * (1 / column["sd"] if column["sd"] else 0))[:, None]
                 lost, taken = np.isnan(block[:, 0]), "missing; the training mean in its place"
                 block[lost] = 0

@@ -154,6 +154,7 @@ class Fit:
                 row = yield from self._epoch(optimizer, epoch, bar)
                 if self.validation:
                     row |= self._validate(self.validation)
+                self._check_finite(row, epoch)
                 progress.history.append(row)
                 if not choose:
                     progress.epoch = epoch
@@ -232,6 +233,15 @@ class Fit:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         optimizer.step()
         return loss.detach(), logits.detach()
+
+    def _check_finite(self, row: dict[str, float], epoch: int) -> None:
+        """Refuse what the last step of an epoch has broken: no later loss would show it."""
+        whole = torch.stack([parameter.detach().isfinite().all() for parameter in self.net.parameters()]).all()
+        if not whole or not np.isfinite(row.get("validation_loss", 0)):
+            raise BoltError(
+                f"weights or validation loss are not finite: {self.title}, after epoch {epoch}",
+                mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
+            )
 
     def _validate(self, part: Part) -> dict[str, float]:
         logits = all_logits(self.net, part.scans)

@@ -14,7 +14,7 @@ from torch import nn
 from bolt.check import check_names
 from bolt.config import Config, Dataset, Model, Training, parse
 from bolt.covariates import Covariates, check_covariates
-from bolt.errors import ConfigError
+from bolt.errors import ConfigError, DataError
 from bolt.files import read_json, read_table
 from bolt.models import _registry
 from bolt.models._base import ModelOutput, SeriesModel
@@ -84,7 +84,7 @@ def test_a_constant_number_says_nothing():
 
 
 def test_a_column_without_values():
-    with pytest.raises(ConfigError, match="'age' is known of no training scan"):
+    with pytest.raises(DataError, match="'age' is known of no training scan"):
         Covariates.fit(TABLE.assign(age=np.nan), ["age"])
 
 

@@ -569,3 +569,11 @@ def test_learning_rate_at_the_limits(warmup, first, last):
     training = Training(warmup_epochs=warmup)
     assert learning_rate(training, 0) == pytest.approx(first)
     assert learning_rate(training, 20) == pytest.approx(last)
+
+
+def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
+    """The loss of that step was finite, and no other follows."""
+    rates = {"learning_rate": 1e38, "peak_learning_rate": 1e38, "final_learning_rate": 1e38}
+    with pytest.raises(BoltError, match="not finite: toy, fold 1, seed 0, after epoch 1"):
+        run(toy, tmp_path, toy_model(epochs=1, batch_size=8, **rates))
+    assert not (tmp_path / "checkpoint.safetensors").exists()

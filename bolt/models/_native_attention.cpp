@@ -75,7 +75,7 @@ template <class S> inline Mask<S> lanes() {
 inline Vec<float> exponential(Vec<float> x) {
     typedef Vec<float> V;
     typedef Mask<float> I;
-    x = x > -87.0f ? x : V{} - 87.0f;
+    x = x < -87.0f ? V{} - 87.0f : x;  // NaN stays
     const V shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded quotient
     const V n = shifted - 12582912.0f;
     const V r = x - n * 0.693145752f - n * 1.42860677e-6f;
@@ -625,7 +625,7 @@ template <class S> class Head {
 
 // work(head, scan, head number, thread) for every scan and head. Neighbouring heads share cache lines, so each thread
 // takes some in a row: the next ones in line, or (in_order) the same ones every time.
-template <class S, class Work> void for_each_head(const Call& call, bool in_order, Work work) {
+template <class S, class Work> bool for_each_head(const Call& call, bool in_order, Work work) {
     const Int n = call.n_scans * call.n_heads, threads = std::max<Int>(1, std::min(call.threads, n));
     const Int some = in_order ? (n + threads - 1) / threads : std::max<Int>(1, n / (threads * 8));
     std::atomic<Int> next{0};
@@ -635,29 +635,42 @@ template <class S, class Work> void for_each_head(const Call& call, bool in_orde
              first = in_order ? n : next.fetch_add(some))
             for (Int i = first; i < std::min(first + some, n); i++) work(head, i / call.n_heads, i % call.n_heads, thread);
     };
+    std::atomic<bool> failed{false};
+    const auto guarded = [&](Int thread) {
+        try {
+            loop(thread);
+        } catch (...) {
+            failed = true;
+        }
+    };
     std::vector<std::thread> others;
-    for (Int thread = 1; thread < threads; thread++) others.emplace_back(loop, thread);
-    loop(0);
+    try {
+        for (Int thread = 1; thread < threads; thread++) others.emplace_back(guarded, thread);
+    } catch (...) {
+        failed = true;
+    }
+    guarded(0);
     for (auto& other : others) other.join();
+    return failed;
 }
 
-template <class S> void run_forward(const Call& call) {
-    for_each_head<S>(call, false, [](Head<S>& head, Int scan, Int number, Int) { head.forward(scan, number); });
+template <class S> bool run_forward(const Call& call) {
+    return for_each_head<S>(call, false, [](Head<S>& head, Int scan, Int number, Int) { head.forward(scan, number); });
 }
-template <class S> void run_backward(const Call& call) {
-    for_each_head<S>(call, false, [](Head<S>& head, Int scan, Int number, Int) { head.backward(scan, number); });
+template <class S> bool run_backward(const Call& call) {
+    return for_each_head<S>(call, false, [](Head<S>& head, Int scan, Int number, Int) { head.backward(scan, number); });
 }
-template <class S> void run_relevance(const Call& call) {
-    for_each_head<S>(call, true, [](Head<S>& head, Int scan, Int number, Int thread) { head.relevance(scan, number, thread); });
+template <class S> bool run_relevance(const Call& call) {
+    return for_each_head<S>(call, true, [](Head<S>& head, Int scan, Int number, Int thread) { head.relevance(scan, number, thread); });
 }
 
 }  // namespace
 
-extern "C" {
-void forward_float(const Call* call) { run_forward<float>(*call); }
-void forward_double(const Call* call) { run_forward<double>(*call); }
-void backward_float(const Call* call) { run_backward<float>(*call); }
-void backward_double(const Call* call) { run_backward<double>(*call); }
-void relevance_float(const Call* call) { run_relevance<float>(*call); }
-void relevance_double(const Call* call) { run_relevance<double>(*call); }
+extern "C" {  // each returns whether memory or threads were lacking
+int forward_float(const Call* call) { return run_forward<float>(*call); }
+int forward_double(const Call* call) { return run_forward<double>(*call); }
+int backward_float(const Call* call) { return run_backward<float>(*call); }
+int backward_double(const Call* call) { return run_backward<double>(*call); }
+int relevance_float(const Call* call) { return run_relevance<float>(*call); }
+int relevance_double(const Call* call) { return run_relevance<double>(*call); }
 }

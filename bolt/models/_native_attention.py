@@ -111,6 +111,10 @@ def _run(
 ) -> None:
     windows = shape.windows
     _, field, slots, _ = shape.bias_sizes
+    rows = windows.n_cls + windows.n_tokens * shape.bold_rows
+    keys = windows.n_cls + windows.n_tokens + len(windows.lengths) * shape.beyond
+    if len(q) != rows or len(kv) != keys or bias.shape != (shape.n_heads, sum(shape.bias_sizes)):
+        raise ValueError(f"q, kv, bias are {q.shape}, {kv.shape}, {bias.shape} for {rows} queries and {keys} keys")
     geometry = {"scans": windows.table(shape.beyond), "starts": windows.flat_starts}
     arrays = arrays | geometry | {"q": q, "kv": kv, "bias": bias}
     call = _Call(
@@ -130,7 +134,8 @@ def _run(
         seed=seed,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
     )
-    getattr(library(), f"{what}_{TYPES[q.dtype]}")(ctypes.byref(call))
+    if getattr(library(), f"{what}_{TYPES[q.dtype]}")(ctypes.byref(call)):
+        raise MemoryError("no memory, or no thread, for attention")
 
 
 @cache

@@ -83,7 +83,8 @@ class Windows:
     @cached_property
     def flat_starts(self) -> Tensor:
         """(windows,), within the scan."""
-        return torch.tensor([start for own in self.starts for start in own])
+        with torch.inference_mode(False):
+            return torch.tensor([start for own in self.starts for start in own])
 
     def table(self, beyond: int) -> Tensor:
         """One row a scan: first BOLD token (CLS tokens not counted), BOLD tokens, first key, keys, first CLS token,
@@ -98,7 +99,8 @@ class Windows:
         """Index tensors on `device`, made once."""
         key = (fringe, beyond, device)
         if key not in self._gathers:
-            self._gathers[key] = Gather(*(tensor.to(device) for tensor in self._gather(fringe, beyond)))
+            with torch.inference_mode(False):  # they outlive the call, and autograd may need them then
+                self._gathers[key] = Gather(*(tensor.to(device) for tensor in self._gather(fringe, beyond)))
         return self._gathers[key]
 
     def _gather(self, fringe: int, beyond: int) -> Gather:

@@ -203,7 +203,13 @@ class BolT(SeriesModel):
             `cls` are the CLS tokens after the final norm, (batch, windows, hidden), zeros after the last window of a
             scan with fewer than the others; without CLS tokens, the mean BOLD token (batch, 1, hidden).
         """
-        windows = self.windows([x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths])
+        volumes = [x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths]
+        if len(volumes) != len(x) or max(volumes) > x.shape[1]:
+            raise DataError(
+                f"lengths {volumes} for {len(x)} scans of at most {x.shape[1]} volumes",
+                mend="Give one length a scan, none above the batch's",
+            )
+        windows = self.windows(volumes)
         tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
         if windows.n_cls:
             tokens = torch.cat([self.cls[0].expand(windows.n_cls, -1), tokens])

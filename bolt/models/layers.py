@@ -14,7 +14,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """
     if not p or x.device.type != "cpu":
         return functional.dropout(x, p)
-    dropped = round(p * 2**16)
+    dropped = min(round(p * 2**16), 2**16 - 1)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
     return x * kept * (2**16 / (2**16 - dropped))

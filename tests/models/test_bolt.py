@@ -318,3 +318,27 @@ def test_every_parameter_has_a_gradient_in_single_precision_too(backend):
     out = model(torch.randn(2, 9, 5))
     (out.logits.sum() + out.losses["cwr"]).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("lengths", [[9, 9], [12, 12, 12], [9, 12, 4], [9, 9, 9, 9]])
+def test_lengths_that_do_not_belong_to_the_batch_are_refused(lengths):
+    with pytest.raises(DataError, match="for 3 scans of at most 9 volumes"):
+        small()(torch.randn(3, 9, 5, dtype=torch.float64), lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", [{}, {"cls_token": "none"}], ids=str)
+def test_nan_is_not_hidden(backend, kind):
+    model = small(**kind).float()
+    x = torch.randn(1, 9, 5)
+    with torch.no_grad():
+        model.blocks[0].attention.query.weight[0, 0] = torch.nan
+    assert model(x).logits.isnan().any()
+
+
+def test_a_batch_first_seen_in_inference_can_be_learned_from(backend):
+    model = BolT(5, 2, hidden=4, n_heads=1, head_dim=2, window=4)
+    x = torch.randn(2, 37, 5)  # a length that no other test has
+    with torch.inference_mode():
+        model(x)
+    model(x).logits.sum().backward()
+    assert relevance(model, x).isfinite().all()
