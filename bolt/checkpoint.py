@@ -6,6 +6,8 @@ Safetensors and JSON only: nothing here can run code when it is loaded.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,15 +124,23 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
     n_outputs = 1 if info["classes"] is None else len(info["classes"])
     net = create_model(info["model"]["model"], info["n_rois"], n_outputs, **settings)
+    with checked_weights(folder) as weights:
+        net.load_state_dict(load_file(weights))
+    return net.eval(), info
+
+
+@contextmanager
+def checked_weights(folder: Path) -> Iterator[Path]:
+    """The weights of a run's fold, to be read within the block; what is wrong with them is a `DataError`."""
     weights = folder / "checkpoint.safetensors"
     try:
-        net.load_state_dict(load_file(weights))
+        yield weights
     except FileNotFoundError:
         raise DataError("file not found", where=weights, mend="Train this fold again") from None
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"weights do not fit checkpoint.json: {reason}", where=weights, mend="Train again") from None
-    return net.eval(), info
+        what = f"not a readable checkpoint, or its weights do not fit checkpoint.json: {reason}"
+        raise DataError(what, where=weights, mend="Train this fold again") from None
 
 
 def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

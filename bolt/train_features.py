@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from bolt.checkpoint import checked_weights
 from bolt.config import Dataset, Model
 from bolt.connectivity import connectivity_of
 from bolt.errors import BoltError, ConfigError, DataError
@@ -173,13 +173,8 @@ def load_trained(folder: str | Path) -> Trained:
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    weights = folder / "checkpoint.safetensors"
-    try:
+    with checked_weights(folder) as weights:
         arrays = load_file(weights)
-    except FileNotFoundError:
-        raise DataError("file not found", where=weights, mend="Train this fold again") from None
-    except SafetensorError as error:
-        raise DataError(f"not a readable checkpoint ({error})", where=weights, mend="Train again") from None
     model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
     model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
     combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
