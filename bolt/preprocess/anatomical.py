@@ -13,7 +13,8 @@ from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.files import keep, write_json
 from bolt.preprocess import quality
-from bolt.preprocess.interfaces import BrainMask, Conform, Normalise, run
+from bolt.preprocess.anatomical_steps import BrainMask, Conform, Normalise
+from bolt.preprocess.steps import run
 from bolt.volumes import check_image
 
 

@@ -14,7 +14,8 @@ from bolt.errors import DataError
 from bolt.files import keep, write_json
 from bolt.preprocess import quality
 from bolt.preprocess.anatomical import anatomical_names
-from bolt.preprocess.interfaces import Coregister, HeadMotion, Reference, Resample, run
+from bolt.preprocess.functional_steps import Coregister, HeadMotion, Reference, Resample
+from bolt.preprocess.steps import run
 from bolt.volumes import check_bold, check_image, iter_volumes
 
 INPUTS = ["bold", "t1w", "t1w_mask", "t1w_to_space", "template"]

@@ -1,156 +1,24 @@
-"""Small nipype interfaces around ANTsPy. (nipype's own call ANTs' programs, which the Python package lacks.)
-
-An interface reads files, calls functions of the modules beside it, and writes files into its node's folder.
-"""
+"""Steps of the functional workflow."""
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("NIPYPE_NO_ET", "1")  # no phoning home
-
-import logging
-import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from nipype import Workflow
-from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, traits
-from nipype.pipeline.engine.nodes import NodeExecutionError
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
 from bolt.config import Registration
-from bolt.errors import BoltError, DataError
+from bolt.errors import DataError
 from bolt.preprocess import confounds, images, motion, registration, resample
+from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 from bolt.volumes import VolumeWriter, check_bold, check_image, iter_volumes
 
 REFERENCE_VOLUMES = 15
 """The motion reference is the median of so many volumes, spread over the scan."""
 
 
-class Interface(SimpleInterface):
-    """A step whose work is `work`, a method from inputs to a dictionary of outputs."""
-
-    problems: ClassVar[list[BoltError]] = []
-    """What bad data raised inside a node: nipype keeps only the text of an exception."""
-
-    def work(self, folder: Path) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _run_interface(self, runtime: Any) -> Any:
-        try:
-            self._results.update(self.work(Path(runtime.cwd)))
-        except BoltError as error:
-            Interface.problems.append(error)
-            raise
-        return runtime
-
-
-def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
-    """Run a workflow serially in `folder`, where a crash leaves its dump; return its ``outputnode``'s values.
-
-    Raises
-    ------
-    BoltError
-        Bad data found inside a node; `where` is the file it is put down to unless the error names one.
-    """
-    shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would keep results of code that has changed
-    folder.mkdir(parents=True, exist_ok=True)
-    workflow.base_dir = str(folder.resolve())
-    workflow.config["execution"] = {"crashdump_dir": str(folder.resolve()), "stop_on_first_crash": "true"}
-    workflow.config["execution"]["remove_unnecessary_outputs"] = "false"
-    for name in ("nipype.workflow", "nipype.interface", "nipype.utils"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    Interface.problems.clear()
-    try:
-        graph = workflow.run(plugin="Linear")
-    except NodeExecutionError:
-        if not Interface.problems:
-            raise
-        problem = Interface.problems[0]
-        raise type(problem)(problem.what, where=problem.where or where, mend=problem.mend) from None
-    results = {node.name: node.result.outputs for node in graph.nodes()}
-    ends = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)  # nipype drops identity nodes in a run
-    return {port: getattr(results[node.name], made) for node, _, edge in ends for made, port in edge["connect"]}
-
-
-class _Settings(BaseInterfaceInputSpec):
-    settings = traits.Dict(mandatory=True, desc="keys of bolt.config.Registration")
-
-
-class ConformInput(_Settings):
-    t1w = File(exists=True, mandatory=True)
-
-
-class ImageOutput(TraitedSpec):
-    out = File(exists=True)
-
-
-class Conform(Interface):
-    """T1w in RAS order at the working resolution (finer ones are reduced), bias field taken out."""
-
-    input_spec, output_spec = ConformInput, ImageOutput
-
-    def work(self, folder: Path) -> dict[str, Any]:
-        settings = Registration(**self.inputs.settings)
-        image = images.read(self.inputs.t1w)
-        if min(image.spacing) < settings.working_resolution - 0.05:
-            image = images.resample_to_spacing(image, settings.working_resolution)
-        out = folder / "T1w.nii.gz"
-        images.write(registration.bias_correct(image, settings), out)
-        return {"out": str(out)}
-
-
-class BrainMaskInput(_Settings):
-    t1w = File(exists=True, mandatory=True)
-    template = File(exists=True, mandatory=True)
-    template_mask = File(exists=True, mandatory=True)
-
-
-class BrainMask(Interface):
-    """Brain extraction by the template's mask."""
-
-    input_spec, output_spec = BrainMaskInput, ImageOutput
-
-    def work(self, folder: Path) -> dict[str, Any]:
-        mask = registration.brain_mask(
-            images.read(self.inputs.t1w),
-            images.read(self.inputs.template),
-            images.read(self.inputs.template_mask),
-            Registration(**self.inputs.settings),
-        )
-        out = folder / "mask.nii.gz"
-        images.write(mask, out, "uint8")
-        return {"out": str(out)}
-
-
-class NormaliseInput(BrainMaskInput):
-    mask = File(exists=True, mandatory=True)
-
-
-class NormaliseOutput(TraitedSpec):
-    forward = File(exists=True)
-    inverse = File(exists=True)
-    warped = File(exists=True)
-
-
-class Normalise(Interface):
-    """T1w to template, brain to brain."""
-
-    input_spec, output_spec = NormaliseInput, NormaliseOutput
-
-    def work(self, folder: Path) -> dict[str, Any]:
-        t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
-        template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
-        forward, inverse = registration.normalise(
-            t1w * mask, template * template_mask, Registration(**self.inputs.settings), folder
-        )
-        warped = folder / "warped.nii.gz"
-        images.write(registration.warp(template, t1w, [forward]), warped, code=images.MNI)
-        return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}
-
-
-class ReferenceInput(_Settings):
+class ReferenceInput(SettingsInput):
     bold = File(exists=True, mandatory=True)
 
 
@@ -176,7 +44,7 @@ class Reference(Interface):
         return paths
 
 
-class HeadMotionInput(_Settings):
+class HeadMotionInput(SettingsInput):
     bold = File(exists=True, mandatory=True)
     reference = File(exists=True, mandatory=True)
     mask = File(exists=True, mandatory=True)
@@ -197,7 +65,7 @@ class HeadMotion(Interface):
         return {"out": str(out)}
 
 
-class CoregisterInput(_Settings):
+class CoregisterInput(SettingsInput):
     reference = File(exists=True, mandatory=True)
     mask = File(exists=True, mandatory=True)
     t1w = File(exists=True, mandatory=True)

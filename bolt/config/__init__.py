@@ -1,0 +1,159 @@
+"""The configuration: YAML files to typed, checked objects.
+
+`config/config.yaml` (or any file given with ``--configfile``) holds the keys of `Config`; it names
+files in `config/datasets`, `config/models`, `config/denoise` and `config/registration`, which hold
+the keys of the classes below. Defaults are the paper's. An unknown key is an error that names the
+nearest known one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
+from bolt.config._keys import Keys, nearest, parse
+from bolt.config._models import Model, Training
+from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
+from bolt.errors import ConfigError
+from bolt.files import read_yaml
+
+__all__ = [
+    "STRATEGY_PARAMETERS",
+    "Abide",
+    "Bucket",
+    "Dataset",
+    "Denoise",
+    "Hcp",
+    "Model",
+    "Paper",
+    "Parcellate",
+    "Preprocess",
+    "Range",
+    "Registration",
+    "Simulate",
+    "Training",
+    "nearest",
+    "parse",
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The workflow's base directory: the folder that holds `bolt/`, `config/` and `atlases/`."""
+
+
+class Paths(Keys):
+    """Where things lie, relative to the folder `snakemake` runs in."""
+
+    results: Path = Path("results")
+    work: Path = Path("work")
+    atlas_dir: Path | None = None
+    templateflow_home: Path | None = None
+
+
+class Folds(Keys):
+    scheme: Literal["kfold", "leave-site-out"] = "kfold"
+    group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
+    outer: int = Field(10, ge=2)
+    validation: float = Field(0.1, gt=0, lt=0.5)
+    seed: int = 0
+    run: list[int] | dict[str, list[int]] | None = Field(
+        None, description="train only these outer folds, of all models or of those named; null: all"
+    )
+
+    def of(self, model: str) -> list[int]:
+        """The outer folds in which a model of this name is trained."""
+        chosen = self.run.get(model) if isinstance(self.run, dict) else self.run
+        return list(range(self.outer)) if chosen is None else chosen
+
+
+class Explain(Keys):
+    tokens: int = Field(5, ge=1)
+    top_rois: float = Field(0.02, gt=0, le=1)
+    random_draws: int = Field(20, ge=1)
+
+
+class Config(Keys):
+    """One run of the workflow."""
+
+    dataset: str
+    atlases: list[str] = ["schaefer400", "aal116"]
+    models: list[str] = ["bolt"]
+    seeds: list[int] = [0]
+    denoise: str = "none"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    paths: Paths = Paths()
+    preprocess: Preprocess = Preprocess()
+    parcellate: Parcellate = Parcellate()
+    folds: Folds = Folds()
+    explain: Explain = Explain()
+
+    @property
+    def dataset_name(self) -> str:
+        return Path(self.dataset).stem
+
+    @property
+    def atlas_places(self) -> dict[str, str]:
+        """Atlas name to what the configuration calls it: the name, or the path of a folder."""
+        return {Path(atlas).name: atlas for atlas in self.atlases}
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Config:
+        for name in ("atlases", "models", "seeds"):
+            values = getattr(self, name)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"'{name}' must be a list of different entries, at least one")
+        return self
+
+
+KINDS: dict[str, tuple[str, type[Keys]]] = {
+    "dataset": ("datasets", Dataset),
+    "model": ("models", Model),
+    "denoising": ("denoise", Denoise),
+    "registration": ("registration", Registration),
+}
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and check the main configuration file."""
+    return parse(Config, read_yaml(path), path)
+
+
+def load_dataset(name: str) -> Dataset:
+    return _load("dataset", name)  # type: ignore[return-value]
+
+
+def load_model(name: str) -> Model:
+    return _load("model", name)  # type: ignore[return-value]
+
+
+def load_denoise(name: str) -> Denoise:
+    return _load("denoising", name)  # type: ignore[return-value]
+
+
+def load_registration(name: str) -> Registration:
+    return _load("registration", name)  # type: ignore[return-value]
+
+
+def known(kind: str) -> list[str]:
+    """Names of the configuration files of a kind, sorted."""
+    return sorted(p.stem for p in (ROOT / "config" / KINDS[kind][0]).glob("*.yaml"))
+
+
+def _load(kind: str, name: str) -> Keys:
+    """Read `config/<folder>/<name>.yaml`, or the YAML file that `name` is the path of."""
+    folder, keys = KINDS[kind]
+    path = Path(name) if name.endswith((".yaml", ".yml")) else ROOT / "config" / folder / f"{name}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"unknown {kind} '{name}'",
+            mend=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
+        )
+    return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """JSON schemas of all configuration files, for editors; `config/schemas/` holds them (`make schemas`)."""
+    kinds: dict[str, type[Keys]] = {"config": Config, **{kind: keys for kind, (_, keys) in KINDS.items()}}
+    return {kind: keys.model_json_schema() for kind, keys in kinds.items()}

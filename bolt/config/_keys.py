@@ -1,0 +1,55 @@
+"""Groups of keys, and the reading of one: an unknown key is an error that names the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bolt.errors import ConfigError
+
+
+class Keys(BaseModel):
+    """A group of keys; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+T = TypeVar("T", bound=Keys)
+
+
+def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
+    """Check `data` against `keys`; the first problem becomes a `ConfigError` with a remedy."""
+    try:
+        return keys.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    place = [str(part) for part in problem["loc"]]
+    key = ".".join(place) or "the file"
+    if problem["type"] == "extra_forbidden":
+        siblings = _keys_beside(keys, place)
+        raise ConfigError(
+            f"unknown key '{key}'",
+            where=where,
+            mend=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}",
+        )
+    if problem["type"] == "missing":
+        raise ConfigError(f"key '{key}' is missing", where=where, mend="Add it")
+    raise ConfigError(f"'{key}': {problem['msg']} (found {problem['input']!r})", where=where, mend="Correct the value")
+
+
+def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
+    group: Any = keys
+    for part in place[:-1]:
+        annotation = group.model_fields[part].annotation
+        options = getattr(annotation, "__args__", ()) or (annotation,)
+        group = next(o for o in options if isinstance(o, type) and issubclass(o, Keys))
+    return list(group.model_fields)
+
+
+def nearest(name: str, candidates: list[str]) -> str:
+    """A hint for an error line: `` (did you mean 'x'?)``, or nothing where no candidate is near."""
+    near = difflib.get_close_matches(name, candidates, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""

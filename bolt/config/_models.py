@@ -1,0 +1,57 @@
+"""Keys of a model: `config/models/<name>.yaml`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from bolt.config._keys import Keys
+
+
+class Training(Keys):
+    """How a torch model is trained. Learning rate: linear from `learning_rate` to
+    `peak_learning_rate` over `warmup_epochs`, then down to `final_learning_rate`."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(1e-4, gt=0)
+    peak_learning_rate: float = Field(2e-4, gt=0)
+    final_learning_rate: float = Field(1e-5, gt=0)
+    warmup_epochs: int = Field(10, ge=0)
+    weight_decay: float = Field(0.0, ge=0)
+    clip_gradient: float | None = Field(None, gt=0)
+    epoch_choice: Literal["last", "best_validation"] = "last"
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="of the products in a training step; weights, loss and predictions are always float32"
+    )
+
+
+class Model(Keys):
+    """A model and how it is trained: `config/models/<name>.yaml`."""
+
+    name: str
+    model: str = Field(description="module in bolt/models")
+    hyper: dict[str, Any] = {}
+    covariates: list[str] = Field([], description="columns of the scan table as further inputs: age, sex, site, …")
+    fisher_z: bool = Field(False, description="connectivity only: Fisher's z of the correlations")
+    harmonise: Literal["combat"] | None = Field(None, description="connectivity only: remove what sites add")
+    unseen_site: Literal["refuse", "pooled"] = Field("refuse", description="a site that no training scan is from")
+    training: Training = Training()
+
+    @model_validator(mode="after")
+    def _different_covariates(self) -> Model:
+        if len(set(self.covariates)) != len(self.covariates):
+            raise ValueError("'covariates' must be different from one another")
+        return self
+
+    def hash(self) -> str:
+        """Eight characters that name this configuration in paths; equal settings, equal hash."""
+        settings = self.model_dump(mode="json", exclude={"name"})
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}-{self.hash()}"
