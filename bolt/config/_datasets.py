@@ -25,6 +25,8 @@ class Simulate(Keys):
     warp_mm: float = Field(5.0, ge=0, le=5.3, description="above 5.3 a deformation could fold")
     motion_fd: float = Field(0.2, ge=0)
     jerks: int = Field(3, ge=0)
+    spin_history_percent: float = Field(0.0, ge=0)
+    physiology_percent: float = Field(0.0, ge=0)
     tsnr: Pair = [40.0, 70.0]
     signal_percent: float = Field(2.0, ge=0)
     n_informative: int = Field(30, ge=2, le=34, description="the default network has 34 regions")

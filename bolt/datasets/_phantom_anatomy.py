@@ -47,8 +47,8 @@ class Head(NamedTuple):
     affine : ndarray, (4, 4)
     t1w, epi : ndarray, (x, y, z)
         Contrast of either sequence without noise, bias and gain; grey matter is 1 in `epi`.
-    fluid : ndarray
-        Share of cerebrospinal fluid.
+    fluid, white : ndarray
+        Share of cerebrospinal fluid and of white matter.
     roi : ndarray of int
         1 + position of the ROI that a voxel follows; 0: none, it follows the mean of all.
     activity : ndarray
@@ -59,6 +59,7 @@ class Head(NamedTuple):
     t1w: np.ndarray
     epi: np.ndarray
     fluid: np.ndarray
+    white: np.ndarray
     roi: np.ndarray
     activity: np.ndarray
 
@@ -165,7 +166,8 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     t1w, scalp = add_shell(np.where(inside, brain, 0), inside, affine, shell, rng)
     fluid = np.clip(inside - grey - white, 0, 1)
     epi = inside * (grey + 0.8 * white + 1.3 * fluid) + 0.25 * scalp
-    return Head(affine, t1w, epi.astype(np.float32), fluid.astype(np.float32), roi, activity * inside)
+    fluid, white = (share.astype(np.float32) for share in (fluid, white * inside))
+    return Head(affine, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
 
 
 def add_shell(

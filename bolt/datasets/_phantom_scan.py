@@ -10,12 +10,15 @@ from scipy.spatial.transform import Rotation
 
 from bolt.config import Simulate
 from bolt.datasets._phantom_anatomy import HEAD_CENTRE, Head, apply, grid, smooth_factor, world
-from bolt.datasets._phantom_signal import Series
+from bolt.datasets._phantom_signal import Series, stream
 
 FIELD_BOLD = (190.0, 224.0, 180.0)  # field of view, mm
 RADIUS = 50.0  # mm: radius of the head in framewise displacement (Power 2012, doi:10.1016/j.neuroimage.2011.10.018)
 UNIT = 1000.0  # intensity of grey matter in BOLD, of bright fat in T1w
 AUTOCORRELATION = 0.3  # of the noise from one volume to the next
+T1 = 1.3  # s: grey matter at 3 T; spins that have left their slice recover with it
+SLOW_WAVES = 3  # independent courses of slow physiology
+LEAK = 0.3  # share of slow physiology in grey matter; white matter and fluid have 1
 
 
 def rigid(parameters: np.ndarray) -> np.ndarray:
@@ -82,7 +85,7 @@ def scan_t1w(head: Head, gain: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def scan_bold(
-    head: Head, series: Series, to_volume: np.ndarray, settings: Simulate, site: int, rng: np.random.Generator
+    head: Head, series: Series, to_volume: np.ndarray, settings: Simulate, site: int, subject: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The 4D image.
 
@@ -94,7 +97,8 @@ def scan_bold(
         T1w world coordinates to the scanner's, in every volume.
     settings : Simulate
     site : int
-    rng : Generator
+    subject : int
+        Chooses the random streams.
 
     Returns
     -------
@@ -103,6 +107,7 @@ def scan_bold(
     ndarray, (4, 4)
         Affine.
     """
+    rng = stream(settings, subject, "bold")
     resolution, tr, n_volumes = settings.bold_resolution[site], settings.tr[site], settings.n_volumes[site]
     affine, shape = grid(resolution, FIELD_BOLD)
     points = world(affine, shape)
@@ -110,11 +115,12 @@ def scan_bold(
     blur = 0.42 * resolution / settings.t1w_resolution  # a point-spread as wide as the voxel
     # Splines are exact enough for sub-voxel motion; the activity, 2 % of the image, is averaged over 8 points
     base = spline_filter(gaussian_filter(head.epi, blur), order=3)
-    fluid = gaussian_filter(head.fluid, blur)
+    fluid, white = gaussian_filter(head.fluid, blur), gaussian_filter(head.white, blur)
     to_voxel = np.linalg.inv(head.affine) @ np.linalg.inv(to_volume)  # (time, 4, 4)
 
     first = np.moveaxis(apply(to_voxel[0], points), -1, 0)
-    pulsation = 0.2 + map_coordinates(fluid, first, order=1)
+    fluid, white = (map_coordinates(share, first, order=1) for share in (fluid, white))
+    pulsation = 0.2 + fluid
     brain = binary_dilation(map_coordinates(gaussian_filter(head.activity, blur), first, order=1) > 0.02)
     somewhere = binary_dilation(map_coordinates(base, first, order=3, prefilter=False) > 0.002, iterations=2)
     corners = resolution / 4 * np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(8, 1, 3)
@@ -131,6 +137,11 @@ def scan_bold(
         volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
         out[..., v] = volume
     out *= 1 + _drift(affine, (*shape, n_volumes), rng)
+    if settings.physiology_percent:
+        share = LEAK * (1 - fluid - white) + fluid + white
+        out *= 1 + settings.physiology_percent / 100 * _slow_waves(affine, share, times.mean(1), settings, subject)
+    if settings.spin_history_percent:
+        out *= 1 - settings.spin_history_percent / 100 * _spin_history(points, to_volume, tr)
     out += pulsation[..., None] * out.clip(0) * _pulse(times, rng)
     out += _noise(out.shape, 1 / rng.uniform(settings.tsnr[0], settings.tsnr[1]), rng)
     out *= smooth_factor(affine, shape, 0.25, rng)[..., None]
@@ -155,6 +166,33 @@ def _pulse(times: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     waves = [(0.010, rng.uniform(0.22, 0.35)), (0.007, rng.uniform(0.9, 1.2))]
     phases = rng.uniform(0, 2 * np.pi, len(waves))
     return sum(a * np.sin(2 * np.pi * f * times + p) for (a, f), p in zip(waves, phases, strict=True)).T.astype("f4")
+
+
+def _slow_waves(
+    affine: np.ndarray, share: np.ndarray, times: np.ndarray, settings: Simulate, subject: int
+) -> np.ndarray:
+    """Slow physiology, as of breathing depth and heart rate, sd about 1 where `share` is 1: (x, y, z, time).
+
+    A few courses below 0.15 Hz, each with its own smooth map; what white matter and fluid share with grey matter.
+    """
+    rng = stream(settings, subject, "physiology")
+    step = times[1] - times[0]
+    courses = gaussian_filter1d(rng.standard_normal((SLOW_WAVES, len(times))), 2.0 / step, axis=1, mode="wrap")
+    courses -= courses.mean(1, keepdims=True)
+    courses /= courses.std(1, keepdims=True) * np.sqrt(SLOW_WAVES)
+    maps = np.stack([smooth_factor(affine, share.shape, 0.9, rng) for _ in range(SLOW_WAVES)], axis=-1)
+    return (share[..., None] * (maps @ courses)).astype(np.float32)
+
+
+def _spin_history(points: np.ndarray, to_volume: np.ndarray, tr: float) -> np.ndarray:
+    """mm that tissue moved across slices, volume by volume, forgotten with T1: (x, y, z, time).
+
+    Tissue that has left its slice meets the next pulse out of turn, brighter or darker until it is in step again
+    (Friston et al. 1996, doi:10.1002/mrm.1910350312); here in proportion to the way.
+    """
+    height = np.stack([apply(position @ np.linalg.inv(to_volume[0]), points)[..., 2] for position in to_volume], -1)
+    moved = np.diff(height, axis=-1, prepend=height[..., :1])
+    return lfilter([1.0], [1.0, -np.exp(-tr / T1)], moved, axis=-1).astype(np.float32)
 
 
 def _noise(shape: tuple[int, ...], sd: float, rng: np.random.Generator) -> np.ndarray:

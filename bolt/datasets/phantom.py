@@ -169,7 +169,7 @@ def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
     series = make_series(settings, i, site, person.positive)
     motion = head_motion(settings, settings.n_volumes[site], stream(settings, i, "motion"))
     moved = repositioning(stream(settings, i, "repositioning"))
-    bold, affine = scan_bold(head, series, rigid(motion) @ rigid(moved), settings, site, stream(settings, i, "bold"))
+    bold, affine = scan_bold(head, series, rigid(motion) @ rigid(moved), settings, site, i)
     tr = settings.tr[site]
     stem = out / person.name / "func" / f"{person.name}_{TASK}_bold"
     stem.parent.mkdir()

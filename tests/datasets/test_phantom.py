@@ -19,7 +19,14 @@ from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
 from bolt.datasets import phantom as phantom_module
 from bolt.datasets._phantom_anatomy import Warp, apply, smooth_factor, world
-from bolt.datasets._phantom_scan import framewise_displacement, head_motion, rigid, slice_times
+from bolt.datasets._phantom_scan import (
+    _slow_waves,
+    _spin_history,
+    framewise_displacement,
+    head_motion,
+    rigid,
+    slice_times,
+)
 from bolt.datasets._phantom_signal import make_series, patterns, rois, stream
 from bolt.datasets.phantom import CLASSES, head_template, informative, simulate, simulate_series, subjects
 from bolt.errors import ConfigError, DataError
@@ -250,6 +257,26 @@ def test_signal_to_noise_is_the_one_asked_for(tmp_path):
 
 
 # ---- truth -----------------------------------------------------------------------------------
+def test_spin_history_follows_the_way_across_slices_and_is_forgotten():
+    motion = np.zeros((6, 6))
+    motion[2:, 2] = 2.0  # up by 2 mm at once
+    motion[4:, 0] = 3.0  # within the slice: nothing
+    found = _spin_history(np.zeros((2, 2, 2, 3)), rigid(motion), tr=2.0)
+    assert found[0, 0, 0].tolist() == pytest.approx([0, 0, *(2 * np.exp(-2 * np.arange(4) / 1.3))])
+
+
+def test_slow_physiology_lies_where_the_share_is():
+    share = np.zeros((10, 10, 10))
+    share[:5], share[5:8] = 1, 0.3
+    affine = np.diag([20.0, 20.0, 20.0, 1.0])
+    waves = _slow_waves(affine, share, np.arange(200) * 2.0, Simulate(), 0)
+    assert waves[:5].std(-1).mean() == pytest.approx(1, abs=0.3)
+    assert waves[5:8].std(-1).mean() == pytest.approx(0.3, abs=0.1)
+    assert not waves[8:].any()
+    spectrum = (np.abs(np.fft.rfft(waves[:5].reshape(-1, 200))) ** 2).mean(0)
+    assert spectrum[np.fft.rfftfreq(200, 2.0) < 0.15].sum() > 0.95 * spectrum.sum()
+
+
 def test_deformations_are_each_others_inverse(folder):
     points, inside = grey_points()
     forth = nib.load(truth(folder, "sub-01", "from-T1w_to-template_points.nii.gz"))
