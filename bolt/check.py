@@ -121,6 +121,13 @@ def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
         )
 
 
+def is_judged(config: Config, dataset: Dataset) -> bool:
+    """Whether scans are judged by their quality: of ready series at most displacement and length are known, so there
+    only when one of these has a cut-off."""
+    known = {measure for _, measure, _ in config.quality.cutoffs()} & {"mean_fd", "n_volumes"}
+    return not dataset.ready_series or bool(known)
+
+
 def minimum_volumes(config: Config) -> int:
     """Volumes that the longest window among the configured models needs."""
     models = [configuration.load_model(name) for name in config.models]

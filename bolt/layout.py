@@ -111,6 +111,20 @@ class Layout:
     def series_file(self, scan_id: str, atlas: str) -> Path:
         return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_timeseries.npy"
 
+    def coverage(self, scan_id: str, atlas: str) -> Path:
+        """How much of each ROI was acquired."""
+        return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_coverage.tsv"
+
+    # ---- quality -----------------------------------------------------------------------------
+    @property
+    def quality(self) -> Path:
+        """One row a scan: its measures, and whether it is left out for them."""
+        return self.results / "quality" / "quality.tsv"
+
+    def quality_status(self, scan_id: str) -> Path:
+        return self.quality.parent / scan_id / "status.json"
+
+    # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:
         """Folder of the cache; its ``manifest.json`` is written last."""
         return self.results / "cache" / atlas / (variant or self.variant)

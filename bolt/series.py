@@ -133,6 +133,7 @@ def build_cache(
     policy: Policy = "zero",
     expected: Mapping[str, Any] | None = None,
     minimum_volumes: int = 2,
+    verdict_of: Callable[[str], Path] | None = None,
 ) -> pd.DataFrame:
     """Gather the series of all usable scans into one z-scored array.
 
@@ -154,6 +155,8 @@ def build_cache(
         manifest.
     minimum_volumes : int
         Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
+    verdict_of : callable, optional
+        scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
 
     Returns
     -------
@@ -166,7 +169,7 @@ def build_cache(
         A scan made with other settings, or no usable scan.
     """
     out, expected = Path(out), dict(expected or {})
-    entries, excluded = _plan(scans, atlas, rois, series_of, expected)
+    entries, excluded = _plan(scans, atlas, rois, series_of, expected, verdict_of)
     for entry in (e for e in entries if e.length < minimum_volumes):
         reason = f"{entry.length} volumes are left, but a model's window needs {minimum_volumes}"
         excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
@@ -218,6 +221,7 @@ def _plan(
     rois: pd.DataFrame,
     series_of: Callable[[Any], Path],
     expected: Mapping[str, Any],
+    verdict_of: Callable[[str], Path] | None,
 ) -> tuple[list[_Entry], list[tuple[str, str, str]]]:
     """Read every scan once, for its length and its uncovered ROIs."""
     entries: list[_Entry] = []
@@ -226,6 +230,8 @@ def _plan(
         known = _excluded_at_index(scan)
         path = None if known else Path(series_of(scan))
         known = known or _not_ok(path.parent / "status.json")  # type: ignore[union-attr]
+        if known is None and verdict_of is not None:
+            known = _not_ok(verdict_of(str(scan.scan_id)))
         if known or path is None:
             excluded.append((str(scan.scan_id), *known))  # type: ignore[misc]
             continue

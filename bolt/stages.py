@@ -178,10 +178,17 @@ class Stages:
         outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlas_places]
         outcome.of(work)
 
+    # ---- quality -----------------------------------------------------------------------------
+    def quality(self) -> None:
+        from bolt.quality import gather_quality
+
+        table = gather_quality(self._scans(), self.config, self.layout)
+        log.info("%d of %d scans are left out", (table.state != "ok").sum(), len(table))
+
     # ---- series and folds --------------------------------------------------------------------
     def cache(self) -> None:
         from bolt.atlases import load_labels
-        from bolt.check import minimum_volumes
+        from bolt.check import is_judged, minimum_volumes
         from bolt.series import EXCLUSION_COLUMNS, build_cache
 
         atlas = self.options.atlas
@@ -198,6 +205,7 @@ class Stages:
                 "Denoising": configuration.load_denoise(self.config.denoise).model_dump(mode="json"),
             },
             minimum_volumes=minimum_volumes(self.config),
+            verdict_of=self.layout.quality_status if is_judged(self.config, self.dataset) else None,
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 

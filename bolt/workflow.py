@@ -15,7 +15,7 @@ import yaml
 
 from bolt import config as configuration
 from bolt.atlas_files import atlas_folder, describe_atlas, find_labels
-from bolt.check import check_names, check_room, minimum_volumes
+from bolt.check import check_names, check_room, is_judged, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.datasets import source_of
 from bolt.errors import BoltError, DataError
@@ -40,6 +40,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "anatomical": ("bolt.preprocess.anatomical",),
     "functional": ("bolt.preprocess.functional",),
     "parcellate": ("bolt.parcellate",),
+    "quality": ("bolt.quality",),
     "cache": ("bolt.series",),
     "folds": ("bolt.folds", "bolt.check_folds"),
     "train": ("bolt.train",),
@@ -109,6 +110,7 @@ class Run:
                 configuration.load_registration(config.preprocess.registration),
             ],
             "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
+            "quality": config.quality,
             "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
             "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
@@ -188,6 +190,10 @@ class Run:
             files: dict[str, Path | str] = {"bold": layout.bold(scan_id), "mask": layout.mask(scan_id)}
             return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
         return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
+
+    @property
+    def judged(self) -> bool:
+        return is_judged(self.config, self.dataset)
 
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""

@@ -17,6 +17,7 @@ from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Sim
 from bolt.config._keys import Keys, nearest, parse
 from bolt.config._models import Model, Training
 from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
+from bolt.config._quality import Quality
 from bolt.errors import ConfigError
 from bolt.files import read_yaml
 
@@ -31,6 +32,7 @@ __all__ = [
     "Paper",
     "Parcellate",
     "Preprocess",
+    "Quality",
     "Range",
     "Registration",
     "Simulate",
@@ -86,6 +88,7 @@ class Config(Keys):
     paths: Paths = Paths()
     preprocess: Preprocess = Preprocess()
     parcellate: Parcellate = Parcellate()
+    quality: Quality = Quality()
     folds: Folds = Folds()
     explain: Explain = Explain()
 

@@ -12,7 +12,7 @@ from nipype.interfaces.utility import IdentityInterface
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.files import keep, write_json
-from bolt.preprocess import quality
+from bolt.preprocess import pictures, quality
 from bolt.preprocess.anatomical_steps import BrainMask, Conform, Normalise
 from bolt.preprocess.steps import run
 from bolt.volumes import check_image
@@ -86,7 +86,7 @@ def preprocess_anatomical(
     paths = {port: out / name for port, name in names.items()}
     numbers = quality.anatomical_numbers(paths, template)
     write_json(numbers, out / f"{prefix}desc-quality.json")
-    quality.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
+    pictures.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
     shutil.rmtree(work)
 
 

@@ -12,7 +12,7 @@ from nipype.interfaces.utility import IdentityInterface
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.files import keep, write_json
-from bolt.preprocess import quality
+from bolt.preprocess import pictures, quality
 from bolt.preprocess.anatomical import anatomical_names
 from bolt.preprocess.functional_steps import Coregister, HeadMotion, Reference, Resample
 from bolt.preprocess.steps import run
@@ -127,7 +127,7 @@ def preprocess_functional(
     numbers = quality.functional_numbers(paths, made["dice"], template)
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
     paths.update(native_reference=Path(made["native_reference"]), t1w=anatomical["t1w"], t1w_mask=anatomical["mask"])
-    quality.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
+    pictures.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
     shutil.rmtree(work)
 
 

@@ -5,6 +5,7 @@ rule cache:
     input:
         scans=layout.scans,
         series=lambda wildcards: checkpoints.index.get() and run.scan_series(),
+        quality=layout.quality if run.judged else [],
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
         index=layout.cache("{atlas}") / "index.tsv",

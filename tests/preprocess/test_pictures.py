@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib.image
 import numpy as np
 
-from bolt.preprocess import images, quality, registration
+from bolt.preprocess import images, pictures, registration
 
 
 def test_white_matter_is_the_brightest_class():
@@ -14,7 +14,7 @@ def test_white_matter_is_the_brightest_class():
     data[7:13, 7:13, 7:13] = 90
     data += np.random.default_rng(0).normal(0, 2, data.shape)
     image, mask = images.to_ants(data, np.eye(4)), images.to_ants(np.ones(data.shape), np.eye(4))
-    found = quality.white_matter(image, mask).numpy() > 0.5
+    found = pictures.white_matter(image, mask).numpy() > 0.5
     core = np.zeros(data.shape, dtype=bool)
     core[7:13, 7:13, 7:13] = True
     assert registration.dice(found, core) > 0.9
@@ -22,7 +22,7 @@ def test_white_matter_is_the_brightest_class():
 
 def test_mosaic_shows_the_slices_and_the_contours(tmp_path, head):
     image, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
-    quality._mosaic(image, [(mask, quality.BRAIN)], "title", tmp_path / "a.png")
+    pictures._mosaic(image, [(mask, pictures.BRAIN)], "title", tmp_path / "a.png")
     picture = matplotlib.image.imread(tmp_path / "a.png")[..., :3]
     assert picture.shape[1] > 1000
     orange = (picture[..., 0] > 0.75) & (picture[..., 2] < 0.4)

@@ -1,0 +1,94 @@
+"""What quality numbers are called, mean, and are measured in: the one list that stages, pages and tables read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+MOVED = 0.5
+"""mm of framewise displacement above which a volume counts as moved (Power et al. 2012)."""
+OUTLIER = 1.5
+"""Standardised DVARS above which a volume counts as an outlier, as in fMRIPrep."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a scan or of its T1w image.
+
+    Attributes
+    ----------
+    label : str
+        As people say it: "mean FD".
+    unit : str
+        "" where it has none.
+    better : {"low", "high", ""}
+        Which end is good; "" where neither is.
+    about : {"T1w", "BOLD", "motion", "ROIs"}
+        What it judges.
+    description : str
+    """
+
+    label: str
+    unit: str
+    better: Literal["low", "high", ""]
+    about: Literal["T1w", "BOLD", "motion", "ROIs"]
+    description: str
+
+
+MEASURES: dict[str, Measure] = {
+    "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)"),
+    "max_fd": Measure("largest FD", "mm", "low", "motion", "Largest framewise displacement"),
+    "share_moved": Measure(
+        "share of moved volumes", "", "low", "motion", f"Share of volumes with framewise displacement above {MOVED} mm"
+    ),
+    "mean_std_dvars": Measure("mean standardised DVARS", "", "low", "motion", "Mean standardised DVARS; 1 is noise"),
+    "share_spikes": Measure(
+        "share of spikes", "", "low", "motion", f"Share of volumes with standardised DVARS above {OUTLIER}"
+    ),
+    "n_volumes": Measure("volumes", "", "high", "BOLD", "Volumes of the scan"),
+    "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time"),
+    "coregistration_mask_dice": Measure(
+        "Dice of BOLD and T1w brain", "", "high", "BOLD", "Dice of the two brain masks within the acquired field"
+    ),
+    "template_brain_covered": Measure(
+        "template brain covered", "", "high", "BOLD", "Share of the template's brain that the scan acquired"
+    ),
+    "template_mask_dice": Measure(
+        "Dice with template brain", "", "high", "T1w", "Dice of the brain mask, carried over, and the template's"
+    ),
+    "template_correlation": Measure(
+        "correlation with template", "", "high", "T1w", "Correlation of T1w and template brightness within the brain"
+    ),
+    "brain_ml": Measure("brain volume", "ml", "", "T1w", "Volume of the brain mask"),
+    "coverage": Measure(
+        "share of ROIs covered",
+        "",
+        "high",
+        "ROIs",
+        "Share of an atlas's ROIs whose coverage reaches `parcellate: coverage`; the smallest over the atlases",
+    ),
+}
+"""Names of the quality numbers, in the order they are shown."""
+
+
+def motion_numbers(confounds: pd.DataFrame) -> dict[str, float]:
+    """Displacement and DVARS of a scan, as far as its confounds table has them.
+
+    Parameters
+    ----------
+    confounds : DataFrame
+        In fMRIPrep's names, a row a volume; the first has no displacement.
+    """
+    found = {}
+    displacement = confounds.get("framewise_displacement", pd.Series(dtype=float)).iloc[1:].dropna()
+    if len(displacement):
+        found["mean_fd"] = float(displacement.mean())
+        found["max_fd"] = float(displacement.max())
+        found["share_moved"] = float((displacement > MOVED).mean())
+    dvars = confounds.get("std_dvars", pd.Series(dtype=float)).iloc[1:].dropna()
+    if len(dvars):
+        found["mean_std_dvars"] = float(dvars.mean())
+        found["share_spikes"] = float((dvars > OUTLIER).mean())
+    return found

@@ -1,0 +1,122 @@
+"""The quality of all scans in one table, and who is left out for it, by declared cut-offs."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt.config import Config
+from bolt.errors import DataError
+from bolt.files import read_json, read_table, write_status, write_table
+from bolt.layout import Layout, folder_of, prefix_of
+from bolt.preprocess.measures import MEASURES, motion_numbers
+
+log = logging.getLogger("bolt")
+QUALITY_COLUMNS = {
+    "scan_id": "Scan",
+    "subject": "Subject",
+    "anatomy": "Folder of the T1w image below derivatives/",
+    "state": "ok; excluded by a cut-off; failed before",
+    "reason": "Why it is not ok",
+    **{name: f"{m.description}{f' ({m.unit})' if m.unit else ''}" for name, m in MEASURES.items()},
+}
+
+
+def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.DataFrame:
+    """Judge every scan by what is known of it; a ``status.json`` each, and the table.
+
+    Scans of raw images have the numbers of preprocessing; others what their source tells: displacement and DVARS
+    of the confounds table, the mean displacement of the scan table, the coverage of ROIs.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        The scan table; those with an ``exclude_reason`` are passed over.
+    config : Config
+    layout : Layout
+
+    Returns
+    -------
+    DataFrame
+        `QUALITY_COLUMNS`, one row a scan; written to ``layout.quality`` as well, at the very end.
+    """
+    folder = layout.quality.parent
+    shutil.rmtree(folder, ignore_errors=True)  # statuses of scans and cut-offs that were
+    cutoffs = list(config.quality.cutoffs())
+    rows, unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
+    for scan in scans[scans.exclude_reason.isna()].itertuples():
+        before = _status_before(scan, layout)
+        numbers = {} if before else _numbers(scan, config, layout)
+        state, reason = "ok", ""
+        if before:
+            state, reason = before["state"], f"{before['stage']}: {before['reason']}"
+        else:
+            reasons = judge(numbers, config)
+            for measure in unknown:
+                unknown[measure] += measure not in numbers
+            if reasons:
+                state, reason = "excluded", "; ".join(reasons)
+                log.warning("%s is left out: %s", scan.scan_id, reason)
+            write_status(layout.quality_status(scan.scan_id), state, "quality", DataError(reason) if reason else None)
+        anatomy = folder_of(scan.t1w) if scan.kind == "raw" else None
+        facts = {"scan_id": scan.scan_id, "subject": scan.subject, "anatomy": anatomy, "state": state, "reason": reason}
+        rows.append({**facts, **{name: numbers.get(name) for name in MEASURES}})
+    for measure, count in unknown.items():
+        if count:
+            log.info("%s is not known of %d scans, so its cut-off leaves none of them out", measure, count)
+    table = pd.DataFrame(rows, columns=list(QUALITY_COLUMNS))
+    write_table(table, layout.quality, QUALITY_COLUMNS)
+    return table
+
+
+def judge(numbers: Mapping[str, Any], config: Config) -> list[str]:
+    """Each cut-off that a scan does not meet, in words; a number that is not known is not judged."""
+    reasons = []
+    for bound, name, cutoff in config.quality.cutoffs():
+        value = numbers.get(name)
+        if value is None or pd.isna(value) or (value >= cutoff if bound == "min" else value <= cutoff):
+            continue
+        measure = MEASURES[name]
+        unit = f" {measure.unit}" if measure.unit else ""
+        side = "below" if bound == "min" else "above"
+        reasons.append(f"{measure.label} {_digits(value, cutoff)}{unit} is {side} the cut-off {cutoff:g}")
+    return reasons
+
+
+def _digits(value: float, cutoff: float) -> str:
+    """The number with as few digits as still tell it from the cut-off."""
+    for digits in range(2, 7):
+        text = f"{value:.{digits}g}"
+        if float(text) != cutoff:
+            return text
+    return f"{value!r}"
+
+
+def _status_before(scan: Any, layout: Layout) -> dict[str, Any] | None:
+    """The status of a scan's series where they were not made."""
+    if scan.kind == "series":
+        return None
+    status: dict[str, Any] = read_json(layout.series_status(scan.scan_id))
+    return None if status["state"] == "ok" else status
+
+
+def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
+    found: dict[str, Any] = {"n_volumes": scan.n_volumes, "mean_fd": scan.mean_fd}
+    if scan.kind == "raw":
+        anatomy = folder_of(scan.t1w)
+        found |= read_json(layout.anatomical(anatomy) / f"{prefix_of(anatomy)}desc-quality.json")
+        found |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
+    elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
+        found |= motion_numbers(read_table(scan.confounds))
+    if scan.kind != "series":
+        found["coverage"] = min(_coverage(scan.scan_id, atlas, layout) for atlas in config.atlas_places)
+    return {name: value for name, value in found.items() if name in MEASURES and not pd.isna(value)}
+
+
+def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
+    return float(read_table(layout.coverage(scan_id, atlas))["covered"].mean())
