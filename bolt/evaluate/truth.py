@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 import nibabel as nib
 import numpy as np
 import pandas as pd
-from nilearn.image import resample_img
 from sklearn.metrics import roc_auc_score
 
 from bolt.atlases import load_labels
 from bolt.config import Config, Dataset, Model, Range, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import ConfigError
+from bolt.evaluate.geometry import correlation, normalisation_error, position_errors, sphere_error
 from bolt.explain.landmarks import explained_folds
 from bolt.explain.weights import read_importance
 from bolt.files import read_json, read_table, write_table
 from bolt.layout import ORACLE, Layout, folder_of, prefix_of
-from bolt.preprocess import confounds, images
+from bolt.preprocess import images
 from bolt.preprocess.anatomical import anatomical_names
+from bolt.preprocess.confounds import read_motion
 from bolt.preprocess.functional import functional_names
-from bolt.preprocess.resample import places_of_grid
 from bolt.series import EXCLUSION_COLUMNS, build_cache
 
 PERMUTATIONS = 10_000
@@ -120,7 +120,7 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
     landmarks = {scan: truth.landmarks for scan, truth in truths.items()}
     measures = {
         **_registration(truths, layout),
-        "motion error": _motion(truths, layout),
+        **_motion(truths, layout),
         "series correlation": _series(truths, layout, atlas),
         "pooled accuracy": _accuracy(layout, atlas, model, seed),
         **_landmarks(landmarks, layout, atlas, model, seed, folds),
@@ -147,58 +147,40 @@ def _row(name: str, measure: Measure, expected: Range) -> dict[str, Any]:
 
 def _registration(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
     """Distance between where grey matter was found and where it is; median over voxels, then over subjects."""
-    errors, affine_errors, untouched = [], [], []
+    grey = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
+    errors = []
     for scan, truth in truths.items():
         folder = folder_of(scan)
-        points = truth.places
-        shape = (points.shape[0], points.shape[1], points.shape[2])
-        template = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
-        grey = _sampled(template, points.affine, shape) > 0.5
-        true = points.get_fdata()[grey]
         transform = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["forward"]
-        found = places_of_grid(shape, points.affine, [transform])[grey]
-        where = images.apply(points.affine, np.argwhere(grey).astype(float))
-        design = np.column_stack([where, np.ones(len(where))])
-        linear = design @ np.linalg.lstsq(design, found, rcond=None)[0]
-        errors.append(_distance(found, true))
-        affine_errors.append(_distance(linear, true))
-        untouched.append(_distance(where, true))
-    found_error, affine_error = float(np.median(errors)), float(np.median(affine_errors))
-    nothing = float(np.median(untouched))
+        errors.append(normalisation_error(truth.places, grey, transform))
+    found, affine, nothing = np.median(errors, axis=0).tolist()
     return {
-        "registration error": Measure(found_error, "mm", nothing, "no registration", 0.0),
-        "registration error, affine part alone": Measure(affine_error, "mm", nothing, "no registration", 0.0),
+        "registration error": Measure(found, "mm", nothing, "no registration", 0.0),
+        "registration error, affine part alone": Measure(affine, "mm", nothing, "no registration", 0.0),
     }
 
 
-def _motion(truths: dict[str, Truth], layout: Layout) -> Measure:
-    """Displacement of a 50-mm sphere that was not found: median over volumes, then over scans.
-
-    The pipeline's reference is not the first volume, so positions are compared after the median difference over
-    volumes, the share of the reference, is taken off.
-    """
-    directions = np.random.default_rng(0).standard_normal((200, 3))
-    sphere = confounds.HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    errors, displacements = [], []
+def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
+    """Head positions: displacement of a 50-mm sphere that was not found, and the parameters' own errors; median over
+    volumes, then over scans."""
+    errors: list[list[float]] = []
+    nulls: list[list[float]] = []
     for scan, truth in truths.items():
         folder = folder_of(scan)
         mask = nib.Nifti1Image.from_filename(
             layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
         )
-        centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine)[None])
-        found = confounds.read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
-        true = truth.motion
-        points = sphere + centre
-        places = np.stack([images.apply(m, points) for m in found @ np.linalg.inv(found[0])])
-        true_places = np.stack([images.apply(m, points) for m in true])
-        errors.append(_away(places - true_places))
-        displacements.append(_away(true_places - true_places[0]))
-    return Measure(float(np.median(errors)), "mm", float(np.median(displacements)), "no motion correction", 0.0)
-
-
-def _away(difference: np.ndarray) -> float:
-    """Median over volumes of the mean length of (T, points, 3) differences, their median over time taken off."""
-    return float(np.median(np.linalg.norm(difference - np.median(difference, axis=0), axis=2).mean(axis=1)))
+        centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine))
+        found = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
+        for kept, guess in ((errors, found), (nulls, np.broadcast_to(np.eye(4), found.shape))):
+            parts = position_errors(guess, truth.motion, centre)
+            kept.append([sphere_error(guess, truth.motion, centre), *np.median(parts, axis=1)])
+    rows = zip(np.median(errors, axis=0).tolist(), np.median(nulls, axis=0).tolist(), strict=True)
+    names = {"motion error": "mm", "translation error": "mm", "rotation error": "degrees"}
+    return {
+        name: Measure(value, unit, null, "no motion correction", 0.0)
+        for (name, unit), (value, null) in zip(names.items(), rows, strict=True)
+    }
 
 
 def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
@@ -208,17 +190,11 @@ def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
     true = {scan: np.load(truths[scan].series) for scan in names}
     for i, scan in enumerate(names):
         recovered = np.load(layout.series_file(scan, atlas))
-        found.append(_correlation(recovered, true[scan]))
+        found.append(correlation(recovered, true[scan]))
         strangers = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(recovered)]
-        other += [_correlation(recovered, stranger) for stranger in strangers[:1]]
+        other += [correlation(recovered, stranger) for stranger in strangers[:1]]
     value, null = float(np.nanmedian(found)), float(np.nanmedian(other))
     return Measure(value, "", null, "true series of another scan", 1.0)
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Pearson correlation of the columns of two (T, R) arrays; NaN where one is constant or not covered."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.mean((a - a.mean(0)) / a.std(0) * ((b - b.mean(0)) / b.std(0)), axis=0)
 
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
@@ -283,15 +259,6 @@ def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: i
         return float((1 + np.sum(np.array(drawn) >= observed)) / (1 + PERMUTATIONS))
 
     return Measure(p_value(None), "", 0.5, "ROIs drawn at random", p_value(ORACLE))
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.median(np.linalg.norm(a - b, axis=1)))
-
-
-def _sampled(image: nib.Nifti1Image, affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    found = resample_img(image, affine, shape, interpolation="linear", copy_header=True, force_resample=True)
-    return np.asarray(found.dataobj)
 
 
 def _matrices(table: pd.DataFrame) -> np.ndarray:
