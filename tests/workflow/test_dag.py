@@ -66,7 +66,7 @@ def test_a_scan_that_cannot_be_used_is_not_planned(tmp_path):
 def test_ready_series_skip_the_images(tmp_path):
     config = series_dataset(tmp_path)
     planned = jobs(snakemake(tmp_path, "-n", config=config).stdout)
-    assert not {"anatomical", "functional", "parcellate", "template", "truth"} & set(planned)
+    assert not {"anatomical", "functional", "parcellate", "template", "truth", "quality"} & set(planned)
     assert planned["train_fold"] == 3
 
 
@@ -132,6 +132,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(paths={"work": "elsewhere"}) == set()
     assert changed(parcellate={"coverage": 0.7}) == {"parcellate"}
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
+    assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
     assert changed(explain={"tokens": 7}) == {"regions"}
     assert changed(device="cpu") == {"train"}
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
@@ -139,6 +140,40 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(preprocess={"registration": "testing"}) == {"anatomical", "functional"}
     for atlas in ("cc200", "schaefer200_17"):  # the second is not staged here
         assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
+
+
+def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
+    """All that comes before is made up: empty files, said to be whole by `--touch`."""
+    config = bids_config(tmp_path)
+    assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
+    run = Run(yaml.safe_load(config.read_text()))
+    layout = run.layout
+    layout.results, layout.work = tmp_path / layout.results, tmp_path / layout.work
+    outputs = [layout.template / "T1w.nii.gz", layout.template / "brain_mask.nii.gz", layout.quality]
+    for i in range(1, 9):
+        subject = f"sub-{i:02d}"
+        scan = f"{subject}_task-rest"
+        outputs += [layout.anatomical_status(subject), layout.functional_status(scan), layout.series_status(scan)]
+        outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
+        outputs += [layout.series_file(scan, "dosenbach160")]
+    for path in outputs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    quality = str(layout.quality.relative_to(tmp_path))
+    assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0
+    assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
+    write_yaml(config, yaml.safe_load(config.read_text()) | {"quality": {"max_mean_fd": 0.5}})
+    planned = jobs(snakemake(tmp_path, "-n", "series", config=config).stdout)
+    assert set(planned) == {"quality", "cache", "folds", "series"}
+
+
+def test_ready_series_are_judged_once_a_cutoff_can_be_known_of_them(tmp_path):
+    config = series_dataset(tmp_path, quality={"min_n_volumes": 41})
+    done = snakemake(tmp_path, "series", config=config)
+    assert done.returncode == 0, done.stdout
+    lines = (tmp_path / "results/mine/exclusions.tsv").read_text().splitlines()
+    assert lines[1] == "sub-00_task-rest\tquality\tvolumes 40 is below the cut-off 41."
+    assert len(lines) == 5  # every third of twelve is that short
 
 
 def test_a_mended_series_is_read_again(tmp_path):
