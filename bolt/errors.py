@@ -44,5 +44,9 @@ class DataError(BoltError):
     """An image, table or series cannot be used."""
 
 
+class BoltWarning(UserWarning):
+    """Something odd about a scan that is used all the same; listed in ``warnings.tsv`` (`bolt.outcome`)."""
+
+
 class LeakError(BoltError):
     """Training and test data share a subject, a family or a scan."""

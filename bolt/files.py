@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
     write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), path)
 
 
-def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str]) -> None:
+def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str | Mapping[str, Any]]) -> None:
     """Write a TSV with a JSON sidecar that describes its columns.
 
     Parameters
@@ -103,7 +103,7 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
     path : path
         Ends in ``.tsv``; the sidecar gets the same name with ``.json``.
     columns : mapping
-        Column name to description. Every column of `table` must be described.
+        Column name to description, or to all that the sidecar says of it. Every column of `table` must be described.
     """
     undescribed = [c for c in table.columns if c not in columns]
     if undescribed:
@@ -111,7 +111,7 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
     path = Path(path)
     with atomic(path) as temporary:
         table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING)
-    described = {c: {"Description": columns[c]} for c in table.columns}
+    described = {c: {"Description": words} if isinstance(words := columns[c], str) else words for c in table.columns}
     write_json(described, path.with_suffix(".json"))
 
 
@@ -142,10 +142,17 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_status(path: str | Path, state: str, stage: str, error: BoltError | None = None) -> None:
-    """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``."""
+def write_status(
+    path: str | Path,
+    state: str,
+    stage: str,
+    error: BoltError | None = None,
+    warnings: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``; `warnings` (stage, warning) are what is odd
+    about something that is used all the same."""
     reason = {"reason": str(error), "mend": error.mend} if error else {"reason": "", "mend": ""}
-    write_json({"state": state, "stage": stage, **reason}, path)
+    write_json({"state": state, "stage": stage, **reason} | ({"warnings": list(warnings)} if warnings else {}), path)
 
 
 def _plain(value: Any) -> Any:

@@ -42,6 +42,16 @@ class Layout:
         return self.results / "exclusions.tsv"
 
     @property
+    def warnings(self) -> Path:
+        """What is odd about scans that are used all the same."""
+        return self.results / "warnings.tsv"
+
+    @property
+    def bad_scans(self) -> Path:
+        """Why a run with `bad_scans: refuse` stopped."""
+        return self.results / "bad_scans.tsv"
+
+    @property
     def folds(self) -> Path:
         return self.results / "folds.tsv"
 

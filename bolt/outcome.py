@@ -6,12 +6,14 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bolt.errors import BoltError, ConfigError
+from bolt.errors import BoltError, BoltWarning, ConfigError
 from bolt.files import atomic, read_json, write_json, write_status
 
 log = logging.getLogger("bolt")
@@ -43,6 +45,7 @@ class Outcome:
         self.stage, self.status, self.attempt = stage, status, attempt
         self.empty: list[Path] = []
         self.upstream: Path | None = None
+        self.carried: list[dict[str, Any]] = []
 
     def after(self, status: Path) -> None:
         """Name the status file of the stage this one builds on."""
@@ -56,6 +59,7 @@ class Outcome:
                 write_json(before, self.status)
                 log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
                 return
+            self.carried = before.get("warnings", [])
         if self.attempt >= self.ATTEMPTS:
             self._survive(work)
             return
@@ -93,8 +97,8 @@ class Outcome:
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
-            work()
-            write_status(self.status, "ok", self.stage)
+            own = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
+            write_status(self.status, "ok", self.stage, warnings=[*self.carried, *own])
         except ConfigError:
             raise  # the run is set up wrongly; no scan is to blame
         except BoltError as error:
@@ -113,3 +117,13 @@ class Outcome:
                     np.save(temporary, np.empty((0, 0), np.float32))
                 else:
                     temporary.touch()
+
+
+def warnings_in(work: Callable[[], None]) -> list[str]:
+    """Do the work; what it warns of a scan (`BoltWarning`), each once. Warnings of all kinds are shown as ever."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", BoltWarning)
+        work()
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, BoltWarning)))

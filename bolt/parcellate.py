@@ -18,7 +18,7 @@ import pandas as pd
 from bolt.atlases import Atlas, check_space, resample_to
 from bolt.config import Denoise
 from bolt.denoise import choose_confounds, clean
-from bolt.errors import DataError
+from bolt.errors import BoltWarning, DataError
 from bolt.files import atomic, write_json, write_status, write_table
 from bolt.volumes import BoldInfo, check_bold, check_image, iter_volumes, space_of
 
@@ -104,7 +104,8 @@ def parcellate(
     space = _space(image, space)
     for atlas in atlases:
         if not atlas.spaces:
-            warnings.warn(f"atlas '{atlas.name}' declares no space; taken as that of the image.", stacklevel=2)
+            words = f"atlas '{atlas.name}' declares no space; taken as that of the image."
+            warnings.warn(words, BoltWarning, stacklevel=2)
         elif space != ASSUMED:
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
@@ -166,7 +167,7 @@ def _space(image: str | Path, given: str | None) -> str:
             mend=f"Set the space to {declared}, and choose an atlas that is valid there",
         )
     if not given and not declared:
-        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", stacklevel=3)
+        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", BoltWarning, stacklevel=3)
     return given or declared or ASSUMED
 
 

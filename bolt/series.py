@@ -14,17 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS, odd_rois, refuse_bad_scans, warnings_of
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
+from bolt.datasets._participants import INDEX
 from bolt.errors import DataError
 from bolt.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.series_files import check_rois, read_series
 
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
-EXCLUSION_COLUMNS = {
-    "scan_id": "Scan that is not used",
-    "stage": "Stage that left it out",
-    "reason": "Why",
-}
 ROI_COLUMNS = {
     "value": "Value of the ROI in the atlas",
     "name": "ROI",
@@ -118,6 +115,7 @@ class _Entry:
     """A scan on its way into the cache."""
 
     row: int
+    scan_id: str
     path: Path
     length: int
     uncovered: np.ndarray  # (R,) bool
@@ -134,6 +132,7 @@ def build_cache(
     expected: Mapping[str, Any] | None = None,
     minimum_volumes: int = 2,
     verdict_of: Callable[[str], Path] | None = None,
+    refuse: Path | None = None,
 ) -> pd.DataFrame:
     """Gather the series of all usable scans into one z-scored array.
 
@@ -157,16 +156,19 @@ def build_cache(
         Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
     verdict_of : callable, optional
         scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
+    refuse : Path, optional
+        Stop at bad scans, and list them there.
 
     Returns
     -------
     DataFrame
-        `EXCLUSION_COLUMNS`: the scans that are not in the cache.
+        `EXCLUSION_COLUMNS`: the scans that are not in the cache. What is odd about the others is in its
+        ``warnings.tsv``.
 
     Raises
     ------
     DataError
-        A scan made with other settings, or no usable scan.
+        A scan made with other settings, no usable scan, or bad scans that are to be refused.
     """
     out, expected = Path(out), dict(expected or {})
     entries, excluded = _plan(scans, atlas, rois, series_of, expected, verdict_of)
@@ -180,6 +182,8 @@ def build_cache(
             reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
             excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
         entries = [e for e in entries if not e.uncovered.any()]
+    if refuse is not None:
+        refuse_bad_scans(_exclusions(excluded), refuse, refuse=True)
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
         raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", mend="Mend the scans listed")
@@ -188,13 +192,14 @@ def build_cache(
     if not kept.any():
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", mend="Choose uncovered: drop-scan or zero")
     (out / "manifest.json").unlink(missing_ok=True)  # from here until the end the folder is not whole
-    n_constant = _write_array(entries, rois["value"].tolist(), kept, out / "series.npy")
+    n_constant, odd = _write_array(entries, rois, kept, out / "series.npy")
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
     lengths = np.array([e.length for e in entries])
     index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
     index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # not known before a scan is downloaded
     write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
+    write_table(pd.DataFrame(odd, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
     coverage = rois[["value", "name"]].assign(
         n_scans=len(entries),
         n_uncovered=np.sum([e.uncovered for e in entries], axis=0),
@@ -243,30 +248,38 @@ def _plan(
             continue
         if scan.kind != "series":  # ready series are as they are, whatever made them
             _check_settings(path, expected)
-        entries.append(_Entry(row, path, len(series), np.isnan(series[0])))
+        entries.append(_Entry(row, str(scan.scan_id), path, len(series), np.isnan(series[0])))
     return entries, excluded
 
 
-def _write_array(entries: list[_Entry], values: list[int], kept: np.ndarray, path: Path) -> np.ndarray:
-    """Write the packed array scan by scan; count over scans how often each ROI is constant."""
+def _write_array(
+    entries: list[_Entry], rois: pd.DataFrame, kept: np.ndarray, path: Path
+) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
+    """Write the packed array scan by scan; how often over scans each ROI is constant, and rows of warnings."""
     n_constant = np.zeros(len(kept), int)
+    values, odd = rois["value"].tolist(), list[tuple[str, str, str]]()
     shape = (sum(e.length for e in entries), int(kept.sum()))
     with atomic(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         start = 0
         for entry in entries:
             series = read_series(entry.path, values)
-            n_constant += is_constant(series)
+            constant = is_constant(series)
+            n_constant += constant
+            odd += warnings_of(entry.scan_id, entry.path.parent / "status.json")
+            odd += odd_rois(entry.scan_id, series, constant, rois["name"], entry.path)
             array[start : start + entry.length] = zscore(series[:, kept])
             start += entry.length
         array.flush()
         del array
-    return n_constant
+    return n_constant, odd
 
 
 def _excluded_at_index(scan: Any) -> tuple[str, str] | None:
-    reason = getattr(scan, "exclude_reason", None)
-    return ("index", str(reason)) if isinstance(reason, str) and reason else None
+    reason, stage = getattr(scan, "exclude_reason", None), getattr(scan, "exclude_stage", None)
+    if not (isinstance(reason, str) and reason):
+        return None
+    return stage if isinstance(stage, str) else INDEX, reason
 
 
 def _not_ok(path: Path) -> tuple[str, str] | None:

@@ -53,6 +53,7 @@ class Stages:
         check_room(self.config, self.dataset)
 
     def index(self) -> None:
+        from bolt.bad_scans import EXCLUSION_COLUMNS, refuse_bad_scans
         from bolt.datasets import index
         from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
         from bolt.folds import make_folds
@@ -63,6 +64,9 @@ class Stages:
         scans = index(self.config, self.dataset, self.options.minimum_volumes)
         usable = scans[scans.exclude_reason.isna()]
         make_folds(self._strata(usable), self.config.folds)  # too few subjects a class show here, hours before training
+        left_out = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
+        left_out.columns = pd.Index(EXCLUSION_COLUMNS)
+        refuse_bad_scans(left_out, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
         write_table(scans, self.layout.scans, COLUMNS)
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
@@ -99,12 +103,14 @@ class Stages:
     # ---- one subject, one scan ---------------------------------------------------------------
     def anatomical(self) -> None:
         from bolt.preprocess.anatomical import preprocess_anatomical
+        from bolt.preprocess.sidecars import describe_dataset
 
         folder = self.options.folder
         out = self.layout.anatomical(folder)
         t1w = next(path for path in self._scans().t1w.dropna() if folder_of(path) == folder)
 
         def work() -> None:
+            describe_dataset(self.layout.derivatives, self.dataset.path, self.dataset.name)
             preprocess_anatomical(
                 Path(t1w),
                 self.layout.template,
@@ -119,6 +125,7 @@ class Stages:
 
     def functional(self) -> None:
         from bolt.preprocess.functional import preprocess_functional
+        from bolt.preprocess.sidecars import sidecar_of
 
         scan = self._scan()
         layout, settings = self.layout, self.config.preprocess
@@ -139,6 +146,8 @@ class Stages:
                 prefix=prefix_of(anatomical),
                 tr=scan.tr,
             )
+            if not settings.keep_bold:  # the image goes once its series are taken; BIDS wants no JSON file without one
+                sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
         outcome = Outcome("functional", layout.functional_status(scan.scan_id), self.options.attempt)
         outcome.after(layout.anatomical_status(anatomical))
@@ -206,19 +215,23 @@ class Stages:
             },
             minimum_volumes=minimum_volumes(self.config),
             verdict_of=self.layout.quality_status if is_judged(self.config, self.dataset) else None,
+            refuse=self.layout.bad_scans if self.config.bad_scans == "refuse" else None,
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
     def folds(self) -> None:
+        from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS
         from bolt.check_folds import series_hashes
         from bolt.folds import FOLD_COLUMNS, make_folds
-        from bolt.series import EXCLUSION_COLUMNS, SeriesCache
+        from bolt.series import SeriesCache
 
         scans = self._scans()
         caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
         excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
         excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
         write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
+        odd = pd.concat([read_table(cache / "warnings.tsv", text=tuple(WARNING_COLUMNS)) for cache in caches])
+        write_table(odd.drop_duplicates().sort_values(["scan_id", "stage"]), self.layout.warnings, WARNING_COLUMNS)
         usable = self._strata(scans[~scans.scan_id.isin(excluded.scan_id)])
         contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
         write_table(make_folds(usable, self.config.folds, contents), self.layout.folds, FOLD_COLUMNS)

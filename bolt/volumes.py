@@ -22,7 +22,7 @@ from isal import igzip
 from isal.igzip_lib import IsalError
 from nibabel.arrayproxy import ArrayProxy
 
-from bolt.errors import DataError
+from bolt.errors import BoltWarning, DataError
 from bolt.files import atomic
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -44,6 +44,9 @@ class BoldInfo:
     voxel_sizes : (3,) tuple, mm
     n_volumes : int
     tr : float, seconds
+        The sidecar's where it says one.
+    header_tr : float, seconds
+        What the header says; NaN: nothing usable.
     """
 
     shape: tuple[int, int, int]
@@ -51,6 +54,14 @@ class BoldInfo:
     voxel_sizes: tuple[float, float, float]
     n_volumes: int
     tr: float
+    header_tr: float
+
+    @property
+    def conflict(self) -> str:
+        """What sidecar and header say of the repetition time, where they differ by more than 1 %; else ""."""
+        if not abs(self.header_tr - self.tr) > TR_TOLERANCE * self.tr:
+            return ""
+        return f"TR is {self.header_tr:g} s in the header and {self.tr:g} s in the sidecar"
 
 
 def check_image(path: str | Path) -> nib.Nifti1Image:
@@ -120,13 +131,18 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
     affine = image.affine
     if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-6:
         raise DataError("the affine maps voxels to no place in space", where=path, mend="Mend the sform or qform")
-    return BoldInfo(
+    stated = _stated_tr(image.header)
+    info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, image.header, tr),
+        tr=_repetition_time(path, stated, tr),
+        header_tr=stated,
     )
+    if info.conflict:
+        warnings.warn(f"{path}: {info.conflict}; the sidecar's is used.", BoltWarning, stacklevel=2)
+    return info
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -293,30 +309,28 @@ def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _repetition_time(path: str | Path, header: nib.Nifti1Header, sidecar: float | None) -> float:
+def _stated_tr(header: nib.Nifti1Header) -> float:
+    """Seconds; NaN where the header has no usable repetition time."""
     unit = int(header["xyzt_units"]) & 0b111000
     stated = float(header["pixdim"][4]) * SECONDS.get(unit, 0.0)  # Hz and ppm are no times
+    # float32 in the header: 0.72 would come out as 0.7200000286
+    return round(stated, 6) if 0 < stated <= LONGEST_TR else float("nan")
+
+
+def _repetition_time(path: str | Path, stated: float, sidecar: float | None) -> float:
     if sidecar is not None:
-        if isinstance(sidecar, bool) or not isinstance(sidecar, int | float):
+        usable = isinstance(sidecar, int | float) and not isinstance(sidecar, bool)
+        if not (usable and np.isfinite(sidecar) and sidecar > 0):
             raise DataError(
-                f"RepetitionTime is {sidecar!r}, not a number",
+                f"RepetitionTime is {sidecar!r}, not a number of seconds",
                 where=path,
                 mend="Correct RepetitionTime (seconds) in the JSON sidecar",
             )
-        if not (np.isfinite(sidecar) and sidecar > 0):
-            raise DataError(
-                f"RepetitionTime is {sidecar}", where=path, mend="Correct RepetitionTime (seconds) in the JSON sidecar"
-            )
-        if stated > 0 and abs(stated - sidecar) > TR_TOLERANCE * sidecar:
-            warnings.warn(
-                f"{path}: TR is {stated:g} s in the header and {sidecar:g} s in the sidecar; the sidecar's is used.",
-                stacklevel=3,
-            )
         return float(sidecar)
-    if not (np.isfinite(stated) and 0 < stated <= LONGEST_TR):
+    if not np.isfinite(stated):
         raise DataError(
-            f"no repetition time (the header says {stated:g} s)",
+            "no repetition time in the header",
             where=path,
             mend="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
         )
-    return round(stated, 6)  # float32 in the header: 0.72 would come out as 0.7200000286
+    return stated

@@ -101,6 +101,7 @@ class Run:
                 configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
                 minimum_volumes(config),
+                config.bad_scans,
                 self._files(),
             ],
             "template": config.preprocess.space,
@@ -111,7 +112,7 @@ class Run:
             ],
             "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
             "quality": config.quality,
-            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
+            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config), config.bad_scans],
             "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
             "train": [dataset.classes, dataset.crop, config.device],
@@ -221,7 +222,8 @@ class Run:
         dataset = self.dataset
         if dataset.source != "hcp":
             return ""
-        return repr([dataset.tasks, dataset.sessions, dataset.runs, dataset.hcp.bucket])
+        subjects = [dataset.include, dataset.exclude]
+        return repr([dataset.tasks, dataset.sessions, dataset.runs, dataset.hcp.bucket, *subjects, dataset.tr])
 
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of every fold of a run."""

@@ -15,10 +15,12 @@ from bolt.files import write_text
 PAGE = ROOT / "docs/bad_input.md"
 START = """# Bad input
 
-What becomes of input that cannot be used, and what is then said. Each line below is tested; `…` stands for what depends on the case.
+What becomes of input that cannot be used, and what is then said. Each line below is tested; `…` stands for what
+depends on the case.
 
-- **excluded**: the scan is left out, and stands with stage, reason and remedy in `results/<dataset>/exclusions.tsv`; the others go on.
-  With `bad_scans: refuse` in the configuration the run stops instead, with all of them in one list.
+- **excluded**: the scan is left out, and stands with stage, reason and remedy in `results/<dataset>/exclusions.tsv`; the
+  others go on. With `bad_scans: refuse` in the configuration the run stops instead, and `results/<dataset>/bad_scans.tsv`
+  lists all of them. To go on without some, name them in the dataset's file: `exclude: {scan_id: [sub-01_task-rest]}`.
 - **warned**: the scan is used, and named in `results/<dataset>/warnings.tsv` and in the report.
 - **refused**: the run stops, before any work where the input can be seen before work.
 """

@@ -191,7 +191,7 @@ def test_cache_holds_every_usable_scan(made):
     assert cache.manifest["settings"] == {"Atlas": "cubes"}
     assert sorted(p.name for p in made.out.iterdir()) == [
         "coverage.json", "coverage.tsv", "index.json", "index.tsv", "manifest.json", "rois.json", "rois.tsv",
-        "series.npy",
+        "series.npy", "warnings.json", "warnings.tsv",
     ]  # fmt: skip
 
 

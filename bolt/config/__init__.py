@@ -84,6 +84,7 @@ class Config(Keys):
     models: list[str] = ["bolt"]
     seeds: list[int] = [0]
     denoise: str = "none"
+    bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     paths: Paths = Paths()
     preprocess: Preprocess = Preprocess()

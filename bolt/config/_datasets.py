@@ -109,6 +109,9 @@ class Dataset(Keys):
     sessions: list[str] | None = None
     runs: list[str] | None = None
     tr: float | None = Field(None, gt=0, description="seconds, where the files do not say (series)")
+    tr_conflict: Literal["exclude", "sidecar", "header"] = Field(
+        "exclude", description="what becomes of a scan whose JSON sidecar (or `tr`) and header differ by more than 1 %"
+    )
     crop: int = Field(100, ge=1, description="volumes per random training crop")
     simulate: Simulate | None = None
     abide: Abide = Abide()

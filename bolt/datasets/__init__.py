@@ -14,7 +14,7 @@ from types import ModuleType
 import pandas as pd
 
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import check_labels, exclude
+from bolt.datasets._participants import INDEX, check_labels, exclude
 from bolt.errors import DataError
 
 COLUMNS = {
@@ -39,6 +39,7 @@ COLUMNS = {
     "t1w": "T1-weighted image of the subject",
     "events": "Table of task events",
     "exclude_reason": "Why the scan is not used (known at indexing); n/a: it is used",
+    "exclude_stage": "selection: not asked for; index: something is wrong with the scan",
 }
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
 
@@ -77,9 +78,11 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
         raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, mend="Rename one")
-    table = table.sort_values("scan_id", ignore_index=True)
+    table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:
         exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, but a model's window needs {minimum_volumes}")
     check_labels(table, dataset)
+    without = table.exclude_reason.notna() & table.exclude_stage.isna()
+    table["exclude_stage"] = table.exclude_stage.mask(without, INDEX)
     return table

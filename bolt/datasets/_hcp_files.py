@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from bolt import volumes
 from bolt.config import Dataset
+from bolt.datasets._participants import timing
 from bolt.errors import ConfigError, DataError
 from bolt.files import write_table
 
@@ -114,16 +114,15 @@ def _read_people(path: Path) -> pd.DataFrame:
     return people.set_index("sub-" + people.Subject)
 
 
-def header_of(start: bytes, scan: Scan) -> dict[str, Any]:
+def header_of(start: bytes, scan: Scan, dataset: Dataset) -> dict[str, Any]:
     """What the first bytes of an image tell: `n_volumes` and `tr` (seconds), or the `problem`."""
     with tempfile.TemporaryDirectory() as folder:
         beginning = Path(folder) / f"{scan.name}.nii.gz"
         beginning.write_bytes(start)
         try:
-            info = volumes.check_bold(beginning)
+            return timing(beginning, dataset.tr, dataset)
         except DataError as error:
             return {"problem": error.what.replace(f"{folder}/", "")}
-    return {"n_volumes": info.n_volumes, "tr": info.tr}
 
 
 def read_movement(path: Path) -> float | None:

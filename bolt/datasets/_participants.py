@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bolt.config import Dataset
-from bolt.errors import DataError
+from bolt.errors import BoltWarning, DataError
 from bolt.files import MISSING, read_table
+from bolt.volumes import check_bold
 
 log = logging.getLogger("bolt")
+SELECTION = "selection"
+"""Stage of scans that are left out because they are not asked for: nothing is wrong with them."""
+INDEX = "index"
+"""Stage of scans that are left out because something is wrong with them."""
 
 
 def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
@@ -70,31 +77,83 @@ def describe(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, wher
     return scans
 
 
+SCAN = "scan_id"
+"""May stand in `include` and `exclude` beside the columns of the table of subjects: single scans."""
+
+
 def _select(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where: Path) -> None:
-    """Exclude the scans of subjects that `include` and `exclude` leave out."""
-    known = subjects.reindex(scans.subject)
-    for key, keep in (("include", True), ("exclude", False)):
-        for column, values in getattr(dataset, key).items():
-            if column not in known.columns:
-                raise DataError(
-                    f"column '{column}' is missing; found {', '.join(known.columns)}",
-                    where=where,
-                    mend=f"Correct '{key}' in the dataset's file",
-                )
-            strange = sorted(set(values) - set(subjects[column].astype("string").fillna(MISSING)))
-            if strange:
-                raise DataError(
-                    f"'{key}' names {column} '{strange[0]}', which nobody has", where=where, mend="Correct the value"
-                )
-            for row, value in zip(scans.index, known[column].astype("string").fillna(MISSING), strict=True):
-                if (value in values) != keep:
-                    exclude(scans, row, f"left out by '{key}': {column} is {value}")
+    """Leave out the scans that `include` and `exclude` do, bad ones as well: those need no mending then."""
+    known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})
+    for key, column, values in _filters(dataset, subjects, where):
+        if column == SCAN and (strange := sorted(set(values) - set(scans[SCAN]))):
+            raise DataError(f"'{key}' names scan '{strange[0]}', which is not there", where=where, mend="Correct it")
+        for row, value in zip(scans.index, _words(known[column]), strict=True):
+            if (value in values) != (key == "include"):
+                exclude(scans, row, f"left out by '{key}': {column} is {value}", SELECTION)
 
 
-def exclude(scans: pd.DataFrame, row: int, reason: str) -> None:
-    """Give a scan a reason not to be used; the first reason stands."""
-    if pd.isna(scans.at[row, "exclude_reason"]):
+def chosen(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:
+    """The subjects that `include` and `exclude` leave, known before there is a list of scans."""
+    kept = pd.Series(True, subjects.index)
+    for key, column, values in _filters(dataset, subjects, where):
+        if column != SCAN:
+            kept &= _words(subjects[column]).isin(values) == (key == "include")
+    return subjects[kept]
+
+
+def _filters(dataset: Dataset, subjects: pd.DataFrame, where: Path) -> list[tuple[str, str, list[str]]]:
+    """Key, column and values of every filter; a column or value that the table of subjects lacks is refused."""
+    found = [(key, *one) for key in ("include", "exclude") for one in getattr(dataset, key).items()]
+    for key, column, values in found:
+        if column == SCAN:
+            continue
+        if column not in subjects.columns:
+            raise DataError(
+                f"column '{column}' is missing; found {', '.join(subjects.columns)}",
+                where=where,
+                mend=f"Correct '{key}' in the dataset's file",
+            )
+        strange = sorted(set(values) - set(_words(subjects[column])))
+        if strange:
+            raise DataError(
+                f"'{key}' names {column} '{strange[0]}', which nobody has", where=where, mend="Correct the value"
+            )
+    return found
+
+
+def _words(column: pd.Series) -> pd.Series:
+    return column.astype("string").fillna(MISSING)
+
+
+def exclude(scans: pd.DataFrame, row: int, reason: str, stage: str = INDEX) -> None:
+    """Give a scan a reason not to be used. The first one stands, but that it is not asked for goes before all."""
+    if "exclude_stage" not in scans:
+        scans["exclude_stage"] = pd.Series(None, scans.index, dtype=object)
+    overruled = stage == SELECTION and scans.at[row, "exclude_stage"] != SELECTION
+    if overruled or pd.isna(scans.at[row, "exclude_reason"]):
         scans.at[row, "exclude_reason"] = reason
+        scans.at[row, "exclude_stage"] = stage
+
+
+def timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> dict[str, Any]:
+    """`n_volumes` and `tr` (seconds) of an image, by its header and what is said beside it.
+
+    Raises
+    ------
+    DataError
+        As `bolt.volumes.check_bold`; or the two disagree on the repetition time, and `tr_conflict` says to exclude.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoltWarning)  # said again, and listed, by whatever reads the image
+        info = check_bold(path, tr=sidecar)
+    if info.conflict and dataset.tr_conflict == "exclude":
+        raise DataError(
+            info.conflict,
+            where=path,
+            mend="Correct the wrong one, or say with 'tr_conflict' in the dataset's file which to believe",
+        )
+    tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
+    return {"tr": tr, "n_volumes": info.n_volumes}
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.atlas_files import atlas_folder
 from bolt.config import ROOT, Config, Dataset
-from bolt.datasets._participants import describe
+from bolt.datasets._participants import SELECTION, chosen, describe
 from bolt.errors import ConfigError, DataError
 from bolt.fetch import fetch, is_remote, join, local_path
 from bolt.files import read_table, read_yaml
@@ -49,6 +49,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             "space": None if dataset.ready_series else SPACES.get(dataset.abide.pipeline),
             "bold": [str(scan_path(name, dataset, config)) for name in people.FILE_ID],
             "exclude_reason": [reason or None for reason in people.unusable],
+            "exclude_stage": [SELECTION if reason else None for reason in people.unusable],
         }
     )
     return describe(rows, people.set_index("SUB_ID", drop=False), dataset, where)
@@ -176,7 +177,7 @@ def _check_series(path: Path, config: Config) -> None:
 def scan_count(dataset: Dataset, config: Config) -> int:
     """Scans of the selection, for the estimate before the index."""
     where = table_path(dataset, config)
-    return int((read_people(where).unusable == "").sum()) if where.is_file() else PAPER
+    return len(_asked(dataset, where)) if where.is_file() else PAPER
 
 
 def download_bytes(dataset: Dataset, config: Config) -> float:
@@ -186,9 +187,13 @@ def download_bytes(dataset: Dataset, config: Config) -> float:
     where = table_path(dataset, config)
     if not where.is_file():
         return PAPER * each
-    people = read_people(where)
-    due = people.FILE_ID[people.unusable == ""]
-    return each * sum(not scan_path(name, dataset, config).is_file() for name in due)
+    return each * sum(not scan_path(name, dataset, config).is_file() for name in _asked(dataset, where))
+
+
+def _asked(dataset: Dataset, where: Path) -> list[str]:
+    """Scans of the paper's selection that `include` and `exclude` leave."""
+    people = chosen(read_people(where), dataset, where)
+    return people.FILE_ID[people.unusable == ""].tolist()
 
 
 def _file_name(scan_id: str, dataset: Dataset) -> str:

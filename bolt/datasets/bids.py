@@ -13,7 +13,7 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 
 from bolt import volumes
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import describe, exclude, read_participants
+from bolt.datasets._participants import SELECTION, describe, exclude, read_participants, timing
 from bolt.errors import DataError
 
 log = logging.getLogger("bolt")
@@ -99,7 +99,7 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     }
     one = pd.DataFrame([row])
     if bold.get_entities().get("part", "mag") != "mag":
-        exclude(one, 0, "not a magnitude image")
+        exclude(one, 0, "not a magnitude image", SELECTION)
     if "echo" in bold.get_entities():
         exclude(one, 0, "multi-echo data: combine the echoes first (fMRIPrep does)")
     try:
@@ -116,8 +116,7 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
             exclude(one, 0, str(error))
     events = Path(bold.path.split("_bold.nii")[0] + "_events.tsv")
     row["events"] = str(events) if events.is_file() else None
-    row["exclude_reason"] = one.exclude_reason[0]
-    return row
+    return row | {name: one[name][0] for name in ("exclude_reason", "exclude_stage") if name in one}
 
 
 def check_sidecar(image: str) -> None:
@@ -133,8 +132,7 @@ def check_sidecar(image: str) -> None:
 def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     check_sidecar(bold.path)
     tr = layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr)
-    info = volumes.check_bold(bold.path, tr=tr)
-    return {"tr": info.tr, "n_volumes": info.n_volumes}
+    return timing(bold.path, tr, dataset)
 
 
 def _anatomical(layout: BIDSLayout, row: dict[str, Any]) -> str | None:

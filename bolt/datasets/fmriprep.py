@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from bolt import volumes
 from bolt.config import Config, Dataset, load_denoise
-from bolt.datasets._participants import describe, read_participants
+from bolt.datasets._participants import describe, read_participants, timing
 from bolt.datasets.bids import check_sidecar, entities_of, find, open_layout
 from bolt.denoise import AROMA
 from bolt.errors import DataError
@@ -47,8 +46,7 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
     }
     try:
         check_sidecar(bold.path)
-        info = volumes.check_bold(bold.path, tr=layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr))
-        row |= {"tr": info.tr, "n_volumes": info.n_volumes}
+        row |= timing(bold.path, layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr), dataset)
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row

@@ -17,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from bolt import volumes
 from bolt.config import ROOT, Bucket, Config, Dataset, load_denoise, nearest
 from bolt.datasets._hcp_files import (
     FIRST,
@@ -32,7 +31,7 @@ from bolt.datasets._hcp_files import (
     subjects_table,
     write_events,
 )
-from bolt.datasets._participants import describe
+from bolt.datasets._participants import chosen, describe, timing
 from bolt.errors import ConfigError, DataError
 from bolt.fetch import fetch
 from bolt.files import atomic, read_table, read_yaml, write_table
@@ -127,8 +126,8 @@ def download_table(dataset: Dataset, config: Config) -> None:
     from bolt.s3 import CONNECTIONS, connect
 
     bucket = _bucket(dataset)
-    wanted = list(_wanted(dataset, read_subjects(dataset)))
-    ask = partial(_ask, connect(bucket), bucket, _root(dataset, config))
+    wanted = list(_asked(dataset))
+    ask = partial(_ask, connect(bucket), dataset, _root(dataset, config))
     rows = [ask(scan) for scan in wanted[:1]]  # alone, so that refused credentials are refused once
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         rows += threads.map(ask, wanted[1:])
@@ -150,23 +149,24 @@ def download_folder(dataset: Dataset, config: Config) -> Path:
 
 def scan_count(dataset: Dataset, config: Config) -> int:
     """Scans that are asked for."""
-    return sum(1 for _ in _wanted(dataset, read_subjects(dataset)))
+    return sum(1 for _ in _asked(dataset))
 
 
 def download_bytes(dataset: Dataset, config: Config) -> float:
     """Bytes that are still to be fetched; until the bucket is listed, an estimate from `config/costs.yaml`."""
     if not table_path(dataset, config).is_file():
         each = 1e6 * read_yaml(ROOT / "config/costs.yaml")["hcp_megabytes_per_volume"]
-        return sum(each * VOLUMES[scan.task] for scan in _wanted(dataset, read_subjects(dataset)))
+        return sum(each * VOLUMES[scan.task] for scan in _asked(dataset))
     listing = _read_listing(dataset, config)
-    due = [name for name in listing.index if not scan_path(name, dataset, config).is_file()]
-    return float(listing.bytes[due].sum())
+    asked = listing.index.intersection([scan.scan_id for scan in _asked(dataset)])
+    return float(sum(listing.bytes[name] for name in asked if not scan_path(name, dataset, config).is_file()))
 
 
-def _ask(client: Any, bucket: Bucket, root: Path, scan: Scan) -> dict[str, Any] | None:
+def _ask(client: Any, dataset: Dataset, root: Path, scan: Scan) -> dict[str, Any] | None:
     """A row of the listing, or None where the bucket does not have the scan; fetches its small files."""
     from bolt.s3 import read, sizes
 
+    bucket = _bucket(dataset)
     start = f"{bucket.prefix}/" if bucket.prefix else ""
     found = {key.removeprefix(start): n for key, n in sizes(client, bucket, f"{start}{scan.folder}/").items()}
     if scan.bold not in found:
@@ -178,7 +178,7 @@ def _ask(client: Any, bucket: Bucket, root: Path, scan: Scan) -> dict[str, Any] 
             with atomic(root / name) as temporary:
                 temporary.write_bytes(content)
     row = {"scan_id": scan.scan_id, "key": start + scan.bold, "bytes": found[scan.bold]}
-    return row | header_of(read(client, bucket, start + scan.bold, FIRST), scan)
+    return row | header_of(read(client, bucket, start + scan.bold, FIRST), scan, dataset)
 
 
 # ---- one scan ------------------------------------------------------------------------------------
@@ -213,14 +213,22 @@ def _timing(scan: Scan, root: Path, dataset: Dataset, listing: pd.DataFrame | No
     if listing is None:
         if not (root / scan.bold).is_file():
             raise DataError(f"the subject has no {scan.name}")
-        info = volumes.check_bold(root / scan.bold, tr=dataset.tr)
-        return {"n_volumes": info.n_volumes, "tr": info.tr}
+        return timing(root / scan.bold, dataset.tr, dataset)
     if scan.scan_id not in listing.index:
         raise DataError(f"the subject has no {scan.name}")
     entry = listing.loc[scan.scan_id]
     if isinstance(entry.problem, str):
         raise DataError(entry.problem, where=entry.key, mend="Ask the bucket's owner")
-    return {"n_volumes": int(entry.n_volumes), "tr": dataset.tr or float(entry.tr)}
+    return {"n_volumes": int(entry.n_volumes), "tr": float(entry.tr)}
+
+
+def _asked(dataset: Dataset) -> Iterator[Scan]:
+    """The scans that `include` and `exclude` leave."""
+    people = chosen(read_subjects(dataset), dataset, subjects_table(dataset))
+    included, excluded = (getattr(dataset, key).get("scan_id") for key in ("include", "exclude"))
+    for scan in _wanted(dataset, people):
+        if (included is None or scan.scan_id in included) and scan.scan_id not in (excluded or ()):
+            yield scan
 
 
 def _wanted(dataset: Dataset, people: pd.DataFrame) -> Iterator[Scan]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.atlases import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import describe, exclude
+from bolt.datasets._participants import SELECTION, describe, exclude
 from bolt.errors import DataError
 from bolt.files import read_table
 from bolt.series_files import check_rois, read_series
@@ -38,7 +38,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
     for key, wanted in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
         for row in rows.index[~rows[key].isin(wanted)] if wanted else []:
-            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not asked for")
+            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not asked for", SELECTION)
     _check_people(table, dataset)
     lines = table.set_index(rows.index.astype(str), drop=False)
     # a row describes its scan, not its subject: scans of one person may differ in label, age and site

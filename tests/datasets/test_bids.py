@@ -192,14 +192,26 @@ def test_subjects_are_chosen_by_columns(bids):
         index(CONFIG, dataset(bids, exclude={"site": list("ABCD")}))
 
 
-def test_the_sidecars_tr_wins_over_the_headers_with_a_warning(bids):
+def test_a_scan_whose_header_and_sidecar_disagree_on_tr_is_left_out_unless_one_is_believed(bids):
     path = bold_path(bids, "sub-02")
     path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": 1.5, "TaskName": "rest"}))
-    with pytest.warns(UserWarning, match=r"sub-02_task-rest_bold\.nii\.gz: TR is 2 s in the header and 1\.5 s"):
-        scans = index(CONFIG, dataset(bids)).set_index("scan_id")
-    assert scans.tr["sub-02_task-rest"] == 1.5 and scans.tr["sub-01_task-rest"] == 2.0
-    path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": -1, "TaskName": "rest"}))
-    assert "RepetitionTime is -1" in reasons(bids)["sub-02_task-rest"]
+    scans = index(CONFIG, dataset(bids), 20).set_index("subject")
+    reason = scans.exclude_reason["sub-02"]
+    assert "sub-02_task-rest_bold.nii.gz: TR is 2 s in the header and 1.5 s in the sidecar" in reason
+    assert "tr_conflict" in reason and scans.exclude_reason.notna().sum() == 1
+    for believed, tr in (("sidecar", 1.5), ("header", 2.0)):
+        scans = index(CONFIG, dataset(bids, tr_conflict=believed), 20).set_index("subject")
+        assert scans.tr["sub-02"] == tr and scans.exclude_reason.isna().all()
+
+
+def test_single_scans_can_be_left_out_also_bad_ones(bids):
+    bold_path(bids, "sub-02").write_bytes(b"")
+    scans = index(CONFIG, dataset(bids, exclude={"scan_id": ["sub-02_task-rest", "sub-03_task-rest"]}), 20)
+    left = scans.dropna(subset=["exclude_reason"]).set_index("subject")
+    assert left.exclude_reason["sub-02"] == "left out by 'exclude': scan_id is sub-02_task-rest"
+    assert left.exclude_stage.to_dict() == {"sub-02": "selection", "sub-03": "selection"}
+    with pytest.raises(DataError, match="'exclude' names scan 'sub-99_task-rest', which is not there"):
+        index(CONFIG, dataset(bids, exclude={"scan_id": ["sub-99_task-rest"]}), 20)
 
 
 def test_conflicting_rows_of_a_subject_are_refused(bids):

@@ -259,7 +259,32 @@ def test_refused_credentials_stop_the_run(config, service, tmp_path):
 def test_a_header_in_the_first_kilobytes(tmp_path, rest):
     scan = Scan("100206", "REST", "1", "LR")
     start = (rest / "HCP_1200" / scan.bold).read_bytes()[:FIRST]
-    assert header_of(start, scan) == {"n_volumes": 1200, "tr": 0.72}
-    assert header_of(start[:50], scan)["problem"].startswith("not a readable NIfTI image")
-    assert "the file is empty" in header_of(b"", scan)["problem"]
-    assert "problem" in header_of(gzip.compress(b"no image" * 100), scan)
+    about = load_dataset("hcp_rest")
+    assert header_of(start, scan, about) == {"n_volumes": 1200, "tr": 0.72}
+    assert header_of(start[:50], scan, about)["problem"].startswith("not a readable NIfTI image")
+    assert "the file is empty" in header_of(b"", scan, about)["problem"]
+    assert "problem" in header_of(gzip.compress(b"no image" * 100), scan, about)
+    other = about.model_copy(update={"tr": 2.0})
+    assert header_of(start, scan, other)["problem"] == "TR is 0.72 s in the header and 2 s in the sidecar"
+    believed = header_of(start, scan, other.model_copy(update={"tr_conflict": "header"}))
+    assert believed == {"n_volumes": 1200, "tr": 0.72}
+    silent = bytearray(gzip.decompress((rest / "HCP_1200" / scan.bold).read_bytes()))
+    silent[76 + 16 : 76 + 20] = bytes(4)  # pixdim[4]
+    assert header_of(gzip.compress(silent)[:FIRST], scan, about) == {"n_volumes": 1200, "tr": 0.72}
+
+
+def test_only_those_asked_for_are_listed_and_need_room(config, service, tmp_path):
+    men = remote(service, tmp_path, include={"Gender": ["male"]})
+    assert hcp.scan_count(men, config) == 2 and hcp.download_bytes(men, config) == 2 * 1200 * 0.8e6
+    hcp.download_table(men, config)
+    listing = read_table(hcp.table_path(men, config)).set_index("scan_id")
+    assert listing.index.str.contains("100307|101006").all() and len(listing) <= 2
+    one = "sub-100307_ses-1_task-REST_dir-LR"
+    fewer = remote(service, tmp_path, include={"Gender": ["male"]}, exclude={"scan_id": [one]})
+    assert hcp.download_bytes(fewer, config) == listing.bytes.drop(one).sum()
+
+
+def test_a_bad_scan_of_somebody_not_asked_for_needs_no_mending(config, rest):
+    left = table(config, dataset(rest, exclude={"Subject": ["101006"]}))
+    incomplete = left.loc["sub-101006_ses-1_task-REST_dir-LR"]
+    assert incomplete.exclude_stage == "selection" and incomplete.exclude_reason.startswith("left out by 'exclude'")

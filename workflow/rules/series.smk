@@ -10,6 +10,7 @@ rule cache:
         manifest=layout.cache("{atlas}") / "manifest.json",
         index=layout.cache("{atlas}") / "index.tsv",
         exclusions=layout.cache("{atlas}") / "exclusions.tsv",
+        warnings=layout.cache("{atlas}") / "warnings.tsv",
     log:
         layout.log("cache", "{atlas}"),
     benchmark:
@@ -32,6 +33,7 @@ rule folds:
     output:
         folds=layout.folds,
         exclusions=layout.exclusions,
+        warnings=layout.warnings,
     log:
         layout.log("folds"),
     benchmark:
