@@ -115,13 +115,15 @@ class Stages:
                 Path(t1w),
                 self.layout.template,
                 self.config.preprocess.space,
-                configuration.load_registration(self.config.preprocess.registration),
+                list(map(configuration.load_registration, self.config.preprocess.registrations)),
                 out,
                 self.layout.work / "preprocess" / folder / "anat",
                 prefix=prefix_of(folder),
             )
 
-        Outcome("anatomical", self.layout.anatomical_status(folder), self.options.attempt).of(work)
+        outcome = Outcome("anatomical", self.layout.anatomical_status(folder), self.options.attempt)
+        outcome.empty = list(self.layout.anatomical_files(folder).values())
+        outcome.of(work)
 
     def functional(self) -> None:
         from bolt.preprocess.functional import preprocess_functional
@@ -139,7 +141,7 @@ class Stages:
                 layout.template,
                 settings.space,
                 settings.resolution,
-                configuration.load_registration(settings.registration),
+                configuration.load_registration(settings.registrations[0]),
                 layout.functional(folder),
                 layout.work / "preprocess" / folder / scan.scan_id,
                 scan_id=scan.scan_id,

@@ -26,7 +26,7 @@ from bolt.report import figures, tables
 from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
 from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
-from bolt.report.methods import methods
+from bolt.report.methods import cite, methods, preprocessing_texts
 from bolt.report.runs import figure_folder, run_section
 from bolt.series import SeriesCache
 
@@ -57,6 +57,7 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
     ]
     together = comparison(config, dataset, layout, models)
     truth = layout.tables / "truth.tsv"
+    words, references = cite(methods(config, dataset, models, preprocessing_texts(layout, used)))
     return ReportData(
         dataset=dataset.name,
         description=dataset.description,
@@ -68,7 +69,8 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
         scans=pictures,
         series=[block for atlas in config.atlas_places for block in _series(config, layout, atlas)],
         runs=[together, *runs] if together else runs,
-        methods=methods(config, dataset, models),
+        methods=words,
+        references=references,
         provenance={
             "date": time.strftime("%Y-%m-%d %H:%M"),
             "BolT": __version__,

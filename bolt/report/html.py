@@ -11,6 +11,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.files import keep, write_text
+from bolt.report.methods import methods_page
 
 
 @dataclass
@@ -81,8 +82,8 @@ class ReportData:
         Group tables; empty where nothing was preprocessed here.
     scans : list of Scan
     runs : list of Run
-    methods : list of str
-        Paragraphs.
+    methods, references : list of str
+        Paragraphs, and what they cite by number.
     provenance : dict
         Name to value.
     configuration : str
@@ -100,12 +101,13 @@ class ReportData:
     series: list[Block]
     runs: list[Run]
     methods: list[str]
+    references: list[str]
     provenance: dict[str, str]
     configuration: str
 
 
 def write_report(data: ReportData, out: Path) -> None:
-    """Write the page `out` and copy its pictures into ``figures`` beside it.
+    """Write the page `out`, the methods text (``methods.md``), and copy pictures into ``figures`` beside it.
 
     Pictures that already lie beside the page are linked where they are, so the folder can be sent
     to a colleague as it is.
@@ -120,6 +122,7 @@ def write_report(data: ReportData, out: Path) -> None:
     environment.filters["place"] = lambda file: _place(Path(file), out.parent)
     environment.filters["vector"] = lambda file: _vector(Path(file), out.parent)
     environment.filters["alignment"] = _alignment
+    write_text(methods_page(data.methods, data.references), out.with_name("methods.md"))
     write_text(environment.get_template("report.html").render(data=data), out)
 
 
