@@ -148,11 +148,13 @@ def write_status(
     stage: str,
     error: BoltError | None = None,
     warnings: Sequence[Mapping[str, str]] = (),
+    report: Path | None = None,
 ) -> None:
     """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``; `warnings` (stage, warning) are what is odd
-    about something that is used all the same."""
+    about something that is used all the same; `report` is the text file that says more of a failure."""
     reason = {"reason": str(error), "mend": error.mend} if error else {"reason": "", "mend": ""}
-    write_json({"state": state, "stage": stage, **reason} | ({"warnings": list(warnings)} if warnings else {}), path)
+    more = ({"warnings": list(warnings)} if warnings else {}) | ({"report": report} if report else {})
+    write_json({"state": state, "stage": stage, **reason, **more}, path)
 
 
 def _plain(value: Any) -> Any:

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from bolt.crash import report_path, write_report
 from bolt.errors import BoltError, BoltWarning, ConfigError
 from bolt.files import atomic, read_json, write_json, write_status
+from bolt.progress import at_step
 
 log = logging.getLogger("bolt")
 CONFIGURATION = 2
@@ -24,9 +26,9 @@ CONFIGURATION = 2
 class Outcome:
     """Runs the work of one scan or fold and writes its ``status.json``.
 
-    Bad data (`BoltError`) is recorded as failed with the reason, and the outputs are left empty. Any other
-    exception, or a kill, is a crash: Snakemake tries again, until the last attempt records it. A `ConfigError` is the
-    whole run's, and always raised.
+    Bad data (`BoltError`) is recorded as failed with the reason, a crash report beside the status names step, command
+    and the log's end, and the outputs are left empty. Any other exception, or a kill, is a crash: Snakemake tries
+    again, until the last attempt records it. A `ConfigError` is the whole run's, and always raised.
 
     Parameters
     ----------
@@ -97,6 +99,8 @@ class Outcome:
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
+            report_path(self.status).unlink(missing_ok=True)
+            at_step(self.stage)
             own = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
             write_status(self.status, "ok", self.stage, warnings=[*self.carried, *own])
         except ConfigError:
@@ -106,8 +110,9 @@ class Outcome:
 
     def _fail(self, error: BoltError) -> None:
         self._leave_empty()
-        write_status(self.status, "failed", self.stage, error)
         log.error("%s failed: %s", self.stage, error)
+        write_report(report_path(self.status), self.stage, error)
+        write_status(self.status, "failed", self.stage, error, report=report_path(self.status))
 
     def _leave_empty(self) -> None:
         """Leave each output in the form that says 'nothing here': no bytes, or no rows."""

@@ -2,11 +2,16 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bolt.config import ROOT
 from bolt.errors import ConfigError, DataError
 from bolt.files import read_json, write_json
 from bolt.outcome import Outcome
@@ -104,3 +109,47 @@ def test_attempts_agree_with_the_profiles():
 
     for path in sorted((ROOT / "workflow/profiles").glob("*/config.yaml")):
         assert yaml.safe_load(path.read_text())["retries"] + 1 == Outcome.ATTEMPTS, path
+
+
+REPORTED = """
+import os, signal, sys
+from pathlib import Path
+from bolt.errors import DataError
+from bolt.outcome import Outcome
+from bolt.progress import at_step
+
+def work():
+    print("line of the log", file=sys.stderr)
+    at_step("anatomical.brain")
+    {what}
+
+Outcome("anatomical", Path(sys.argv[1]), attempt=2).of(work)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("raise DataError('no brain', where='T1w.nii.gz', mend='Look at it')", "T1w.nii.gz: no brain"),
+        ("raise ZeroDivisionError('a bug')", "ZeroDivisionError: a bug"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+    ],
+)
+def test_a_failure_leaves_a_report_with_step_command_and_log(tmp_path, what, said):
+    status, log = tmp_path / "sub-01_task-rest_status.json", tmp_path / "sub-01.log"
+    with log.open("w") as file:
+        command = [sys.executable, "-c", REPORTED.format(what=what), str(status)]
+        subprocess.run(command, stderr=file, stdout=file, check=True, cwd=ROOT)
+    report = Path(read_json(status)["report"])
+    assert report == tmp_path / "sub-01_task-rest_crash.txt"
+    text = report.read_text()
+    assert said in text and "line of the log" in text and str(log) in text
+    assert re.search(r"^step +anatomical\.brain$", text, re.MULTILINE)
+    assert re.search(rf"^command +python -m bolt {re.escape(str(status))}$", text, re.MULTILINE)
+
+
+def test_the_report_goes_when_the_scan_is_mended(outcome, tmp_path):
+    outcome.of(bad)
+    assert (tmp_path / "crash.txt").is_file()
+    outcome.of(lambda: None)
+    assert not (tmp_path / "crash.txt").exists() and "report" not in read_json(tmp_path / "status.json")

@@ -20,6 +20,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface
 from nipype.pipeline.engine.nodes import NodeExecutionError
 
 from bolt.errors import BoltError
+from bolt.progress import at_step
 
 
 class Interface(SimpleInterface):
@@ -32,8 +33,10 @@ class Interface(SimpleInterface):
         raise NotImplementedError
 
     def _run_interface(self, runtime: Any) -> Any:
+        folder = Path(runtime.cwd)
+        at_step(f"{folder.parent.name}.{folder.name}")
         try:
-            self._results.update(self.work(Path(runtime.cwd)))
+            self._results.update(self.work(folder))
         except BoltError as error:
             Interface.problems.append(error)
             raise

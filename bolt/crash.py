@@ -1,0 +1,67 @@
+"""Crash reports: what a person needs to find out why a scan or a fold failed, in a text file beside its status."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from bolt import __version__
+from bolt.errors import BoltError
+from bolt.files import write_text
+from bolt.progress import step
+from bolt.provenance import versions
+
+LINES = 40
+"""Of the log's end that a report repeats."""
+
+
+def report_path(status: Path) -> Path:
+    """``sub-01_task-rest_status.json`` → ``sub-01_task-rest_crash.txt``."""
+    return status.with_name(status.name.replace("status.json", "crash.txt"))
+
+
+def write_report(path: Path, stage: str, error: BoltError) -> None:
+    """Write what failed, at which step, by which command, and the end of its log.
+
+    Parameters
+    ----------
+    path : path
+        `report_path` of the status file.
+    stage : str
+    error : BoltError
+    """
+    log = log_file()
+    facts = {
+        "stage": stage,
+        "step": step() or stage,
+        "reason": f"{error.where}: {error.what}" if error.where else error.what,
+        "remedy": error.mend or "none known",
+        "command": shlex.join(["python", "-m", "bolt", *sys.argv[1:]]),
+        "folder": os.getcwd(),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "versions": ", ".join(f"{name} {number}" for name, number in {"BolT": __version__, **versions()}.items()),
+        "log": str(log) if log else "not kept: the command's output was no file",
+    }
+    width = max(map(len, facts))
+    text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+    write_text(f"{text}\n\nLast lines of the log:\n\n{_end_of(log) if log else ''}\n", path)
+
+
+def log_file() -> Path | None:
+    """The file that this process's standard error goes to; None where it goes elsewhere."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        log = Path(os.readlink("/proc/self/fd/2"))
+    except OSError:  # closed, or a system without /proc
+        return None
+    return log if log.is_file() else None  # a terminal, a pipe, a file that has been removed
+
+
+def _end_of(log: Path) -> str:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, LINES)).rstrip()
