@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 from bids import BIDSLayout, BIDSLayoutIndexer
+from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 
 from bolt import volumes
 from bolt.config import Config, Dataset
@@ -56,7 +57,14 @@ def open_layout(path: Path, **options: Any) -> BIDSLayout:
     for sidecar, problem in broken.items():
         log.warning("%s: not readable, left out: %s", sidecar, problem)
     indexer = BIDSLayoutIndexer(validate=False, ignore=[re.compile(re.escape(f"/{name}")) for name in broken])
-    return BIDSLayout(path, indexer=indexer, **options)
+    try:
+        return BIDSLayout(path, indexer=indexer, **options)
+    except (BIDSValidationError, BIDSDerivativesValidationError):
+        raise DataError(
+            "it does not say what made these images",
+            where=Path(path) / "dataset_description.json",
+            mend='Add "GeneratedBy": [{"Name": "fMRIPrep"}]',
+        ) from None
 
 
 def broken_sidecars(path: str | Path) -> dict[str, str]:

@@ -1,0 +1,504 @@
+"""Every kind of bad data is made, and is met with the words that `docs/bad_input.md` has."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
+from bolt.check import check_names, check_room
+from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
+from bolt.datasets import abide, fmriprep, index
+from bolt.errors import BoltError, DataError
+from bolt.files import read_json, read_table
+from bolt.folds import make_folds
+from bolt.outcome import Outcome
+from bolt.parcellate import parcellate, write_parcellated
+from bolt.series import build_cache
+from tests.abide import bucket_path, people, write_people
+from tests.bad_inputs import DATA_CASES, Case
+from tests.fake_bids import bold_path, save_bold, write_bids
+from tests.fake_hcp import serve_s3, write_hcp
+from tests.file_server import serve
+from tests.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
+
+Said = tuple[str, str]
+MAKERS: dict[str, Callable[..., Said]] = {}
+RAW = Config(dataset="fake", atlases=["dosenbach160"])
+
+
+def of(name: str):
+    """The maker of the case with this input."""
+
+    def register(make):
+        assert name not in MAKERS
+        MAKERS[name] = make
+        return make
+
+    return register
+
+
+@pytest.mark.parametrize("case", DATA_CASES, ids=lambda case: case.input)
+def test_bad_data(case: Case, tmp_path, monkeypatch):
+    outcome, text = MAKERS[case.input](tmp_path, monkeypatch)
+    assert outcome == case.outcome and case.is_said(text), f"{outcome}: {text}"
+
+
+def test_every_case_is_made():
+    assert set(MAKERS) == {case.input for case in DATA_CASES}
+
+
+# ---- how it ends -----------------------------------------------------------------------------------
+def refused(act: Callable[[], object]) -> Said:
+    with pytest.raises(BoltError) as caught:
+        act()
+    return "refused", str(caught.value)
+
+
+def worked(folder: Path, work: Callable[[], None], stage: str = "parcellate") -> Said:
+    """A job on one scan: what its status file says."""
+    Outcome(stage, folder / "status.json", attempt=1).of(work)
+    status = read_json(folder / "status.json")
+    warnings = [entry["warning"] for entry in status.get("warnings", [])]
+    return ("warned", "; ".join(warnings)) if status["state"] == "ok" else ("excluded", status["reason"])
+
+
+def indexed(dataset: Dataset, config: Config = RAW, minimum_volumes: int = 2) -> Said:
+    left = index(config, dataset, minimum_volumes).exclude_reason.dropna()
+    assert len(left) == 1
+    return "excluded", left.iloc[0]
+
+
+def cached(folder: Path, series: dict[str, np.ndarray], policy: str = "zero") -> Said:
+    """A cache of two scans, one of them odd."""
+    rois = make_atlas().labels
+    for name, values in series.items():
+        if not (folder / f"{name}.npy").is_file():
+            np.save(folder / f"{name}.npy", values)
+    scans = pd.DataFrame({"scan_id": list(series), "kind": "series"}).reindex(columns=["scan_id", "kind", "n_volumes"])
+    left = build_cache(scans, "cubes", rois, lambda scan: folder / f"{scan.scan_id}.npy", folder / "c", policy=policy)
+    odd = read_table(folder / "c/warnings.tsv")
+    assert len(left) + len(odd) == 1
+    return ("excluded", left.reason[0]) if len(left) else ("warned", odd.warning[0])
+
+
+def numbers(n: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((T, n)).astype(np.float32)
+
+
+# ---- downloads -------------------------------------------------------------------------------------
+def downloaded(place: Path, content: bytes | None, address: str = "", drops: bool = False) -> Said:
+    """Ask for an image of ABIDE-I of which the publisher has this."""
+    file = bucket_path(place / "bucket", "NYU_0050000", "func_preproc")
+    file.parent.mkdir(parents=True)
+    if content is not None:
+        file.write_bytes(content)
+    config = Config(dataset="abide1_images", paths={"work": place / "work", "results": place / "results"})
+    with serve(place / "bucket") as server:
+        if drops:
+            server.drops["/" + str(file.relative_to(place / "bucket"))] = [10] * 9
+        keys = {"base": address or server.address, "derivative": "func_preproc"}
+        dataset = load_dataset("abide1_images").model_copy(update={"abide": abide_keys(keys)})
+        return worked(place, lambda: abide.download_scan("NYU_0050000", dataset, config), "download")
+
+
+def abide_keys(keys):
+    from bolt.config import Abide
+
+    return Abide(**keys)
+
+
+@of("a file that its publisher does not have")
+def _(place, patch):
+    return downloaded(place, None)
+
+
+@of("a file that a folder in place of the publisher lacks")
+def _(place, patch):
+    return downloaded(place, None, address=str(place / "bucket"))
+
+
+@of("a download that breaks off again and again")
+def _(place, patch):
+    patch.setattr("bolt.http.time.sleep", lambda _: None)
+    return downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True)
+
+
+@of("a file cut off at its publisher")
+def _(place, patch):
+    return downloaded(place, gzip.compress(b"image" * 1000)[:-9])
+
+
+@of("an HTML error page in place of NIfTI")
+def _(place, patch):
+    return downloaded(place, b"<!DOCTYPE html><title>Please log in</title>")
+
+
+@of("a file without a byte")
+def _(place, patch):
+    return downloaded(place, b"")
+
+
+def bucket_of_hcp(place, patch, secret):
+    from bolt.datasets import hcp
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        patch.delenv(name, raising=False)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(place / "credentials"))
+    patch.setenv("AWS_CONFIG_FILE", str(place / "none"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    write_hcp(place, ["100206"], [])
+    (place / "bucket").mkdir()
+    with serve_s3(place / "bucket") as service:
+        if secret:
+            service.credentials(place / "credentials", secret=secret)
+        keys = Hcp(bucket=Bucket(profile="hcp" if secret else None, endpoint=service.endpoint))
+        dataset = load_dataset("hcp_rest").model_copy(
+            update={"subjects_table": place / "unrestricted.csv", "hcp": keys}
+        )
+        config = Config(dataset="hcp_rest", paths={"work": place / "work"})
+        return refused(lambda: hcp.download_table(dataset, config))
+
+
+@of("credentials that are refused")
+def _(place, patch):
+    return bucket_of_hcp(place, patch, "wrong")
+
+
+@of("no credentials")
+def _(place, patch):
+    return bucket_of_hcp(place, patch, "")
+
+
+@of("too little room on disk for what is to be downloaded")
+def _(place, patch):
+    patch.setattr("bolt.disk.free_bytes", lambda folder: 5e8)
+    return refused(lambda: check_room(Config(dataset="abide1_images"), load_dataset("abide1_images")))
+
+
+@of("a disk that fills up")
+def _(place, patch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    patch.setattr(shutil, "copyfile", full)
+    return refused(lambda: downloaded(place, b"image", address=str(place / "bucket")))
+
+
+# ---- images ----------------------------------------------------------------------------------------
+def raw(place: Path, spoil: Callable[[Path], object], minimum_volumes: int = 2, **keys: object) -> Said:
+    """Index eight subjects, of whom one image was spoilt."""
+    bids = write_bids(place / "bids")
+    spoil(bold_path(bids, "sub-03"))
+    return indexed(about(bids, **keys), minimum_volumes=minimum_volumes)
+
+
+def about(bids: Path, **keys: object) -> Dataset:
+    shipped = {"name": "fake", "source": "bids", "path": bids, "label": "diagnosis", "classes": ["control", "patient"]}
+    return Dataset(**(shipped | keys))
+
+
+def sidecar(path: Path, text: str) -> None:
+    path.with_name(path.name.split(".")[0] + ".json").write_text(text)
+
+
+def averaged(place: Path, data: np.ndarray, name: str = NAME, patch=None, **keys: object) -> Said:
+    """Average one image over ROIs."""
+    image = save(place / name, data.astype(np.float32))
+    if patch:
+        patch(image)
+    keys = {"denoise": load_denoise("none"), "space": None} | keys
+    results = {}
+    said = worked(place, lambda: results.update(parcellate(image, [make_atlas()], **keys)))
+    if results:
+        write_parcellated(results, place, "odd")
+    return said
+
+
+def brain() -> np.ndarray:
+    return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
+
+
+@of("a web page that lies where an image should")
+def _(place, patch):
+    return raw(place, lambda path: path.write_text("<html>moved</html>"))
+
+
+@of("an image cut off (compressed)")
+def _(place, patch):
+    def cut(path):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return averaged(place, brain(), patch=cut)
+
+
+@of("an image cut off (not compressed)")
+def _(place, patch):
+    def cut(path):
+        plain = gzip.decompress(path.read_bytes())
+        path.unlink()
+        path.with_suffix("").write_bytes(plain[:-100])
+
+    return raw(place, cut)
+
+
+@of("an image of the wrong shape")
+def _(place, patch):
+    return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4), np.int16)))
+
+
+@of("a scan shorter than a model's window")
+def _(place, patch):
+    return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4, 19), np.int16)), minimum_volumes=20)
+
+
+@of("a scan that its protocol says is longer (HCP)")
+def _(place, patch):
+    write_hcp(place, ["100206", "100307", "100408"], ["REST"], {"100408": 1199})
+    keys = {"subjects_table": place / "unrestricted.csv", "path": place / "HCP_1200", "hcp": Hcp(bucket=None)}
+    return indexed(load_dataset("hcp_rest").model_copy(update=keys), Config(dataset="hcp_rest"))
+
+
+@of("an image whose name declares another space")
+def _(place, patch):
+    return averaged(place, brain(), space="MNI152NLin2009cAsym")
+
+
+@of("an image whose name declares no space")
+def _(place, patch):
+    return averaged(place, brain(), name="bold.nii.gz")
+
+
+def derivatives(place: Path, **description: object) -> Said:
+    (place / "dataset_description.json").write_text(json.dumps({"Name": "f", "BIDSVersion": "1.10.0"} | description))
+    return refused(lambda: fmriprep.scans(about(place, source="fmriprep"), RAW))
+
+
+@of("no image in the space asked for (fMRIPrep)")
+def _(place, patch):
+    return derivatives(place, GeneratedBy=[{"Name": "fMRIPrep"}])
+
+
+@of("fMRIPrep output that does not say what made it")
+def _(place, patch):
+    return derivatives(place)
+
+
+@of("an atlas in another space")
+def _(place, patch):
+    config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009cAsym"})
+    return refused(lambda: check_names(config, about(place)))
+
+
+@of("a mask on another grid")
+def _(place, patch):
+    nib.save(nib.Nifti1Image(np.ones((4, 4, 4), np.uint8), AFFINE), place / "mask.nii.gz")
+    return averaged(place, brain(), mask=place / "mask.nii.gz")
+
+
+@of("TR that differs between header and sidecar by more than 1 %")
+def _(place, patch):
+    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 1.5, "TaskName": "rest"}'))
+
+
+@of("the same, with `tr_conflict: sidecar`")
+def _(place, patch):
+    return averaged(place, brain(), tr=1.5)  # what the index has taken
+
+
+@of("no TR at all")
+def _(place, patch):
+    def silent(path):
+        sidecar(path, '{"TaskName": "rest"}')
+        save_bold(path, np.ones((4, 4, 4, 30), np.int16), tr=0)
+
+    return raw(place, silent)
+
+
+@of("TR that is no number")
+def _(place, patch):
+    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": "2 s", "TaskName": "rest"}'))
+
+
+@of("a sidecar that is not JSON")
+def _(place, patch):
+    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'))
+
+
+@of("NaN volumes")
+def _(place, patch):
+    data = brain()
+    data[..., 3:5] = np.nan
+    return averaged(place, data)
+
+
+@of("NaN voxels")
+def _(place, patch):
+    data = brain()
+    data[2, 3, 3, 4] = np.nan
+    averaged(place, data)
+    shutil.copy(place / "odd_atlas-cubes_timeseries.npy", place / "odd.npy")
+    shutil.copy(place / "odd_atlas-cubes_coverage.tsv", place / "odd_coverage.tsv")
+    return cached(place, {"fine": numbers(), "odd": numbers()})
+
+
+@of("an image of zeros")
+def _(place, patch):
+    return averaged(place, np.zeros((*SHAPE, T)))
+
+
+def one_roi_of_zeros(place: Path, policy: str) -> Said:
+    data = brain()
+    data[1:4] = 0
+    averaged(place, data)
+    shutil.copy(place / "odd_atlas-cubes_timeseries.npy", place / "odd.npy")
+    return cached(place, {"fine": numbers(), "odd": numbers()}, policy)
+
+
+@of("an all-zero ROI in an image")
+def _(place, patch):
+    return one_roi_of_zeros(place, "zero")
+
+
+@of("the same, with `uncovered: drop-scan`")
+def _(place, patch):
+    return one_roi_of_zeros(place, "drop-scan")
+
+
+@of("a subject without an image")
+def _(place, patch):
+    return raw(place, lambda path: [file.unlink() for file in path.parent.iterdir()])
+
+
+# ---- ready series ----------------------------------------------------------------------------------
+@of("an all-zero ROI in a ready series")
+def _(place, patch):
+    odd = numbers()
+    odd[:, 1] = 0
+    return cached(place, {"fine": numbers(), "odd": odd})
+
+
+@of("NaN in a ready series")
+def _(place, patch):
+    odd = numbers()
+    odd[2, 1] = np.nan
+    return cached(place, {"fine": numbers(), "odd": odd})
+
+
+@of("a series of another atlas")
+def _(place, patch):
+    return cached(place, {"fine": numbers(), "odd": numbers(5)})
+
+
+@of("a series that lies the other way round")
+def _(place, patch):
+    return cached(place, {"fine": numbers(), "odd": numbers().T})
+
+
+def table_of_series(place: Path, **columns: list[str]) -> Dataset:
+    rows = {"subject": ["a", "a", "b", "b"], "file": [f"{i}.npy" for i in range(4)], "dx": list("0101")} | columns
+    for i in range(4):
+        np.save(place / f"{i}.npy", np.random.default_rng(i).standard_normal((30, 160)))
+    pd.DataFrame(rows).to_csv(place / "scans.tsv", sep="\t", index=False)
+    keys = {"source": "series", "path": place / "scans.tsv", "label": "dx", "classes": ["0", "1"], "sex": None}
+    return about(place, **keys | {"sex": "sex" if "sex" in columns else None})
+
+
+# ---- subjects and labels ---------------------------------------------------------------------------
+def participants(place: Path, change: Callable[[list[str]], object], **keys: object) -> Dataset:
+    bids = write_bids(place / "bids")
+    rows = (bids / "participants.tsv").read_text().splitlines()
+    change(rows)
+    (bids / "participants.tsv").write_text("\n".join(rows) + "\n")
+    return about(bids, **keys)
+
+
+@of("a subject that stands twice")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.append(rows[1].replace("control", "patient")))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("two scans of one name")
+def _(place, patch):
+    dataset = table_of_series(place, scan_id=["x", "x", "y", "z"])
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("a recording under two names, on two sides of a split")
+def _(place, patch):
+    names = [f"s{i}" for i in range(12)]
+    scans = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "site": None, "label": list("ab") * 6})
+    copies = {"series in the cache": pd.Series(dict.fromkeys(names, "one hash"))}
+    return refused(lambda: make_folds(scans, Config(dataset="x", folds={"outer": 3}).folds, copies))
+
+
+@of("a person with two families or sexes")
+def _(place, patch):
+    return refused(lambda: index(RAW, table_of_series(place, sex=["F", "M", "F", "F"])))
+
+
+@of("a subject without a row in the table")
+def _(place, patch):
+    return indexed(participants(place, lambda rows: rows.pop(3)))
+
+
+@of("no label")
+def _(place, patch):
+    return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "n/a"))))
+
+
+@of("a label outside the declared set")
+def _(place, patch):
+    return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "carer"))))
+
+
+@of("a label that is no number, where one is due")
+def _(place, patch):
+    old = participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("\t22\t", "\told\t")), label="age")
+    return indexed(old.model_copy(update={"classes": None}))
+
+
+@of("a class of the declared set that nobody has")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None, classes=["control", "patient", "carer"])
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("a table without the label's column")
+def _(place, patch):
+    return refused(lambda: index(RAW, participants(place, lambda rows: None, label="dx")))
+
+
+# ---- refusing --------------------------------------------------------------------------------------
+def test_all_bad_scans_stand_in_one_list_and_what_was_not_asked_for_does_not(tmp_path):
+    rows = [("a", "selection", "left out"), ("b", "index", "b.nii: cut off"), ("c", "download", "c.nii: a web page")]
+    rows.append(("d", "quality", "beyond a cut-off"))
+    excluded = pd.DataFrame(rows, columns=list(EXCLUSION_COLUMNS))
+    where = tmp_path / "bad_scans.tsv"
+    with pytest.raises(
+        DataError, match=r"2 bad scans.*\n  b \(index\): b.nii: cut off\n  c \(download\): c.nii: a web"
+    ):
+        refuse_bad_scans(excluded, where, refuse=True)
+    assert read_table(where).scan_id.tolist() == ["b", "c"]
+    refuse_bad_scans(excluded, where, refuse=False)
+    assert not where.exists() and not where.with_suffix(".json").exists()
+    refuse_bad_scans(excluded.iloc[[0, 3]], where, refuse=True)
+    assert list(WARNING_COLUMNS) == ["scan_id", "stage", "warning"]
+
+
+def test_abides_selection_is_not_bad_input(tmp_path):
+    table = people(6)
+    table.loc[2, "qc_rater_1"] = "fail"
+    config = Config(dataset="abide1", atlases=["cc200"], paths={"work": tmp_path})
+    where = write_people(table, tmp_path / "people.csv")
+    scans = index(config, load_dataset("abide1").model_copy(update={"subjects_table": where}))
+    assert scans.exclude_stage.dropna().tolist() == ["selection"]
