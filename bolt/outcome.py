@@ -125,10 +125,17 @@ class Outcome:
 
 
 def warnings_in(work: Callable[[], None]) -> list[str]:
-    """Do the work; what it warns of a scan (`BoltWarning`), each once. Warnings of all kinds are shown as ever."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Do the work; what it warns of a scan (`BoltWarning`), each once. All warnings are shown at once, as ever."""
+    said: dict[str, None] = {}
+    with warnings.catch_warnings():
         warnings.simplefilter("always", BoltWarning)
+        show = warnings.showwarning
+
+        def note(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, BoltWarning):
+                said.setdefault(str(message))
+            show(message, category, *rest, **more)
+
+        warnings.showwarning = note
         work()
-    for one in caught:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, BoltWarning)))
+    return list(said)

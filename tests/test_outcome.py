@@ -6,13 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bolt.config import ROOT
-from bolt.errors import ConfigError, DataError
+from bolt.errors import BoltWarning, ConfigError, DataError
 from bolt.files import read_json, write_json
 from bolt.outcome import Outcome
 
@@ -153,3 +154,23 @@ def test_the_report_goes_when_the_scan_is_mended(outcome, tmp_path):
     assert (tmp_path / "crash.txt").is_file()
     outcome.of(lambda: None)
     assert not (tmp_path / "crash.txt").exists() and "report" not in read_json(tmp_path / "status.json")
+
+
+def test_what_is_odd_is_listed_and_carried_on(tmp_path):
+    def odd():
+        for _ in range(2):
+            warnings.warn("b.nii: TR differs", BoltWarning, stacklevel=1)
+        warnings.warn("deprecated", FutureWarning, stacklevel=1)
+
+    first = Outcome("functional", tmp_path / "first.json", attempt=1)
+    with pytest.warns(FutureWarning, match="deprecated"):
+        first.of(odd)
+    assert read_json(first.status)["warnings"] == [{"stage": "functional", "warning": "b.nii: TR differs"}]
+    second = Outcome("parcellate", tmp_path / "second.json", attempt=1)
+    second.after(first.status)
+    second.of(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
+    assert [entry["stage"] for entry in read_json(second.status)["warnings"]] == ["functional", "parcellate"]
+    second.after(tmp_path / "third.json")
+    write_json({"state": "ok", "stage": "x", "reason": "", "mend": ""}, tmp_path / "third.json")
+    second.of(lambda: None)
+    assert "warnings" not in read_json(second.status)

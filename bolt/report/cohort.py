@@ -34,13 +34,42 @@ def cohort_section(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list
     groups = "classes" if dataset.classes else "quarters of the label"
     return [
         Table(tables.cohort(shown, classes), "Scans that were used. Spread is the standard deviation.", layout.scans),
+        *_beside_the_paper(layout),
         Picture(picture, f"Scans that were used, by {groups}; bars mark medians."),
         Text("What differs between classes beside the brain is what a classifier finds first:")
         if dataset.classes
         else Text("What goes with the label beside the brain is what a model finds first:"),
         *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
         Table(tables.cohort_tests(tests), f"The label against site, sex, age and head motion. {UNIT}", file),
+        *_odd(layout),
     ]
+
+
+def _beside_the_paper(layout: Layout) -> list[Block]:
+    """The cohort that was indexed beside the published one, where the dataset's file says what that is."""
+    if not layout.cohort.is_file():
+        return []
+    found = read_table(layout.cohort)
+    shown = pd.DataFrame(
+        {
+            "": found["measure"],
+            "here": found["found"].astype(str),
+            "published": found["paper"].astype(str),
+            "difference": [f"{n:+d}" if n else "–" for n in found["found"] - found["paper"]],
+        }
+    )
+    return [Table(shown, "Scans and subjects that the index found usable, beside the published cohort.", layout.cohort)]
+
+
+def _odd(layout: Layout) -> list[Block]:
+    """What is odd about scans that are used all the same."""
+    odd = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
+    if odd.empty:
+        return []
+    n = odd["scan_id"].nunique()
+    text = f"{n} scan{'s are' if n > 1 else ' is'} used although something about {'them' if n > 1 else 'it'} is odd:"
+    table = Table(odd.rename(columns={"scan_id": "scan", "warning": "what is odd"}), "Used, and odd.", layout.warnings)
+    return [Text(text, warning=True), table]
 
 
 def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:

@@ -6,8 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
+
+from bolt.bad_scans import WARNING_COLUMNS
 from bolt.config import Config, Model
-from bolt.files import read_json, read_table, write_yaml
+from bolt.datasets._cohort import COHORT_COLUMNS
+from bolt.files import read_json, read_table, write_table, write_yaml
 from bolt.report.collect import collect
 from bolt.report.comparison import comparison
 from bolt.report.html import Table, Text, write_report
@@ -69,3 +73,23 @@ def test_the_cohorts_tests_are_said_in_words_and_kept_as_a_table(tmp_path: Path)
     assert table["measure"].tolist() == ["Site", "Sex", "Age", "Head motion"]
     shown = [block.frame for block in data.cohort if isinstance(block, Table)][-1]
     assert shown[""].tolist() == ["Site", "Sex", "Age"]
+
+
+def test_the_papers_cohort_and_what_is_odd_stand_with_the_cohort(tmp_path: Path) -> None:
+    config, dataset, layout = make_results(tmp_path, n=12, everything=False)
+    rows = [("scans", 870, 871), ("subjects, label autism", 403, 403)]
+    write_table(pd.DataFrame(rows, columns=list(COHORT_COLUMNS)), layout.cohort, COHORT_COLUMNS)
+    odd = read_table(layout.cache(ATLAS) / "warnings.tsv")
+    write_table(odd, layout.warnings, WARNING_COLUMNS)
+    assert odd.groupby("scan_id").warning.first().str.contains("of 160 ROIs ").tolist() == [True] * 3
+    data = collect(config, dataset, layout)
+    write_report(data, layout.report)
+    cohort = layout.report.read_text().split('id="cohort"')[1].split("</section>")[0]
+    for words in (
+        "beside the published cohort",
+        '<td class="n">871</td>',
+        ">-1<",
+        "3 scans are used although something",
+    ):
+        assert words in cohort, words
+    assert "all zero or constant: zeros once z-scored" in cohort
