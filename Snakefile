@@ -32,6 +32,7 @@ shell.prefix(shell_prefix())
 
 wildcard_constraints:
     folder=r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?",
+    prefix=r"sub-[a-zA-Z0-9]+(_ses-[a-zA-Z0-9]+)?",
     scan=r"[^/]+",
     atlas=r"[^/]+",
     variant=r"[^/]+",

@@ -39,7 +39,8 @@ def check_names(config: Config, dataset: Dataset) -> None:
             where="configuration",
             mend="Set 'denoise' to none or 24p",
         )
-    configuration.load_registration(config.preprocess.registration)
+    for name in config.preprocess.registrations:
+        configuration.load_registration(name)
     for name in config.atlases:
         spaces = describe_atlas(name).spaces
         if not dataset.ready_series and config.preprocess.space not in spaces:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bolt.config import Config, Model
+from bolt.preprocess.names import anatomical_names
 
 ORACLE = "truth"
 """Takes the place of ``<space>-<denoise>`` for the demo's oracle: models trained on true series."""
@@ -92,8 +93,14 @@ class Layout:
     def functional(self, folder: str) -> Path:
         return self.derivatives / folder / "func"
 
-    def anatomical_status(self, folder: str) -> Path:
-        return self.anatomical(folder) / "status.json"
+    def anatomical_status(self, folder: str, prefix: str | None = None) -> Path:
+        """`prefix`: a wildcard in place of what begins the names in `folder`, as in the next."""
+        return self.anatomical(folder) / f"{prefix or prefix_of(folder)}status.json"
+
+    def anatomical_files(self, folder: str, prefix: str | None = None) -> dict[str, Path]:
+        """All images and transforms of the anatomical half, by their names in its workflow."""
+        names = anatomical_names(prefix or prefix_of(folder), self.space)
+        return {port: self.anatomical(folder) / name for port, name in names.items()}
 
     def bold(self, scan_id: str, folder: str | None = None) -> Path:
         return self._scan_file(scan_id, folder, f"space-{self.space}_desc-preproc_bold.nii.gz")

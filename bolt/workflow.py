@@ -58,6 +58,10 @@ NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
 """Keys of a dataset that its index does not read."""
 
 
+NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
+"""Keys of a registration that the anatomical half does not read."""
+
+
 class Run:
     """One configured run of the workflow, as the rules see it.
 
@@ -93,6 +97,7 @@ class Run:
         """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
         when they change."""
         config, dataset = self.config, self.dataset
+        tried = list(map(configuration.load_registration, config.preprocess.registrations))
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
             "index": [
@@ -105,10 +110,10 @@ class Run:
                 self._files(),
             ],
             "template": config.preprocess.space,
-            "anatomical": [config.preprocess.space, configuration.load_registration(config.preprocess.registration)],
+            "anatomical": [config.preprocess.space, [one.model_dump(exclude=NOT_ANATOMICAL) for one in tried]],
             "functional": [
-                config.preprocess.model_dump(exclude={"keep_bold"}),
-                configuration.load_registration(config.preprocess.registration),
+                config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
+                tried[0].model_dump(exclude={"description"}),
             ],
             "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
             "quality": config.quality,
@@ -168,8 +173,10 @@ class Run:
         """The T1w image of an anatomical folder."""
         return next(path for path in self.scans.t1w if folder_of(path) == folder)
 
-    def anatomical_folder(self, scan_id: str) -> str:
-        return folder_of(self.scans.t1w[scan_id])
+    def anatomical_outputs(self, scan_id: str) -> list[Path]:
+        """What the anatomical half has made for a scan."""
+        folder = folder_of(self.scans.t1w[scan_id])
+        return [self.layout.anatomical_status(folder), *self.layout.anatomical_files(folder).values()]
 
     @property
     def own_tables(self) -> list[Path]:

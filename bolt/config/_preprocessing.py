@@ -12,8 +12,22 @@ from bolt.config._keys import Keys
 class Preprocess(Keys):
     space: str = "MNI152NLin6Asym"
     resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")
-    registration: str = "fast"
+    registration: str | list[str] = Field("fast", description="settings, or several that are tried in order")
+    output: Literal["template", "native"] = "template"
+    slice_timing: Literal["auto", "off"] = "auto"
     keep_bold: bool = False
+    threads: int = Field(1, ge=1, description="of the registration of one T1w")
+
+    @property
+    def registrations(self) -> list[str]:
+        """Names of settings, in the order in which they are tried."""
+        return [self.registration] if isinstance(self.registration, str) else self.registration
+
+    @model_validator(mode="after")
+    def _some_settings(self) -> Preprocess:
+        if not self.registrations or len(set(self.registrations)) != len(self.registrations):
+            raise ValueError("'registration' must be a name or a list of different names, at least one")
+        return self
 
 
 class Parcellate(Keys):
@@ -67,6 +81,8 @@ class Registration(Keys):
     n4_shrink: int = Field(4, ge=1)
     n4_iterations: list[int] = [50, 50, 30, 20]
     working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
+    mask_resolution: float = Field(2.0, gt=0, description="voxel size of the second step of brain extraction, mm")
+    tissue_resolution: float = Field(1.0, gt=0, description="voxel size of tissue segmentation, mm")
     normalisation_resolution: float | None = Field(
         None, gt=0, description="voxel size of SyN, mm; null: the template's"
     )

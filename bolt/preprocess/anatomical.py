@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from nipype import Node, Workflow
 from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
-from bolt.errors import DataError
+from bolt.errors import BoltError
 from bolt.files import keep, write_json
 from bolt.preprocess import pictures, quality
-from bolt.preprocess.anatomical_steps import BrainMask, Conform, Normalise
+from bolt.preprocess.anatomical_steps import BrainMask, Conform, Normalise, Tissues
+from bolt.preprocess.checks import check_t1w
+from bolt.preprocess.names import anatomical_names
+from bolt.preprocess.sidecars import methods_of, write_sidecars
 from bolt.preprocess.steps import run
-from bolt.volumes import check_image
+
+log = logging.getLogger("bolt")
+METRICS = {"CC": "cross-correlation [@ants_metrics]", "mattes": "mutual information [@mattes]"}
+OUTPUTS = ["t1w", "mask", "dseg", "gm", "wm", "csf", "forward", "inverse", "warped"]
 
 
 def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Workflow:
-    """Workflow: bias field, brain mask, normalisation.
+    """Workflow: bias field, brain mask, tissues, normalisation.
 
     Inputs (``inputnode``): t1w, template, template_mask. Outputs (``outputnode``): t1w (bias-corrected, RAS), mask,
-    forward and inverse (composite transforms to the template and back), warped (T1w in template space).
+    dseg (1 GM, 2 WM, 3 CSF), gm, wm and csf (probabilities), forward and inverse (composite transforms to the template
+    and back), warped (T1w in template space).
     """
     workflow = Workflow(name)
+    workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]), its
+        brain extracted by registration to the template in two steps, and its grey matter, white matter and
+        cerebrospinal fluid segmented (Atropos [@ants_atropos], k-means with a Markov random field). The brain was
+        normalised by affine and symmetric diffeomorphic registration (SyN [@ants_syn], {METRICS[settings.syn_metric]}; settings '{settings.name}') with ANTsPy
+        [@antspy] in nipype [@nipype]."""
     keys = settings.model_dump()
     source = Node(IdentityInterface(["t1w", "template", "template_mask"]), "inputnode")
     conform = Node(Conform(settings=keys), "conform")
     brain = Node(BrainMask(settings=keys), "brain")
+    tissues = Node(Tissues(settings=keys), "tissues")
     normalise = Node(Normalise(settings=keys), "normalise")
-    result = Node(IdentityInterface(["t1w", "mask", "forward", "inverse", "warped"]), "outputnode")
+    result = Node(IdentityInterface(OUTPUTS), "outputnode")
     templates = [("template", "template"), ("template_mask", "template_mask")]
     workflow.connect(
         [
@@ -38,10 +53,13 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
             (source, brain, templates),
             (source, normalise, templates),
             (conform, brain, [("out", "t1w")]),
+            (conform, tissues, [("out", "t1w")]),
             (conform, normalise, [("out", "t1w")]),
             (brain, normalise, [("out", "mask")]),
+            (brain, tissues, [("out", "mask")]),
             (conform, result, [("out", "t1w")]),
             (brain, result, [("out", "mask")]),
+            (tissues, result, [(port, port) for port in ("dseg", "gm", "wm", "csf")]),
             (normalise, result, [(port, port) for port in ("forward", "inverse", "warped")]),
         ]
     )
@@ -49,7 +67,14 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
 
 
 def preprocess_anatomical(
-    t1w: Path, template: Path, space: str, registration: Registration, out: Path, work: Path, *, prefix: str
+    t1w: Path,
+    template: Path,
+    space: str,
+    registration: Registration | Sequence[Registration],
+    out: Path,
+    work: Path,
+    *,
+    prefix: str,
 ) -> None:
     """Bring a T1w into template space; names of the outputs stand in `docs/architecture.md`.
 
@@ -61,7 +86,8 @@ def preprocess_anatomical(
         Folder of `bolt.templates.stage_template`.
     space : str
         The template's name, for the names of the outputs.
-    registration : Registration
+    registration : Registration, or several
+        Tried in order, until one gives a result that can be right; which one it was is recorded.
     out : path
         Folder ``anat``; pictures go to ``figures`` beside it.
     work : path
@@ -75,47 +101,33 @@ def preprocess_anatomical(
         Where the image cannot be used (before the work, if that can be seen).
     """
     check_t1w(t1w)
-    workflow = init_anatomical_wf(registration)
-    workflow.inputs.inputnode.t1w = str(t1w.resolve())
-    workflow.inputs.inputnode.template = str((template / "T1w.nii.gz").resolve())
-    workflow.inputs.inputnode.template_mask = str((template / "brain_mask.nii.gz").resolve())
-    made = run(workflow, work, where=t1w)
+    tried = [registration] if isinstance(registration, Registration) else list(registration)
+    workflow, made, used = _first_that_works(tried, t1w, template, work)
     names = anatomical_names(prefix, space)
     for port, name in names.items():
         keep(made[port], out / name)
     paths = {port: out / name for port, name in names.items()}
+    write_sidecars(paths.values(), [t1w], Methods=methods_of(workflow))
     numbers = quality.anatomical_numbers(paths, template)
+    numbers["registration"] = used.name
     write_json(numbers, out / f"{prefix}desc-quality.json")
     pictures.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
     shutil.rmtree(work)
 
 
-def anatomical_names(prefix: str, space: str) -> dict[str, str]:
-    """File names of the outputs, by the workflow's output."""
-    return {
-        "t1w": f"{prefix}desc-preproc_T1w.nii.gz",
-        "mask": f"{prefix}desc-brain_mask.nii.gz",
-        "forward": f"{prefix}from-T1w_to-{space}_mode-image_xfm.h5",
-        "inverse": f"{prefix}from-{space}_to-T1w_mode-image_xfm.h5",
-        "warped": f"{prefix}space-{space}_desc-preproc_T1w.nii.gz",
-    }
-
-
-def check_t1w(path: Path) -> None:
-    """Refuse what is no whole, finite 3D image."""
-    image = check_image(path)
-    if len([n for n in image.shape if n > 1]) != 3:
-        shape = "×".join(map(str, image.shape))
-        raise DataError(f"a 3D T1w is due, but the shape is {shape}", where=path, mend="Give the anatomical image")
-    try:
-        data = np.asarray(image.dataobj, dtype=np.float32)
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"the file is cut off or damaged ({error})", where=path, mend="Copy it again") from None
-    if not np.isfinite(data).all():
-        raise DataError(
-            f"{int((~np.isfinite(data)).sum())} voxels are NaN or infinite",
-            where=path,
-            mend="Convert the image again from its source, or set these voxels to zero",
-        )
-    if data.max() <= data.min():
-        raise DataError(f"all voxels are {data.min():g}", where=path, mend="Copy or convert the image again")
+def _first_that_works(
+    tried: Sequence[Registration], t1w: Path, template: Path, work: Path
+) -> tuple[Workflow, dict[str, Any], Registration]:
+    """The workflow that came to an end, what it made, and its settings."""
+    for number, settings in enumerate(tried, start=1):
+        workflow = init_anatomical_wf(settings)
+        workflow.inputs.inputnode.t1w = str(t1w.resolve())
+        workflow.inputs.inputnode.template = str((template / "T1w.nii.gz").resolve())
+        workflow.inputs.inputnode.template_mask = str((template / "brain_mask.nii.gz").resolve())
+        try:
+            return workflow, run(workflow, work, where=t1w), settings
+        except BoltError as error:
+            if number == len(tried):
+                raise
+            log.warning("settings '%s' failed, '%s' are tried next: %s", settings.name, tried[number].name, error)
+    raise ValueError("no settings to try")

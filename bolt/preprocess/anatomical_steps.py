@@ -8,7 +8,9 @@ from typing import Any
 from nipype.interfaces.base import File, TraitedSpec
 
 from bolt.config import Registration
-from bolt.preprocess import images, registration
+from bolt.preprocess import images, registration, tissues
+from bolt.preprocess.extraction import brain_mask
+from bolt.preprocess.normalisation import check_transform, normalise
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 
@@ -38,12 +40,12 @@ class BrainMaskInput(SettingsInput):
 
 
 class BrainMask(Interface):
-    """Brain extraction by the template's mask."""
+    """Brain extraction by the template's mask, in two steps."""
 
     input_spec, output_spec = BrainMaskInput, ImageOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        mask = registration.brain_mask(
+        mask = brain_mask(
             images.read(self.inputs.t1w),
             images.read(self.inputs.template),
             images.read(self.inputs.template_mask),
@@ -52,6 +54,37 @@ class BrainMask(Interface):
         out = folder / "mask.nii.gz"
         images.write(mask, out, "uint8")
         return {"out": str(out)}
+
+
+class TissuesInput(SettingsInput):
+    t1w = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+
+
+class TissuesOutput(TraitedSpec):
+    dseg = File(exists=True)
+    gm = File(exists=True)
+    wm = File(exists=True)
+    csf = File(exists=True)
+
+
+class Tissues(Interface):
+    """Grey matter, white matter, fluid: labels and probabilities."""
+
+    input_spec, output_spec = TissuesInput, TissuesOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        found = tissues.segment(
+            images.read(self.inputs.t1w),
+            images.read(self.inputs.mask),
+            Registration(**self.inputs.settings).tissue_resolution,
+        )
+        made = {tissue: str(folder / f"{tissue}.nii.gz") for tissue in found}
+        for tissue, image in found.items():
+            images.write(image, made[tissue])
+        made["dseg"] = str(folder / "dseg.nii.gz")
+        images.write(tissues.labels(found), made["dseg"], "uint8")
+        return made
 
 
 class NormaliseInput(BrainMaskInput):
@@ -65,16 +98,16 @@ class NormaliseOutput(TraitedSpec):
 
 
 class Normalise(Interface):
-    """T1w to template, brain to brain."""
+    """T1w to template, brain to brain; a result that cannot be right is an error."""
 
     input_spec, output_spec = NormaliseInput, NormaliseOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
         t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
         template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
-        forward, inverse = registration.normalise(
-            t1w * mask, template * template_mask, Registration(**self.inputs.settings), folder
-        )
+        settings = Registration(**self.inputs.settings)
+        forward, inverse = normalise(t1w * mask, template * template_mask, settings, folder)
+        check_transform([forward], template_mask, mask)
         warped = folder / "warped.nii.gz"
         images.write(registration.warp(template, t1w, [forward]), warped, code=images.MNI)
         return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}

@@ -40,7 +40,8 @@ def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Pat
     -------
     dict
         ``gm_in_atlas``: share of the subject's grey matter within the atlas's labels (only with an atlas);
-        ``ventricle_dice``: overlap of the ventricles (`ventricles`); ``template_correlation``: of brightness within the brain.
+        ``ventricle_dice``: overlap of the ventricles (`ventricles`);
+        ``template_correlation``: of brightness within the template's brain.
     """
     brain = images.read(template / "brain_mask.nii.gz")
     inside = brain.numpy() > 0.5

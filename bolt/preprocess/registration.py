@@ -1,4 +1,4 @@
-"""Registrations and brain extraction: functions over ANTs images, without files of their own.
+"""What registrations share, and BOLD to T1w: functions over ANTs images, without files of their own.
 
 Everything is seeded and, on one thread, gives the same numbers each time. Transforms follow ITK: the transform
 from A to B resamples images of A on the grid of B, and so maps *points* of B to points of A.
@@ -7,28 +7,22 @@ from A to B resamples images of A on the grid of B, and so maps *points* of B to
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ants
 import nibabel as nib
 import numpy as np
 from ants.internal import get_pointer_string
 from nilearn.masking import compute_epi_mask
-from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
 
-COARSE = 4.0
-"""Voxel size (mm) at which the head is registered to find the brain."""
 TRUNCATE = 0.999
 """Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
-FRAME = 12.0
-"""mm kept around the brain for normalisation."""
-SMALLEST_BRAIN = 3e5
-"""mm³; below it the extraction has failed."""
 SAME_PLACE = 0.9
 """Dice of the masks above which a BOLD-to-T1w registration from the header's geometry is believed."""
 
@@ -68,102 +62,15 @@ def cut_bright(image: ants.ANTsImage) -> ants.ANTsImage:
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, TRUNCATE)))
 
 
-def brain_mask(
-    t1w: ants.ANTsImage, template: ants.ANTsImage, template_mask: ants.ANTsImage, settings: Registration
-) -> ants.ANTsImage:
-    """Brain mask by registration of whole heads: the template's mask, carried back.
-
-    The heads are aligned at 4 mm (affine, then coarse SyN); the mask is interpolated, smoothed, cut at one
-    half, reduced to its largest component, and filled.
-
-    Raises
-    ------
-    DataError
-        Where what is found is too small to be a brain.
-    """
-    spacing = max(COARSE, *t1w.spacing)
-    fixed = images.resample_to_spacing(t1w, spacing)
-    moving = images.resample_to_spacing(cut_bright(template), spacing)
-    seed(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        found = ants.registration(
-            fixed,
-            moving,
-            "SyN",
-            outprefix=f"{folder}/head_",
-            aff_iterations=tuple(settings.affine_iterations[:3]),
-            aff_shrink_factors=(4, 2, 1),
-            aff_smoothing_sigmas=(2, 1, 0),
-            reg_iterations=(60, 40, 5),
-        )
-        share = warp(t1w, template_mask, found["fwdtransforms"])
-    return t1w.new_image_like(one_piece(ants.smooth_image(share, 1.5).numpy() > 0.5, t1w.spacing))
-
-
-def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:
-    """The mask's largest component, holes filled, (X, Y, Z) float32; a DataError where it is too small."""
-    parts, count = ndimage.label(mask)
-    sizes = np.bincount(parts.ravel())[1:] if count else np.zeros(1)
-    volume = sizes.max() * float(np.prod(list(spacing)))
-    if volume < SMALLEST_BRAIN:
+def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, **options: Any) -> dict[str, Any]:
+    """Affine and SyN by `ants.registration`; a DataError where ANTs gives up."""
+    try:
+        return dict(ants.registration(fixed, moving, "SyN", **options))
+    except (RuntimeError, ValueError) as error:
         raise DataError(
-            f"brain extraction found {volume / 1000:.0f} ml, no brain",
-            mend="Check that the T1w shows a whole head and that its header orientation is right",
-        )
-    return ndimage.binary_fill_holes(parts == sizes.argmax() + 1).astype(np.float32)
-
-
-def normalise(
-    brain: ants.ANTsImage, template_brain: ants.ANTsImage, settings: Registration, folder: str | Path
-) -> tuple[Path, Path]:
-    """T1w brain to template brain: affine, then SyN (Avants et al. 2008, doi:10.1016/j.media.2007.06.004).
-
-    Parameters
-    ----------
-    brain, template_brain : ANTs image
-        Zero outside the brain.
-    settings : Registration
-    folder : path
-        Where the transforms are written.
-
-    Returns
-    -------
-    forward, inverse : path
-        Composite transforms (``.h5``) from T1w to template and back.
-    """
-    levels = len(settings.affine_iterations)
-    spacing = settings.normalisation_resolution or max(template_brain.spacing)
-    fixed, moving = (
-        images.resample_to_spacing(image, spacing) if max(image.spacing) < spacing - 0.05 else image
-        for image in (around_brain(cut_bright(template_brain)), around_brain(cut_bright(brain)))
-    )
-    seed(settings)
-    found = ants.registration(
-        fixed,
-        moving,
-        "SyN",
-        outprefix=f"{folder}/t1w_to_template_",
-        aff_iterations=tuple(settings.affine_iterations),
-        aff_shrink_factors=(6, 4, 2, 1)[-levels:],
-        aff_smoothing_sigmas=(3, 2, 1, 0)[-levels:],
-        reg_iterations=tuple(settings.syn_iterations),
-        syn_metric=settings.syn_metric,
-        syn_sampling=32 if settings.syn_metric == "mattes" else 4,
-        write_composite_transform=True,
-    )
-    return Path(found["fwdtransforms"]), Path(found["invtransforms"])
-
-
-def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
-    """Cut off the zeros around a brain, up to `FRAME`: most of a head's field, and most of the time.
-
-    Beyond the frame a transform to the image is affine alone.
-    """
-    where = np.argwhere(image.numpy() > 0)
-    frame = np.ceil(FRAME / np.asarray(image.spacing))
-    start = np.maximum(where.min(axis=0) - frame, 0)
-    stop = np.minimum(where.max(axis=0) + 1 + frame, image.shape)
-    return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
+            f"ANTs could not register the T1w and the template ({error})",
+            mend="Look at the T1w; or name more settings to be tried in 'preprocess: registration'",
+        ) from None
 
 
 def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:

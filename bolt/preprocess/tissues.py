@@ -77,7 +77,7 @@ def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
 
 
 def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImage]:
-    """Class probabilities, darkest first. (`ants.atropos` is not called: it leaves its files behind and seeds by time.)"""
+    """Class probabilities, darkest first. (`ants.atropos` leaves its files behind and seeds by time: not called.)"""
     with tempfile.TemporaryDirectory() as folder:
         brain = brain.clone("unsigned int")
         command = ["-d", "3", "-a", get_pointer_string(image), "-x", get_pointer_string(brain), "-i", "KMeans[3]"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bolt.errors import DataError
-from bolt.preprocess import images, registration
+from bolt.preprocess import extraction, images, normalisation, registration
 
 
 def test_one_piece_drops_islands_and_fills_holes():
@@ -14,7 +14,7 @@ def test_one_piece_drops_islands_and_fills_holes():
     mask[10:50, 10:50, 10:50] = True
     mask[30, 30, 30] = False
     mask[2:4, 2:4, 2:4] = True
-    found = registration.one_piece(mask, (2.0, 2.0, 2.0))
+    found = extraction.one_piece(mask, (2.0, 2.0, 2.0))
     assert found[30, 30, 30] == 1 and found[2, 2, 2] == 0
     assert found.sum() == 40**3
 
@@ -24,7 +24,7 @@ def test_a_brain_of_a_few_millilitres_is_refused(size):
     mask = np.zeros((20, 20, 20), dtype=bool)
     mask[:size, :size, :size] = True
     with pytest.raises(DataError, match="no brain"):
-        registration.one_piece(mask, (1.0, 1.0, 1.0))
+        extraction.one_piece(mask, (1.0, 1.0, 1.0))
 
 
 def test_bright_spots_and_negative_values_are_cut():
@@ -38,7 +38,7 @@ def test_around_brain_keeps_the_frame_and_the_geometry():
     data = np.zeros((60, 60, 60))
     data[30:34, 20:24, 10:14] = 1
     image = images.to_ants(data, np.diag([4.0, 4, 4, 1]))
-    cropped = registration.around_brain(image)
+    cropped = normalisation.around_brain(image)
     assert cropped.shape == (10, 10, 10)
     assert cropped.numpy().sum() == data.sum()
     np.testing.assert_allclose(images.affine_of(cropped)[:3, 3], [27 * 4, 17 * 4, 7 * 4])

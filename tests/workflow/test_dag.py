@@ -138,6 +138,8 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
     assert changed(preprocess={"registration": "testing"}) == {"anatomical", "functional"}
+    assert changed(preprocess={"registration": ["fast", "testing"]}) == {"anatomical"}
+    assert changed(preprocess={"threads": 2}) == set()
     for atlas in ("cc200", "schaefer200_17"):  # the second is not staged here
         assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
 
@@ -153,7 +155,8 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     for i in range(1, 9):
         subject = f"sub-{i:02d}"
         scan = f"{subject}_task-rest"
-        outputs += [layout.anatomical_status(subject), layout.functional_status(scan), layout.series_status(scan)]
+        outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]
+        outputs += [layout.functional_status(scan), layout.series_status(scan)]
         outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
         outputs += [layout.series_file(scan, "dosenbach160")]
     for path in outputs:

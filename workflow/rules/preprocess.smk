@@ -10,14 +10,15 @@ rule anatomical:
         t1w=lambda wildcards: run.t1w(wildcards.folder),
         template=rules.template.output,
     output:
-        status=layout.anatomical_status("{folder}"),
+        **layout.anatomical_files("{folder}", "{prefix}_"),
+        status=layout.anatomical_status("{folder}", "{prefix}_"),
     log:
-        layout.log("anatomical", "{folder}"),
+        layout.log("anatomical", "{folder}/{prefix}"),
     benchmark:
-        layout.benchmark("anatomical", "{folder}")
+        layout.benchmark("anatomical", "{folder}/{prefix}")
     conda:
         "../envs/imaging.yaml"
-    threads: 1
+    threads: run.config.preprocess.threads
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
@@ -32,9 +33,7 @@ rule anatomical:
 rule functional:
     input:
         bold=lambda wildcards: run.scans.bold[wildcards.scan],
-        anatomical=lambda wildcards: layout.anatomical_status(
-            run.anatomical_folder(wildcards.scan)
-        ),
+        anatomical=lambda wildcards: run.anatomical_outputs(wildcards.scan),
         template=rules.template.output,
     output:
         bold=bold,
