@@ -1,7 +1,8 @@
 """Confound time series in fMRIPrep's names.
 
-Framewise displacement and DVARS follow Power et al. (2012, doi:10.1016/j.neuroimage.2011.10.018), standardised
-DVARS follows Nichols (2013, "Notes on creating a standardized version of DVARS").
+Framewise displacement and DVARS follow Power et al. (2012, doi:10.1016/j.neuroimage.2011.10.018), ``rmsd`` Jenkinson
+et al. (2002, doi:10.1006/nimg.2002.1132), standardised DVARS Nichols (2013, "Notes on creating a standardized version
+of DVARS").
 """
 
 from __future__ import annotations
@@ -12,32 +13,40 @@ import numpy as np
 import pandas as pd
 
 from bolt.files import read_table, write_table
+from bolt.preprocess.compcor import TissueSignals, cosine_drift
 from bolt.preprocess.images import rigid_matrix, rigid_parameters
 
 HEAD_RADIUS = 50.0
 """Power's sphere, mm: a radian of rotation moves its surface so far."""
+JENKINSON_RADIUS = 80.0
+"""Jenkinson's sphere, mm."""
+MOVED, SPIKED = 0.5, 1.5
+"""Volumes above this framewise displacement (mm) or standardised DVARS are motion outliers."""
 SAMPLE = 20_000
 """So many voxels stand for the brain where a statistic needs every value over time."""
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CENTRE = ("centre_x", "centre_y", "centre_z")
+SIGNALS = {
+    "global_signal": "Mean over the brain mask",
+    "csf": "Mean over voxels that are all CSF",
+    "white_matter": "Mean over voxels that are all white matter",
+}
+EXPANSIONS = {
+    "_derivative1": "Change since the volume before",
+    "_power2": "Square",
+    "_derivative1_power2": "Square of the change since the volume before",
+}
 DESCRIPTIONS = {
     **{f"trans_{axis}": f"Head translation along {axis} (RAS) from the reference, mm" for axis in "xyz"},
     **{f"rot_{axis}": f"Head rotation about {axis} (RAS) from the reference, radians" for axis in "xyz"},
     **{f"centre_{axis}": f"Point about which the head rotates, {axis} (RAS), mm" for axis in "xyz"},
-    **{
-        f"{name}_{axis}{ending}": f"{what} of {name}_{axis}"
-        for name in ("trans", "rot")
-        for axis in "xyz"
-        for ending, what in (
-            ("_derivative1", "Change since the volume before"),
-            ("_power2", "Square"),
-            ("_derivative1_power2", "Square of the change since the volume before"),
-        )
-    },
+    **SIGNALS,
+    **{name + ending: f"{what} of {name}" for name in (*MOTION, *SIGNALS) for ending, what in EXPANSIONS.items()},
+    "csf_wm": "Mean over both, CSF and white matter",
     "framewise_displacement": "Power's framewise displacement, mm; 50 mm radius",
+    "rmsd": "Jenkinson's root mean square displacement since the volume before, mm; 80 mm radius",
     "dvars": "Root mean square over the brain of the difference to the volume before; median brightness is 1000",
     "std_dvars": "DVARS over its expected value (robust SD and lag-1 autocorrelation of the voxels)",
-    "global_signal": "Mean over the brain mask",
 }
 
 
@@ -59,6 +68,27 @@ def framewise_displacement(motion: np.ndarray) -> np.ndarray:
     return np.concatenate([[np.nan], change.sum(axis=1)])
 
 
+def root_mean_square_displacement(matrices: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """How far a sphere about the brain's centre moved since the volume before, root mean square over its inside.
+
+    Parameters
+    ----------
+    matrices : (T, 4, 4) array
+        RAS mm, points of the reference to points of the volume.
+    centre : (3,) array
+
+    Returns
+    -------
+    (T,) array, mm
+        The first is NaN.
+    """
+    change = matrices[1:] @ np.linalg.inv(matrices[:-1]) - np.eye(4)
+    turn = change[:, :3, :3]
+    shift = turn @ centre + change[:, :3, 3]
+    spread = JENKINSON_RADIUS**2 / 5 * np.einsum("tij,tij->t", turn, turn)
+    return np.concatenate([[np.nan], np.sqrt(spread + (shift**2).sum(axis=1))])
+
+
 class BrainStatistics:
     """Global signal, DVARS and temporal signal-to-noise of a scan, fed one volume at a time.
 
@@ -69,9 +99,12 @@ class BrainStatistics:
     ----------
     n_voxels : int
         Voxels in the brain mask.
+    unsteady : int
+        Volumes at the start, before the steady state, that only the global signal looks at.
     """
 
-    def __init__(self, n_voxels: int) -> None:
+    def __init__(self, n_voxels: int, unsteady: int = 0) -> None:
+        self._unsteady = unsteady
         self._every = slice(None, None, max(1, -(-n_voxels // SAMPLE)))
         self._sample: list[np.ndarray] = []
         self._global: list[float] = []
@@ -83,13 +116,20 @@ class BrainStatistics:
     def add(self, values: np.ndarray) -> None:
         """Take the (N,) brain values of the next volume."""
         self._global.append(float(values.mean(dtype=np.float64)))
+        if len(self._global) <= self._unsteady:
+            return
         if self._last is not None:
             self._change.append(float(np.sqrt(np.mean((values - self._last) ** 2, dtype=np.float64))))
         step = values - self._mean  # Welford's update
-        self._mean += step / len(self._global)
+        self._mean += step / (len(self._global) - self._unsteady)
         self._square += step * (values - self._mean)
         self._sample.append(values[self._every].copy())
         self._last = values.copy()
+
+    @property
+    def unsteady(self) -> int:
+        """Volumes before the steady state."""
+        return self._unsteady
 
     @property
     def global_signal(self) -> np.ndarray:
@@ -104,23 +144,32 @@ class BrainStatistics:
     @property
     def tsnr(self) -> np.ndarray:
         """(N,) array: mean over SD (ddof 1) in time; zero where nothing varies."""
-        sd = np.sqrt(self._square / max(len(self._global) - 1, 1))
+        sd = np.sqrt(self._square / max(len(self._sample) - 1, 1))
         return np.divide(self._mean, sd, out=np.zeros_like(sd), where=sd > 0)
 
     def dvars(self) -> tuple[np.ndarray, np.ndarray]:
-        """DVARS at median brightness 1000, and standardised DVARS: two (T,) arrays; the first values are NaN."""
-        sample = np.stack(self._sample, axis=1).astype(np.float64)
-        scale = 1000.0 / np.median(sample)
-        quartiles = np.percentile(sample, [25, 75], axis=1, method="lower")
-        sd = (quartiles[1] - quartiles[0]) / 1.349
-        varies = sd > 0
-        centred = sample - sample.mean(axis=1, keepdims=True)
-        variance = (centred**2).sum(axis=1)
-        lag_one = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
-        expected = (np.sqrt(2 * (1 - lag_one[varies] / variance[varies])) * sd[varies]).mean() if varies.any() else 0.0
-        change = np.asarray([np.nan, *self._change])
+        """DVARS at median brightness 1000, and standardised DVARS: two (T,) arrays.
+
+        NaN in the first volume, and up to the first of the steady state.
+        """
+        sample = np.stack(self._sample, axis=1)
+        scale = 1000.0 / float(np.median(sample))
+        noise = np.concatenate([_noise(sample[i : i + 1000]) for i in range(0, len(sample), 1000)])
+        expected = noise.mean() if noise.size else 0.0
+        change = np.concatenate([np.full(self._unsteady + 1, np.nan), self._change])
         standardised = change / expected if expected > 0 else np.full_like(change, np.nan)
         return change * scale, standardised
+
+
+def _noise(series: np.ndarray) -> np.ndarray:
+    """Expected change between volumes of those of the (N, T) voxels that vary, from robust SD and autocorrelation."""
+    series = series.astype(np.float64)
+    quartiles = np.percentile(series, [25, 75], axis=1, method="lower")
+    sd = (quartiles[1] - quartiles[0]) / 1.349
+    series, sd = series[sd > 0], sd[sd > 0]
+    series -= series.mean(axis=1, keepdims=True)
+    lag_one = (series[:, 1:] * series[:, :-1]).sum(axis=1) / (series**2).sum(axis=1)
+    return np.asarray(np.sqrt(2 * (1 - lag_one)) * sd)
 
 
 def write_motion(matrices: np.ndarray, centre: np.ndarray, path: str | Path) -> None:
@@ -144,26 +193,60 @@ def read_motion(path: str | Path) -> np.ndarray:
     return np.stack([rigid_matrix(row, centre) for row, centre in zip(parameters, centres, strict=True)])
 
 
-def write_confounds(motion: str | Path, statistics: BrainStatistics, path: str | Path) -> pd.DataFrame:
+def write_confounds(
+    motion: str | Path, statistics: BrainStatistics, tissues: TissueSignals, tr: float, path: str | Path
+) -> pd.DataFrame:
     """Write the confounds table of a scan, with its sidecar.
 
     Parameters
     ----------
     motion : path
         Table of `write_motion`.
-    statistics : BrainStatistics
+    statistics, tissues
         Fed with every volume.
+    tr : float
+        Seconds.
     path : path
     """
-    table = read_table(motion)[list(MOTION)]
-    displacement = framewise_displacement(table.to_numpy())
-    for name in MOTION:
+    positions = read_table(motion)
+    table, unsteady = positions[list(MOTION)].copy(), statistics.unsteady
+    table["framewise_displacement"] = framewise_displacement(table.to_numpy())
+    centre = positions[list(CENTRE)].iloc[0].to_numpy(float)
+    table["rmsd"] = root_mean_square_displacement(read_motion(motion), centre)
+    table["dvars"], table["std_dvars"] = statistics.dvars()
+    table["global_signal"] = statistics.global_signal
+    for name, values in tissues.means().items():
+        table[name] = values
+    for name in [name for name in (*MOTION, *SIGNALS) if name in table]:
         derivative = table[name].diff()
         expansion = {"_derivative1": derivative, "_power2": table[name] ** 2, "_derivative1_power2": derivative**2}
         for ending, values in expansion.items():
             table[name + ending] = values
-    dvars, standardised = statistics.dvars()
-    table["framewise_displacement"] = displacement
-    table["dvars"], table["std_dvars"], table["global_signal"] = dvars, standardised, statistics.global_signal
-    write_table(table, path, DESCRIPTIONS)
+    components, described = tissues.components(tr, unsteady)
+    drift = cosine_drift(len(table) - unsteady, tr)
+    cosines = np.vstack([np.zeros((unsteady, drift.shape[1])), drift])
+    flags, words = _outliers(table, unsteady)
+    table = pd.concat([table, components, _numbered("cosine", cosines), flags], axis=1)
+    words |= {f"cosine{i:02d}": "Slow drift (discrete cosine)" for i in range(cosines.shape[1])}
+    write_table(table, path, {**DESCRIPTIONS, **described, **words})
     return table
+
+
+def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    """A column of zeros and a one for each volume before the steady state or with much motion, and their words."""
+    n_volumes, start = len(table), np.arange(unsteady)
+    loud = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > SPIKED)
+    moved = np.flatnonzero(loud & (np.arange(n_volumes) >= unsteady))
+    steady = _numbered("non_steady_state_outlier", np.eye(n_volumes)[:, start])
+    motion = _numbered("motion_outlier", np.eye(n_volumes)[:, moved])
+    words = {
+        **dict.fromkeys(steady, "1 in a volume before the steady state"),
+        **dict.fromkeys(
+            motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {SPIKED}"
+        ),
+    }
+    return pd.concat([steady, motion], axis=1), words
+
+
+def _numbered(name: str, columns: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(columns, columns=[f"{name}{i:02d}" for i in range(columns.shape[1])])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, isdefined, traits
 
 from bolt.config import Registration
 from bolt.errors import DataError
-from bolt.preprocess import confounds, images, motion, registration, resample
+from bolt.preprocess import compcor, confounds, images, motion, registration, resample, timing
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
-from bolt.volumes import VolumeWriter, check_bold, check_image, iter_volumes
+from bolt.volumes import BoldInfo, VolumeWriter, check_bold, check_image, iter_volumes
 
 REFERENCE_VOLUMES = 15
 """The motion reference is the median of so many volumes, spread over the scan."""
@@ -25,23 +26,26 @@ class ReferenceInput(SettingsInput):
 class ReferenceOutput(TraitedSpec):
     reference = File(exists=True)
     mask = File(exists=True)
+    unsteady = traits.Int(desc="volumes at the start before the steady state")
 
 
 class Reference(Interface):
-    """Robust BOLD reference in the scanner's own voxels, and its brain mask."""
+    """Robust BOLD reference in the scanner's own voxels, of volumes in the steady state, and its brain mask."""
 
     input_spec, output_spec = ReferenceInput, ReferenceOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
         image = check_image(self.inputs.bold)
         affine, n_volumes = image.affine, image.shape[3]
-        chosen = set(np.linspace(0, n_volumes - 1, min(REFERENCE_VOLUMES, n_volumes)).astype(int))
+        unsteady = timing.count_unsteady(self.inputs.bold)
+        n_steady = n_volumes - unsteady
+        chosen = set(unsteady + np.linspace(0, n_steady - 1, min(REFERENCE_VOLUMES, n_steady)).astype(int))
         volumes = [volume for t, volume in enumerate(iter_volumes(self.inputs.bold)) if t in chosen]
         reference, mask = motion.motion_reference(volumes, affine, Registration(**self.inputs.settings))
         paths = {"reference": str(folder / "boldref.nii.gz"), "mask": str(folder / "mask.nii.gz")}
         images.save(reference, affine, paths["reference"])
         images.save(mask, affine, paths["mask"], "uint8")
-        return paths
+        return {**paths, "unsteady": unsteady}
 
 
 class HeadMotionInput(SettingsInput):
@@ -101,9 +105,14 @@ class ResampleInput(BaseInterfaceInputSpec):
     bold_to_t1w = File(exists=True, mandatory=True)
     t1w_to_space = File(exists=True, mandatory=True)
     t1w_mask = File(exists=True, mandatory=True)
+    wm = File(exists=True, desc="probability of white matter on the T1w's grid")
+    csf = File(exists=True)
     template = File(exists=True, mandatory=True)
     resolution = traits.Float(mandatory=True)
     tr = traits.Float(mandatory=True)
+    unsteady = traits.Int(0, usedefault=True)
+    slice_timing = traits.Bool(True, usedefault=True)
+    output = traits.Enum("template", "native", usedefault=True)
 
 
 class ResampleOutput(TraitedSpec):
@@ -117,7 +126,8 @@ class ResampleOutput(TraitedSpec):
 class Resample(Interface):
     """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way.
 
-    Around the brain and beyond what was acquired, the output is zero.
+    Around the brain and beyond what was acquired, the output is zero. In the scan's own voxels no 4D image is
+    written: only head motion is taken out there, and only for the mean, tSNR and confounds.
     """
 
     input_spec, output_spec = ResampleInput, ResampleOutput
@@ -126,34 +136,61 @@ class Resample(Interface):
         given = self.inputs
         info = check_bold(given.bold, given.tr)
         positions = confounds.read_motion(given.motion)
-        shape, affine = images.grid(given.template, given.resolution)
-        brain = registration.warp(
-            images.to_ants(np.zeros(shape), affine), images.read(given.t1w_mask), [given.t1w_to_space]
-        ).numpy()
-        area = resample.output_area(brain > 0.5, affine)
-        points = resample.places_of_grid(shape, affine, [given.t1w_to_space, given.bold_to_t1w])
-        area[area] = resample.field_mask(points[area], positions, info.shape, info.affine)
-        points, inside = points[area], brain[area] > 0.5
+        target = self._target(info, folder)
+        brain = target.of_t1w(images.read(given.t1w_mask))
+        area = resample.output_area(brain > 0.5, target.affine)
+        area[area] = resample.field_mask(target.points[area], positions, info.shape, info.affine)
+        points, inside = target.points[area], brain[area] > 0.5
         if not inside.any():
             raise DataError(
                 "no voxel of the brain was acquired in every volume",
                 where=given.bold,
                 mend="Look at the registration pictures: T1w and BOLD do not show the same head",
             )
-        statistics = confounds.BrainStatistics(int(inside.sum()))
+        statistics = confounds.BrainStatistics(int(inside.sum()), given.unsteady)
+        tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))
+        slices = timing.read_slice_times(given.bold, info.shape, info.tr) if given.slice_timing else None
+        volumes = timing.slice_timed(iter_volumes(given.bold), slices, info.tr, given.unsteady)
         total = np.zeros(len(points))
-        names = {"bold": "bold", "mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
+        names = {"mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
         paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
-        with VolumeWriter(paths["bold"], affine, shape, info.tr) as writer:
-            for values in resample.resample(iter_volumes(given.bold), info.affine, positions, points):
+        with ExitStack() as stack:
+            writer = None
+            if given.output == "template":
+                paths["bold"] = str(folder / "bold.nii.gz")
+                writer = stack.enter_context(VolumeWriter(paths["bold"], target.affine, target.shape, info.tr))
+            for t, values in enumerate(resample.resample(volumes, info.affine, positions, points)):
                 statistics.add(values[inside])
-                total += values
-                writer.append(_volume(values, area))
-        images.save(_volume(inside, area), affine, paths["mask"], "uint8", code=images.MNI)
-        images.save(_volume(total / len(positions), area), affine, paths["reference"], code=images.MNI)
-        images.save(_volume(statistics.tsnr, _volume(inside, area) > 0), affine, paths["tsnr"], code=images.MNI)
-        confounds.write_confounds(given.motion, statistics, folder / "confounds.tsv")
+                tissues.add(values)
+                if t >= given.unsteady:
+                    total += values
+                if writer is not None:
+                    writer.append(_volume(values, area))
+        mean = total / (len(positions) - given.unsteady)
+        images.save(_volume(inside, area), target.affine, paths["mask"], "uint8", code=target.code)
+        images.save(_volume(mean, area), target.affine, paths["reference"], code=target.code)
+        tsnr = _volume(statistics.tsnr, _volume(inside, area) > 0)
+        images.save(tsnr, target.affine, paths["tsnr"], code=target.code)
+        confounds.write_confounds(given.motion, statistics, tissues, info.tr, folder / "confounds.tsv")
         return {**paths, "confounds": str(folder / "confounds.tsv")}
+
+    def _target(self, info: BoldInfo, folder: Path) -> resample.Target:
+        given = self.inputs
+        if given.output == "native":
+            return resample.native_target(info.shape, info.affine, given.bold_to_t1w, folder)
+        return resample.template_target(given.template, given.resolution, given.t1w_to_space, given.bold_to_t1w)
+
+    def _tissues(
+        self, target: resample.Target, area: np.ndarray, inside: np.ndarray, voxel: float
+    ) -> dict[str, np.ndarray]:
+        """Voxels that are all white matter or all CSF, over the `area` of the target."""
+        masks = {}
+        for name, path in (("white_matter", self.inputs.wm), ("csf", self.inputs.csf)):
+            if isdefined(path):
+                image = images.read(path)
+                share = image.new_image_like(compcor.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
+                masks[name] = compcor.purest(np.where(inside, target.of_t1w(share)[area], 0))
+        return masks
 
 
 def _volume(values: np.ndarray, where: np.ndarray) -> np.ndarray:

@@ -47,10 +47,42 @@ MEASURES: dict[str, Measure] = {
     "share_spikes": Measure(
         "share of spikes", "", "low", "motion", f"Share of volumes with standardised DVARS above {OUTLIER}"
     ),
+    "slice_jumps": Measure(
+        "slice jumps",
+        "",
+        "low",
+        "motion",
+        "Slices that jump for one volume while the head does not: scanner spikes",
+    ),
+    "n_unsteady": Measure("non-steady volumes", "", "low", "BOLD", "Volumes at the start before the steady state"),
     "n_volumes": Measure("volumes", "", "high", "BOLD", "Volumes of the scan"),
     "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time"),
     "coregistration_mask_dice": Measure(
         "Dice of BOLD and T1w brain", "", "high", "BOLD", "Dice of the two brain masks within the acquired field"
+    ),
+    "coregistration_nmi": Measure(
+        "NMI of BOLD and T1w",
+        "",
+        "high",
+        "BOLD",
+        "Normalised mutual information of BOLD and T1w in the brain",
+    ),
+    "coregistration_shift_margin": Measure(
+        "BOLD on T1w: fit over 10 mm away",
+        "times",
+        "high",
+        "BOLD",
+        "How many times better the BOLD fits the T1w where it is than 10 mm away; below 1 it lies elsewhere",
+    ),
+    "coregistration_flip_margin": Measure(
+        "BOLD on T1w: fit over mirror image",
+        "times",
+        "high",
+        "BOLD",
+        "How many times better the BOLD fits the T1w as it is than mirrored; below 1 left and right are exchanged",
+    ),
+    "ghost_ratio": Measure(
+        "ghost-to-signal ratio", "", "low", "BOLD", "Brightness half a field of view from the brain, over the brain's"
     ),
     "template_brain_covered": Measure(
         "template brain covered", "", "high", "BOLD", "Share of the template's brain that the scan acquired"
@@ -60,6 +92,23 @@ MEASURES: dict[str, Measure] = {
     ),
     "template_correlation": Measure(
         "correlation with template", "", "high", "T1w", "Correlation of T1w and template brightness within the brain"
+    ),
+    "template_nmi": Measure(
+        "NMI with template", "", "high", "T1w", "Normalised mutual information of T1w and template within the brain"
+    ),
+    "template_shift_margin": Measure(
+        "T1w on template: fit over 10 mm away",
+        "times",
+        "high",
+        "T1w",
+        "How many times better the T1w fits the template where it is than 10 mm away; below 1 it lies elsewhere",
+    ),
+    "ventricle_dice": Measure(
+        "Dice of ventricles",
+        "",
+        "high",
+        "T1w",
+        "Dice of deep cerebrospinal fluid, carried over, and the template's",
     ),
     "brain_ml": Measure("brain volume", "ml", "", "T1w", "Volume of the brain mask"),
     "coverage": Measure(

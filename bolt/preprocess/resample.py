@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import ants
@@ -18,6 +19,52 @@ from bolt.preprocess import images
 
 MARGIN = 6.0
 """Output reaches so far (mm) around the brain; beyond it is zero, which keeps files and time small."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A grid on which a scan is wanted.
+
+    Attributes
+    ----------
+    shape, affine
+        The grid.
+    points : (X, Y, Z, 3) float32 array
+        Where its voxels lie in the BOLD reference, RAS mm.
+    from_t1w : list of path
+        Transforms that bring T1w images onto it.
+    code : int
+        What its coordinates are (`images.SCANNER` or `images.MNI`).
+    """
+
+    shape: tuple[int, int, int]
+    affine: np.ndarray
+    points: np.ndarray
+    from_t1w: list[str]
+    code: int
+
+    def of_t1w(self, image: ants.ANTsImage) -> np.ndarray:
+        """A T1w image on the grid, (X, Y, Z)."""
+        empty = images.to_ants(np.zeros(self.shape), self.affine)
+        return np.asarray(ants.apply_transforms(empty, image, self.from_t1w, interpolator="linear").numpy())
+
+
+def template_target(template: str | Path, resolution: float, t1w_to_space: str, bold_to_t1w: str) -> Target:
+    """A template's field of view at `resolution` mm."""
+    shape, affine = images.grid(template, resolution)
+    points = places_of_grid(shape, affine, [t1w_to_space, bold_to_t1w])
+    return Target(shape, affine, points, [t1w_to_space], images.MNI)
+
+
+def native_target(
+    shape: tuple[int, int, int], affine: np.ndarray, bold_to_t1w: str | Path, folder: str | Path
+) -> Target:
+    """The scan's own voxels; the inverse of `bold_to_t1w` is written into `folder`."""
+    t1w_to_bold = Path(folder, "t1w_to_bold.txt")
+    images.write_matrix(np.linalg.inv(images.read_matrix(bold_to_t1w)), t1w_to_bold)
+    voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+    points = images.apply(affine, voxels).astype(np.float32)
+    return Target(shape, affine, points, [str(t1w_to_bold)], images.SCANNER)
 
 
 def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: Sequence[str | Path]) -> np.ndarray:
