@@ -8,54 +8,77 @@ from typing import Any
 
 import numpy as np
 
+from bolt.config import Registration
 from bolt.files import read_table
 from bolt.preprocess import images
+from bolt.preprocess.agreement import coregistration_numbers, normalised_mutual_information, shift_margin
+from bolt.preprocess.artefacts import ghost_ratio, slice_jumps
+from bolt.preprocess.evidence import normalisation_evidence
 from bolt.preprocess.measures import motion_numbers
-from bolt.preprocess.registration import dice, warp
+from bolt.preprocess.registration import bias_correct, dice, warp
+from bolt.volumes import iter_volumes
 
 
 def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, Any]:
-    """Agreement with the template: Dice of the brain masks, and correlation of brightness within the brain.
+    """Agreement with the template, by masks, by brightness within the brain, and by the ventricles.
 
     Parameters
     ----------
     paths : mapping
-        mask, forward, warped: see `bolt.preprocess.anatomical.anatomical_names`.
+        See `bolt.preprocess.names.anatomical_names`.
     template : path
         Template folder.
     """
     brain = images.read(template / "brain_mask.nii.gz")
     carried = warp(brain, images.read(paths["mask"]), [paths["forward"]]).numpy() > 0.5
     inside = brain.numpy() > 0.5
-    ours, theirs = images.read(paths["warped"]).numpy()[inside], images.read(template / "T1w.nii.gz").numpy()[inside]
+    ours, theirs = images.read(paths["warped"]).numpy(), images.read(template / "T1w.nii.gz").numpy()
     mask = images.read(paths["mask"])
     return {
         "template_mask_dice": dice(carried, inside),
-        "template_correlation": float(np.corrcoef(ours, theirs)[0, 1]),
+        "template_nmi": normalised_mutual_information(theirs[inside], ours[inside]),
+        "template_shift_margin": shift_margin(theirs, ours, inside, np.asarray(brain.spacing)),
+        **normalisation_evidence(paths, template),
         "brain_ml": float(mask.numpy().sum() * np.prod(mask.spacing) / 1000),
     }
 
 
-def functional_numbers(paths: Mapping[str, Path], mask_dice: float, template: Path) -> dict[str, Any]:
-    """Motion, temporal signal-to-noise and overlaps of a scan.
+def functional_numbers(
+    paths: Mapping[str, Path], mask_dice: float, template: Path, settings: Registration
+) -> dict[str, Any]:
+    """Motion, temporal signal-to-noise, artefacts, and fit to T1w and template.
 
     Parameters
     ----------
     paths : mapping
-        confounds, tsnr, mask: see `bolt.preprocess.functional.functional_names`.
+        confounds, tsnr and mask (on the output grid, in template space), bold_to_t1w: see
+        `bolt.preprocess.functional.functional_names`; raw (the 4D image), native_reference, native_mask, t1w, t1w_mask.
     mask_dice : float
         Overlap of BOLD and T1w brain masks within the acquired field.
     template : path
         Template folder.
+    settings : Registration
     """
     table = read_table(paths["confounds"])
     mask = images.read(paths["mask"])
     inside = mask.numpy() > 0
     brain = warp(mask, images.read(template / "brain_mask.nii.gz"), []).numpy() > 0.5
+    reference, native_brain = images.load(paths["native_reference"])[0], images.load(paths["native_mask"])[0] > 0
+    ghost = ghost_ratio(reference, native_brain)
     return {
         "n_volumes": len(table),
         **motion_numbers(table),
+        "slice_jumps": slice_jumps(iter_volumes(paths["raw"]), native_brain),
+        **({} if ghost is None else {"ghost_ratio": ghost}),
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
         "coregistration_mask_dice": mask_dice,
+        **coregistration_numbers(
+            bias_correct(images.read(paths["native_reference"]), settings, shrink=2),
+            images.read(paths["native_mask"]),
+            images.read(paths["t1w"]),
+            images.read(paths["t1w_mask"]),
+            images.read_matrix(paths["bold_to_t1w"]),
+            settings,
+        ),
         "template_brain_covered": float((inside & brain).sum() / brain.sum()),
     }
