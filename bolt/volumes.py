@@ -93,7 +93,13 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         image = nib.load(path)
     except EOFError:
         raise DataError("the file is cut off within its header", where=path, mend=AGAIN) from None
-    except (nib.filebasedimages.ImageFileError, nib.spatialimages.HeaderDataError, zlib.error, OSError) as error:
+    except (
+        nib.filebasedimages.ImageFileError,
+        nib.spatialimages.HeaderDataError,
+        zlib.error,
+        OSError,
+        ValueError,
+    ) as error:
         raise DataError(f"not a readable NIfTI image ({error})", where=path, mend=AGAIN) from None
     if not isinstance(image, nib.Nifti1Image):
         raise DataError(f"not NIfTI but {type(image).__name__}", where=path, mend="Convert the image to NIfTI")
@@ -129,20 +135,26 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
             mend="Give the functional time series, not an anatomical or a mean image",
         )
     affine = image.affine
-    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-6:
-        raise DataError("the affine maps voxels to no place in space", where=path, mend="Mend the sform or qform")
+    require_affine(affine, path)
     stated = _stated_tr(image.header)
     info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, stated, tr),
+        tr=_repetition_time(path, stated, float(image.header["pixdim"][4]), tr),
         header_tr=stated,
     )
     if info.conflict:
         warnings.warn(f"{path}: {info.conflict}; the sidecar's is used.", BoltWarning, stacklevel=2)
     return info
+
+
+def require_affine(affine: np.ndarray, path: str | Path) -> None:
+    """Refuse a (4, 4) affine that gives voxels no place of their own."""
+    sizes = nib.affines.voxel_sizes(affine)
+    if not np.isfinite(affine).all() or not sizes.all() or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
+        raise DataError("the affine maps voxels to no place in space", where=path, mend="Mend the sform or qform")
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -317,7 +329,7 @@ def _stated_tr(header: nib.Nifti1Header) -> float:
     return round(stated, 6) if 0 < stated <= LONGEST_TR else float("nan")
 
 
-def _repetition_time(path: str | Path, stated: float, sidecar: float | None) -> float:
+def _repetition_time(path: str | Path, stated: float, number: float, sidecar: float | None) -> float:
     if sidecar is not None:
         usable = isinstance(sidecar, int | float) and not isinstance(sidecar, bool)
         if not (usable and np.isfinite(sidecar) and sidecar > 0):
@@ -326,10 +338,17 @@ def _repetition_time(path: str | Path, stated: float, sidecar: float | None) -> 
                 where=path,
                 mend="Correct RepetitionTime (seconds) in the JSON sidecar",
             )
+        if sidecar > LONGEST_TR:
+            raise DataError(
+                f"RepetitionTime is {sidecar:g} s, which looks like milliseconds",
+                where=path,
+                mend=f"Write seconds ({sidecar / 1000:g}) in the JSON sidecar",
+            )
         return float(sidecar)
     if not np.isfinite(stated):
+        said = f": it says {number:g}, which is no number of seconds" if number > 0 else ""
         raise DataError(
-            "no repetition time in the header",
+            f"no repetition time in the header{said}",
             where=path,
             mend="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
         )

@@ -1,0 +1,357 @@
+"""Every kind of bad image is made, and is met with the words that `docs/bad_input.md` has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from bolt.config import load_registration
+from bolt.files import read_json
+from bolt.outcome import Outcome
+from bolt.preprocess import images
+from bolt.preprocess.anatomical import anatomical_names, preprocess_anatomical
+from bolt.preprocess.checks import check_t1w, check_together, check_voxels
+from bolt.volumes import check_bold
+from tests.bad_inputs import PREPROCESSING_CASES, Case
+
+Said = tuple[str, str]
+MAKERS: dict[str, Callable[[Path], Said]] = {}
+SLOW = ("a T1w of a child, or of a head of another size",)
+AFFINE = np.array([[4.0, 0, 0, -60], [0, 4, 0, -70], [0, 0, 4, -50], [0, 0, 0, 1]])
+
+
+def of(name: str):
+    """The maker of the case with this input."""
+
+    def register(make):
+        assert name not in MAKERS
+        MAKERS[name] = make
+        return make
+
+    return register
+
+
+@pytest.mark.parametrize("case", [c for c in PREPROCESSING_CASES if c.input not in SLOW], ids=lambda case: case.input)
+def test_bad_image(case: Case, tmp_path):
+    outcome, text = MAKERS[case.input](tmp_path)
+    assert outcome == case.outcome and (outcome == "used" or case.is_said(text)), f"{outcome}: {text}"
+
+
+def test_every_case_is_made():
+    assert {*MAKERS, *SLOW} == {case.input for case in PREPROCESSING_CASES}
+
+
+def test_good_images_are_used(tmp_path):
+    assert outcome_of(tmp_path, t1w(tmp_path)) == outcome_of(tmp_path, bold(tmp_path)) == ("used", "")
+
+
+@pytest.mark.slow
+def test_a_small_head_is_scaled(head, tmp_path):
+    image = nib.load(head.t1w)
+    small = image.affine @ np.diag([0.8, 0.8, 0.8, 1])
+    path = tmp_path / "sub-01" / "anat" / "sub-01_T1w.nii.gz"
+    images.save(np.asarray(image.dataobj), small, path)
+    settings = load_registration("testing").model_copy(update={"working_resolution": 3.2})
+    out = tmp_path / "derivatives" / "sub-01" / "anat"
+    space = "MNI152NLin2009aSym"
+    preprocess_anatomical(path, head.template, space, [settings], out, tmp_path / "work", prefix="sub-01_")
+    mask = images.read(out / anatomical_names("sub-01_", space)["mask"])
+    expected = nib.load(head.template / "brain_mask.nii.gz").get_fdata().sum() * 4**3 * 0.8**3
+    assert mask.numpy().sum() * np.prod(mask.spacing) == pytest.approx(expected, rel=0.1)
+    numbers = read_json(out / "sub-01_desc-quality.json")
+    assert numbers["template_mask_dice"] > 0.9
+
+
+# ---- how it ends -----------------------------------------------------------------------------------
+def outcome_of(folder: Path, path: Path, tr: float | None = 2.0) -> Said:
+    """A job on one image: what its status file says."""
+    check = (lambda: check_t1w(path)) if "T1w" in path.name else (lambda: check_voxels(path, tr) and None)
+    return worked(folder, check)
+
+
+def worked(folder: Path, work: Callable[[], None]) -> Said:
+    Outcome("functional", folder / "status.json", attempt=1).of(work)
+    status = read_json(folder / "status.json")
+    warned = "; ".join(entry["warning"] for entry in status.get("warnings", []))
+    if status["state"] != "ok":
+        return "excluded", status["reason"]
+    return ("warned", warned) if warned else ("used", "")
+
+
+# ---- images ----------------------------------------------------------------------------------------
+def ball(shape=(30, 34, 28)) -> np.ndarray:
+    """Something bright in the middle, and no symmetry."""
+    noise = np.random.default_rng(0).uniform(1, 2, shape)
+    return (100 * ndimage.gaussian_filter(noise, 1) * np.linspace(1, 2, shape[0])[:, None, None]).astype(np.float32)
+
+
+def save(path: Path, data: np.ndarray, affine: np.ndarray = AFFINE, tr: float = 2.0, unit: str = "sec") -> Path:
+    image = nib.Nifti1Image(data, affine)
+    image.set_sform(affine, 1)
+    image.set_qform(affine, 1)
+    if data.ndim == 4:
+        image.header.set_zooms((*image.header.get_zooms()[:3], tr))
+    image.header.set_xyzt_units("mm", unit)
+    nib.save(image, path)
+    return path
+
+
+def t1w(folder: Path, data: np.ndarray | None = None, affine: np.ndarray = AFFINE) -> Path:
+    return save(folder / "sub-01_T1w.nii.gz", ball() if data is None else data, affine)
+
+
+def bold(folder: Path, data: np.ndarray | None = None, affine: np.ndarray = AFFINE, n: int = 6, **time) -> Path:
+    volumes = np.stack([ball()] * n, axis=-1) if data is None else data
+    return save(folder / "sub-01_task-rest_bold.nii.gz", volumes, affine, **time)
+
+
+def turned(degrees: float, axis: str = "z") -> np.ndarray:
+    from scipy.spatial.transform import Rotation
+
+    matrix = np.eye(4)
+    matrix[:3, :3] = Rotation.from_euler(axis, degrees, degrees=True).as_matrix()
+    return matrix @ AFFINE
+
+
+def with_forms(path: Path, sform: np.ndarray | None, qform: np.ndarray | None) -> Path:
+    image = nib.load(path)
+    data, header = np.asarray(image.dataobj), image.header.copy()
+    header.set_sform(sform, 0 if sform is None else 1)
+    header.set_qform(qform, 0 if qform is None else 1)
+    nib.save(nib.Nifti1Image(data, None, header), path)
+    return path
+
+
+def patched(path: Path, **fields) -> Path:
+    """Header fields of a compressed image, as no library would write them."""
+    import gzip
+
+    raw = bytearray(gzip.decompress(path.read_bytes()))
+    header = np.frombuffer(raw, nib.nifti1.header_dtype, 1)[0]
+    for name, value in fields.items():
+        offset = nib.nifti1.header_dtype.fields[name][1]
+        part = np.asarray(value, header[name].dtype).tobytes()
+        raw[offset : offset + len(part)] = part
+    path.write_bytes(gzip.compress(bytes(raw)))
+    return path
+
+
+# ---- where the head lies ---------------------------------------------------------------------------
+@of("neither sform nor qform")
+def _(folder):
+    return outcome_of(folder, with_forms(t1w(folder), None, None))
+
+
+@of("only a qform, or only an sform")
+def _(folder):
+    said = []
+    for forms in ((AFFINE, None), (None, AFFINE)):
+        path = with_forms(bold(folder), *forms)
+        np.testing.assert_allclose(check_bold(path).affine, AFFINE, atol=1e-4)
+        said.append(outcome_of(folder, path))
+    assert said[0] == said[1]
+    return said[0]
+
+
+@of("sform and qform more than a voxel apart")
+def _(folder):
+    assert outcome_of(folder, with_forms(bold(folder), AFFINE, turned(0.5))) == ("used", "")
+    path = with_forms(bold(folder), AFFINE, turned(8))
+    np.testing.assert_allclose(check_bold(path).affine, AFFINE)
+    return outcome_of(folder, path)
+
+
+@of("sform and qform that differ about left and right")
+def _(folder):
+    assert outcome_of(folder, with_forms(bold(folder), AFFINE, turned(180)))[0] == "excluded"
+    return outcome_of(folder, with_forms(t1w(folder), AFFINE, np.diag([-1.0, 1, 1, 1]) @ AFFINE))
+
+
+@of("a qform that is no rotation")
+def _(folder):
+    return outcome_of(folder, patched(t1w(folder), quatern_b=2.0))
+
+
+@of("the same, and no sform")
+def _(folder):
+    return outcome_of(folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0))
+
+
+@of("an affine of zeros")
+def _(folder):
+    path = with_forms(t1w(folder), AFFINE, None)
+    return outcome_of(folder, patched(path, srow_x=[0] * 4, srow_y=[0] * 4, srow_z=[0] * 4))
+
+
+@of("an affine that shears")
+def _(folder):
+    sheared = AFFINE.copy()
+    sheared[0, 1] = 1
+    return outcome_of(folder, with_forms(t1w(folder), sheared, None))
+
+
+@of("a left-right flip that only the header declares")
+def _(folder):
+    data = ball()
+    straight = images.read(t1w(folder, data))
+    flipped = AFFINE @ np.array([[-1.0, 0, 0, len(data) - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    path = t1w(folder, data[::-1], flipped)
+    found = images.read(path)
+    np.testing.assert_array_equal(found.numpy(), straight.numpy())
+    np.testing.assert_allclose(images.affine_of(found), AFFINE, atol=1e-4)
+    return outcome_of(folder, path)
+
+
+@of("oblique slices")
+def _(folder):
+    oblique = turned(25, "x")
+    path = bold(folder, affine=oblique)
+    np.testing.assert_allclose(images.affine_of(images.read(t1w(folder, affine=oblique))), oblique, atol=1e-3)
+    return outcome_of(folder, path)
+
+
+@of("BOLD stored in another orientation than the T1w")
+def _(folder):
+    straight = nib.load(t1w(folder))
+    turned_image = straight.as_reoriented(nib.orientations.axcodes2ornt("PSR"))
+    data = np.stack([np.asarray(turned_image.dataobj)] * 6, axis=-1)
+    path = bold(folder, data, turned_image.affine)
+    check_together(path, folder / "sub-01_T1w.nii.gz")
+    place = nib.affines.apply_affine(straight.affine, np.unravel_index(ball().argmax(), ball().shape))
+    found = nib.affines.apply_affine(turned_image.affine, np.unravel_index(data[..., 0].argmax(), data.shape[:3]))
+    np.testing.assert_allclose(place, found)
+    return outcome_of(folder, path)
+
+
+@of("BOLD and T1w whose fields do not overlap")
+def _(folder):
+    far = AFFINE.copy()
+    far[2, 3] += 300
+    paths = bold(folder, affine=far), t1w(folder)
+    return worked(folder, lambda: check_together(*paths))
+
+
+# ---- sizes -----------------------------------------------------------------------------------------
+@of("voxel sizes in metres")
+def _(folder):
+    return outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1])))
+
+
+@of("a tiny matrix (T1w)")
+def _(folder):
+    return outcome_of(folder, t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1])))
+
+
+@of("a few slices (BOLD)")
+def _(folder):
+    return outcome_of(folder, bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1)))
+
+
+@of("thick slices")
+def _(folder):
+    return outcome_of(folder, t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1])))
+
+
+@of("a scan of two volumes")
+def _(folder):
+    return outcome_of(folder, bold(folder, n=2))
+
+
+@of("a T1w with several volumes")
+def _(folder):
+    return outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1)))
+
+
+# ---- voxels ----------------------------------------------------------------------------------------
+@of("all-zero slices")
+def _(folder):
+    data = np.stack([ball()] * 6, axis=-1)
+    data[:, :, 11, 3:5] = 0
+    return outcome_of(folder, bold(folder, data))
+
+
+@of("all-zero slices of a T1w")
+def _(folder):
+    data = ball()
+    data[10:12] = 0
+    data[-3:] = 0  # at the edge nothing is missing
+    return outcome_of(folder, t1w(folder, data))
+
+
+@of("an empty volume")
+def _(folder):
+    data = np.stack([ball()] * 6, axis=-1)
+    data[..., 3] = 0
+    return outcome_of(folder, bold(folder, data))
+
+
+@of("unsigned integers declared signed")
+def _(folder):
+    bright = np.rint(ball() / ball().max() * 45000).astype(np.uint16)
+    assert outcome_of(folder, t1w(folder, bright)) == ("used", "")
+    return outcome_of(folder, t1w(folder, bright.view(np.int16)))
+
+
+@of("signed integers declared unsigned")
+def _(folder):
+    data = np.stack([ball() - np.percentile(ball(), 2)] * 6, axis=-1).astype(np.int16)
+    assert (data < 0).any() and outcome_of(folder, bold(folder, data)) == ("used", "")
+    return outcome_of(folder, bold(folder, data.view(np.uint16)))
+
+
+@of("NaN in a T1w")
+def _(folder):
+    data = ball()
+    data[3, 3, 3] = np.nan
+    return outcome_of(folder, t1w(folder, data))
+
+
+@of("NaN in a scan")
+def _(folder):
+    data = np.stack([ball()] * 6, axis=-1)
+    data[3, 3, 3, 3] = np.nan
+    return outcome_of(folder, bold(folder, data))
+
+
+@of("a T1w whose compressed file is cut off")
+def _(folder):
+    path = t1w(folder)
+    path.write_bytes(path.read_bytes()[:-5000])
+    return outcome_of(folder, path)
+
+
+@of("a scan whose compressed file is cut off")
+def _(folder):
+    path = bold(folder)
+    path.write_bytes(path.read_bytes()[:-5000])
+    return outcome_of(folder, path)
+
+
+# ---- time ------------------------------------------------------------------------------------------
+@of("RepetitionTime in milliseconds")
+def _(folder):
+    return outcome_of(folder, bold(folder), tr=2000)
+
+
+@of("a header that says milliseconds, and means them")
+def _(folder):
+    path = bold(folder, tr=2000, unit="msec")
+    assert check_bold(path).tr == 2.0
+    return outcome_of(folder, path, tr=None)
+
+
+@of("a header with a TR and no unit")
+def _(folder):
+    path = bold(folder, unit="unknown")
+    assert check_bold(path).tr == 2.0
+    return outcome_of(folder, path, tr=None)
+
+
+@of("the same, where that cannot be")
+def _(folder):
+    return outcome_of(folder, bold(folder, tr=2000, unit="unknown"), tr=None)
