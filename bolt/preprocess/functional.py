@@ -190,7 +190,8 @@ def preprocess_functional(
     if output == "native":
         paths |= _in_template(paths, anatomical["forward"], template, resolution, work)
     paths |= {port: Path(made[port]) for port in ("native_reference", "native_mask")} | {"raw": bold}
-    paths |= {"t1w": anatomical["t1w"], "t1w_mask": anatomical["mask"], "dseg": anatomical["dseg"]}
+    paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
+    paths["t1w_mask"] = anatomical["mask"]
     numbers = quality.functional_numbers(paths, made["dice"], template, registration)
     numbers["n_unsteady"] = made["unsteady"]
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
