@@ -191,9 +191,9 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "all-zero slices",
         "warned",
-        "….nii.gz: 1 slices are all zero in 2 of … volumes, such as slice … of axis 2 in volume 3 (from 0)",
+        "….nii.gz: all zero: 1 slice(s), in 2 of … volumes, such as slice … of axis 2 in volume 3 (from 0)",
     ),
-    Case("all-zero slices of a T1w", "warned", "….nii.gz: 2 slices are all zero in 1 of 1 volumes, such as slice …"),
+    Case("all-zero slices of a T1w", "warned", "….nii.gz: all zero: 2 slice(s), in 1 of 1 volumes, such as slice …"),
     Case("an empty volume", "excluded", "….nii.gz: volume 3 (counted from 0) is empty: all voxels are 0"),
     Case(
         "unsigned integers declared signed",

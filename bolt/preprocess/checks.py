@@ -211,8 +211,8 @@ class _Slices:
             if volumes.size:
                 where = f", such as slice {ever[0] + slices[0]} of axis {axis}"
                 where += f" in volume {volumes[0]}" if len(filled) > 1 else ""
-                n = len(set(slices))
-                _warn(path, f"{n} slices are all zero in {len(set(volumes))} of {len(filled)} volumes{where} (from 0)")
+                n = f"{len(set(slices))} slice(s), in {len(set(volumes))} of {len(filled)} volumes"
+                _warn(path, f"all zero: {n}{where} (from 0)")
 
 
 def _extremes(volume: np.ndarray, image: nib.Nifti1Image) -> dict[str, int]:

@@ -16,6 +16,7 @@ from bolt.outcome import Outcome
 from bolt.preprocess import images
 from bolt.preprocess.anatomical import anatomical_names, preprocess_anatomical
 from bolt.preprocess.checks import check_t1w, check_together, check_voxels
+from bolt.preprocess.registration import coregister, epi_mask
 from bolt.volumes import check_bold
 from tests.bad_inputs import PREPROCESSING_CASES, Case
 
@@ -355,3 +356,18 @@ def _(folder):
 @of("the same, where that cannot be")
 def _(folder):
     return outcome_of(folder, bold(folder, tr=2000, unit="unknown"), tr=None)
+
+
+@pytest.mark.slow
+def test_fields_that_do_not_overlap_are_brought_together(head):
+    """The warning of `check_together` promises it."""
+    reference = nib.load(head.bold).dataobj[..., 0]
+    affine, t1w_image = nib.load(head.bold).affine, images.read(head.t1w)
+    far = affine.copy()
+    far[2, 3] += 300
+    settings = load_registration("testing")
+    volume, mask = images.to_ants(reference, far), images.to_ants(epi_mask(reference, far), far)
+    matrix, overlap = coregister(volume, mask, t1w_image, images.read(head.template / "brain_mask.nii.gz"), settings)
+    points = np.array([[50, 0, 0], [-50, 0, 0], [0, 60, 0], [0, -60, 0], [0, 0, 50]], dtype=float)
+    error = images.apply(matrix, points) - images.apply(head.pose, points) - [0, 0, 300]
+    assert np.linalg.norm(error, axis=1).mean() < 1.5 and overlap > 0.9
