@@ -11,6 +11,7 @@ sys.path.insert(0, workflow.basedir)
 from bolt.check import minimum_volumes
 from bolt.layout import ORACLE
 from bolt.plan import announce_after_dry_run
+from bolt.room import check_preprocessing_room
 from bolt.workflow import shell_prefix, start, use_own_interpreter
 
 if not workflow.overwrite_configfiles:
@@ -54,6 +55,8 @@ include: "workflow/rules/truth.smk"
 include: "workflow/rules/report.smk"
 
 
+given = workflow.resource_settings
+check_preprocessing_room(run, sys.argv, max(given.cores or 1, given.nodes or 1))
 announce_after_dry_run(run, sys.argv)
 
 

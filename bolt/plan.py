@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from bolt.config import ROOT
 from bolt.datasets import source_of
 from bolt.files import read_table, read_yaml
 from bolt.layout import folder_of
+from bolt.room import is_dry_run
 
 if TYPE_CHECKING:
     from bolt.workflow import Run
@@ -79,7 +79,7 @@ def estimate(run: Run) -> Estimate:
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
     """Print the estimate as the last line of a dry run."""
-    if any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments):
+    if is_dry_run(arguments):
         atexit.register(lambda: print(estimate(run), file=sys.stderr, flush=True))
 
 

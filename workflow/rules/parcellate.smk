@@ -13,6 +13,8 @@ rule parcellate:
         layout.benchmark("parcellate", "{scan}")
     conda:
         "../envs/imaging.yaml"
+    # before more images are made: each is deleted once its means are taken
+    priority: 1
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
