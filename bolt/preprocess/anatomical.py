@@ -37,8 +37,8 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
     workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]), its
         brain extracted by registration to the template in two steps, and its grey matter, white matter and
         cerebrospinal fluid segmented (Atropos [@ants_atropos], k-means with a Markov random field). The brain was
-        normalised by affine and symmetric diffeomorphic registration (SyN [@ants_syn], {METRICS[settings.syn_metric]}; settings '{settings.name}') with ANTsPy
-        [@antspy] in nipype [@nipype]."""
+        normalised by affine and symmetric diffeomorphic registration (SyN [@ants_syn],
+        {METRICS[settings.syn_metric]}; settings '{settings.name}') with ANTsPy [@antspy] in nipype [@nipype]."""
     keys = settings.model_dump()
     source = Node(IdentityInterface(["t1w", "template", "template_mask"]), "inputnode")
     conform = Node(Conform(settings=keys), "conform")

@@ -12,7 +12,7 @@ from scipy import ndimage
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.registration import cut_bright, register, seed, warp
+from bolt.preprocess.registration import around_brain, cut_bright, register, seed, warp
 
 COARSE = 4.0
 """Voxel size (mm) at which the head is registered to find the brain."""
@@ -31,8 +31,8 @@ def brain_mask(
 
     First whole heads are aligned at 4 mm (affine, then coarse SyN), and the template's mask carried to the T1w. Then
     both images are cut to their masks and what lies `WIDER` mm around them, so that neck and face no longer pull, and
-    aligned anew at ``settings.mask_resolution``. What is carried is smoothed, cut at one half, reduced to its largest
-    component, and filled.
+    bent anew from the affine on at ``settings.mask_resolution``. What is carried is smoothed, cut at one half, reduced
+    to its largest component, and filled.
 
     Raises
     ------
@@ -41,35 +41,31 @@ def brain_mask(
     """
     template = cut_bright(template)
     with tempfile.TemporaryDirectory() as folder:
-        transforms = _align(t1w, template, max(COARSE, *t1w.spacing), settings, f"{folder}/head_")
-        first = _carried(t1w, template_mask, transforms)
-        area, template_area = (mask.new_image_like(_wider(mask)) for mask in (first, template_mask))
-        transforms = _align(
-            t1w * area,
-            template * template_area,
-            max(settings.mask_resolution, *t1w.spacing),
-            settings,
-            f"{folder}/brain_",
+        coarse = max(COARSE, *t1w.spacing)
+        heads = [images.resample_to_spacing(image, coarse) for image in (t1w, template)]
+        seed(settings)
+        bend, affine = register(
+            *heads,
+            outprefix=f"{folder}/head_",
+            aff_iterations=tuple(settings.affine_iterations[:3]),
+            aff_shrink_factors=(4, 2, 1),
+            aff_smoothing_sigmas=(2, 1, 0),
+            reg_iterations=(60, 40, 5),
+        )["fwdtransforms"]
+        first = _carried(t1w, template_mask, [bend, affine])
+        fine = max(settings.mask_resolution, *t1w.spacing)
+        pairs = ((t1w, first), (template, template_mask))
+        fixed, moving = (images.resample_to_spacing(around_brain(image * _wider(mask)), fine) for image, mask in pairs)
+        seed(settings)
+        found = register(
+            fixed,
+            moving,
+            "SyNOnly",
+            outprefix=f"{folder}/brain_",
+            initial_transform=affine,
+            reg_iterations=(60, 40, 10),
         )
-        return _carried(t1w, template_mask, transforms)
-
-
-def _align(
-    t1w: ants.ANTsImage, template: ants.ANTsImage, spacing: float, settings: Registration, prefix: str
-) -> list[str]:
-    """Transforms from template to T1w."""
-    fixed, moving = (images.resample_to_spacing(image, spacing) for image in (t1w, template))
-    seed(settings)
-    found = register(
-        fixed,
-        moving,
-        outprefix=prefix,
-        aff_iterations=tuple(settings.affine_iterations[:3]),
-        aff_shrink_factors=(4, 2, 1),
-        aff_smoothing_sigmas=(2, 1, 0),
-        reg_iterations=(60, 40, 5),
-    )
-    return list(found["fwdtransforms"])
+        return _carried(t1w, template_mask, found["fwdtransforms"])
 
 
 def _carried(t1w: ants.ANTsImage, template_mask: ants.ANTsImage, transforms: list[str]) -> ants.ANTsImage:
@@ -77,9 +73,10 @@ def _carried(t1w: ants.ANTsImage, template_mask: ants.ANTsImage, transforms: lis
     return t1w.new_image_like(one_piece(share.numpy() > 0.5, t1w.spacing))
 
 
-def _wider(mask: ants.ANTsImage) -> np.ndarray:
+def _wider(mask: ants.ANTsImage) -> ants.ANTsImage:
     """The mask and what lies within `WIDER` mm."""
-    return (ndimage.distance_transform_edt(mask.numpy() < 0.5, sampling=mask.spacing) <= WIDER).astype(np.float32)
+    near = ndimage.distance_transform_edt(mask.numpy() < 0.5, sampling=mask.spacing) <= WIDER
+    return mask.new_image_like(near.astype(np.float32))
 
 
 def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:

@@ -11,11 +11,9 @@ import numpy as np
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.registration import cut_bright, dice, register, seed, warp
+from bolt.preprocess.registration import around_brain, cut_bright, dice, register, seed, warp
 from bolt.preprocess.resample import places_of_grid
 
-FRAME = 12.0
-"""mm kept around the brain for normalisation."""
 GRID = 4.0
 """mm between the points at which a transform is checked."""
 FOLDED = 0.005
@@ -69,18 +67,6 @@ def normalise(
         write_composite_transform=True,
     )
     return Path(found["fwdtransforms"]), Path(found["invtransforms"])
-
-
-def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
-    """Cut off the zeros around a brain, up to `FRAME`: most of a head's field, and most of the time.
-
-    Beyond the frame a transform to the image is affine alone.
-    """
-    where = np.argwhere(image.numpy() > 0)
-    frame = np.ceil(FRAME / np.asarray(image.spacing))
-    start = np.maximum(where.min(axis=0) - frame, 0)
-    stop = np.minimum(where.max(axis=0) + 1 + frame, image.shape)
-    return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
 
 
 def check_transform(forward: Sequence[str | Path], template_mask: ants.ANTsImage, mask: ants.ANTsImage) -> None:

@@ -21,6 +21,8 @@ from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
 
+FRAME = 12.0
+"""mm kept around the brain where only the brain is registered."""
 TRUNCATE = 0.999
 """Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
 SAME_PLACE = 0.9
@@ -62,10 +64,22 @@ def cut_bright(image: ants.ANTsImage) -> ants.ANTsImage:
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, TRUNCATE)))
 
 
-def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, **options: Any) -> dict[str, Any]:
-    """Affine and SyN by `ants.registration`; a DataError where ANTs gives up."""
+def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
+    """Cut off the zeros around a brain, up to `FRAME`: most of a head's field, and most of the time.
+
+    Beyond the frame a transform to the image is affine alone.
+    """
+    where = np.argwhere(image.numpy() > 0)
+    frame = np.ceil(FRAME / np.asarray(image.spacing))
+    start = np.maximum(where.min(axis=0) - frame, 0)
+    stop = np.minimum(where.max(axis=0) + 1 + frame, image.shape)
+    return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
+
+
+def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:
+    """`ants.registration`; a DataError where ANTs gives up."""
     try:
-        return dict(ants.registration(fixed, moving, "SyN", **options))
+        return dict(ants.registration(fixed, moving, kind, **options))
     except (RuntimeError, ValueError) as error:
         raise DataError(
             f"ANTs could not register the T1w and the template ({error})",

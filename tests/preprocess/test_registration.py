@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bolt.errors import DataError
-from bolt.preprocess import extraction, images, normalisation, registration
+from bolt.preprocess import extraction, images, registration
 
 
 def test_one_piece_drops_islands_and_fills_holes():
@@ -38,7 +38,7 @@ def test_around_brain_keeps_the_frame_and_the_geometry():
     data = np.zeros((60, 60, 60))
     data[30:34, 20:24, 10:14] = 1
     image = images.to_ants(data, np.diag([4.0, 4, 4, 1]))
-    cropped = normalisation.around_brain(image)
+    cropped = registration.around_brain(image)
     assert cropped.shape == (10, 10, 10)
     assert cropped.numpy().sum() == data.sum()
     np.testing.assert_allclose(images.affine_of(cropped)[:3, 3], [27 * 4, 17 * 4, 7 * 4])
