@@ -11,10 +11,10 @@ rule parcellate:
         layout.log("parcellate", "{scan}"),
     benchmark:
         layout.benchmark("parcellate", "{scan}")
-    conda:
-        "../envs/imaging.yaml"
     # before more images are made: each is deleted once its means are taken
     priority: 1
+    conda:
+        "../envs/imaging.yaml"
     resources:
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
