@@ -33,11 +33,18 @@ def check_names(config: Config, dataset: Dataset) -> None:
         check_covariates(model, dataset, list(COLUMNS))
         _check_inputs(model, config, dataset)
     denoise = configuration.load_denoise(config.denoise)
-    if denoise.strategy is not None and dataset.source in ("phantom", "bids"):
+    raw = dataset.source in ("phantom", "bids")
+    if denoise.strategy == "ica_aroma" and raw:
         raise ConfigError(
-            f"denoising '{denoise.name}' needs confounds that fMRIPrep makes; raw images are preprocessed without them",
+            f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
             where="configuration",
-            mend="Set 'denoise' to none or 24p",
+            mend="Set 'denoise' to 24p_acompcor, say",
+        )
+    if config.preprocess.output == "native" and not raw:
+        raise ConfigError(
+            f"the scans of dataset '{dataset.name}' are preprocessed already; their own voxels are not to be had",
+            where="configuration",
+            mend="Set 'preprocess: output' to template",
         )
     for name in config.preprocess.registrations:
         configuration.load_registration(name)

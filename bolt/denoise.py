@@ -19,6 +19,8 @@ from bolt.files import read_table
 
 AROMA = "smoothAROMAnonaggr"
 """fMRIPrep's name for images that ICA-AROMA has cleaned; nilearn's strategy 'ica_aroma' starts from them."""
+UNSTEADY = "non_steady_state_outlier"
+"""Begins the names of columns that flag volumes before the steady state; such volumes are dropped, never regressed."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,15 @@ def choose_confounds(
     Returns
     -------
     Chosen
-        A value missing in the first row (derivatives have none there) is taken from the second.
+        A value missing in the first row of the steady state (derivatives have none there), or before, is taken from
+        the next.
 
     Raises
     ------
     DataError
         No or another number of rows, a column that the strategy needs is not there, or a missing value elsewhere.
     """
-    if not denoise.confounds and denoise.strategy is None:
+    if confounds is None and not denoise.confounds and denoise.strategy is None:
         return Chosen()
     if confounds is None:
         raise DataError(
@@ -73,7 +76,7 @@ def choose_confounds(
         table, kept = _by_strategy(confounds, denoise)
     else:
         whole = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
-        table, kept = _by_pattern(whole, denoise, image), None
+        table, kept = _by_pattern(whole, denoise, image), _steady(whole)
     if len(table) != n_volumes:
         raise DataError(
             f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, mend="Give the table of this scan"
@@ -85,8 +88,9 @@ def choose_confounds(
             mend="Choose wider thresholds, or leave the scan out",
         )
     values = table.to_numpy(float, copy=True)
-    if len(values) > 1:
-        values[0] = np.where(np.isnan(values[0]), values[1], values[0])
+    first = 0 if kept is None else int(kept[0])
+    if len(values) > first + 1:
+        values[: first + 1] = np.where(np.isnan(values[: first + 1]), values[first + 1], values[: first + 1])
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         raise DataError(
@@ -106,7 +110,13 @@ def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.
                 mend="Choose a strategy the table has columns for",
             )
         columns += found
-    return table[columns]
+    return table[[column for column in columns if not column.startswith(UNSTEADY)]]
+
+
+def _steady(table: pd.DataFrame) -> np.ndarray | None:
+    """Volumes in the steady state; None where the table tells of none before it."""
+    flags = table[[column for column in table if str(column).startswith(UNSTEADY)]]
+    return np.flatnonzero((flags == 0).all(axis=1)) if flags.shape[1] else None
 
 
 def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.DataFrame, np.ndarray | None]:

@@ -25,8 +25,9 @@ class Layout:
     def __init__(self, config: Config) -> None:
         self.results = config.paths.results / config.dataset_name
         self.work = config.paths.work / config.dataset_name
-        self.variant = f"{config.preprocess.space}-{Path(config.denoise).stem}"
         self.space = config.preprocess.space
+        self.native = config.preprocess.output == "native"
+        self.variant = f"{'native' if self.native else self.space}-{Path(config.denoise).stem}"
 
     # ---- scans -------------------------------------------------------------------------------
     @property
@@ -106,7 +107,8 @@ class Layout:
         return self._scan_file(scan_id, folder, f"space-{self.space}_desc-preproc_bold.nii.gz")
 
     def mask(self, scan_id: str, folder: str | None = None) -> Path:
-        return self._scan_file(scan_id, folder, f"space-{self.space}_desc-brain_mask.nii.gz")
+        at = "" if self.native else f"space-{self.space}_"
+        return self._scan_file(scan_id, folder, f"{at}desc-brain_mask.nii.gz")
 
     def confounds(self, scan_id: str, folder: str | None = None) -> Path:
         return self._scan_file(scan_id, folder, "desc-confounds_timeseries.tsv")

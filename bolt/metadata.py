@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bolt.errors import DataError
 from bolt.files import read_json
 
 TOP = "dataset_description.json"
@@ -14,15 +16,12 @@ TOP = "dataset_description.json"
 def metadata_of(image: str | Path) -> dict[str, Any]:
     """Metadata of an image by BIDS' inheritance: nearer and more specific files win.
 
+    A file that cannot be read is left out, as the index does (which refuses an image whose own file it is).
+
     Parameters
     ----------
     image : path
         BIDS name, such as ``sub-01_task-rest_bold.nii.gz``.
-
-    Raises
-    ------
-    DataError
-        A file that applies is not readable as JSON.
     """
     path = Path(image)
     stem = path.name.removesuffix(".gz").removesuffix(".nii")
@@ -40,5 +39,6 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
             if kind == suffix and set(named) <= set(entities):
                 fitting.append((len(named), file))
         for _, file in sorted(fitting):
-            found |= read_json(file)
+            with suppress(DataError):
+                found |= read_json(file)
     return found

@@ -17,23 +17,13 @@ import pandas as pd
 
 from bolt.atlases import Atlas, check_space, resample_to
 from bolt.config import Denoise
-from bolt.denoise import choose_confounds, clean
+from bolt.denoise import Chosen, choose_confounds, clean
 from bolt.errors import BoltWarning, DataError
 from bolt.files import atomic, write_json, write_status, write_table
+from bolt.rois import COVERAGE_COLUMNS, Placed, average, coverage_of, place
 from bolt.volumes import BoldInfo, check_bold, check_image, iter_volumes, space_of
 
 ASSUMED = "assumed"
-COVERAGE_COLUMNS = {
-    "value": "Value of the ROI in the atlas",
-    "name": "ROI",
-    "n_voxels": "Voxels of the ROI on the grid of the image",
-    "inside": "Share of the ROI's voxels (on the atlas's own grid) that lie within the grid of the image",
-    "n_masked": "Voxels outside the mask",
-    "n_nonfinite": "Voxels within the mask that are NaN or infinite at some volume; left out of the mean there",
-    "n_constant": "Finite voxels within the mask that never change",
-    "coverage": "Share of the ROI that lies in the image and the mask, is finite and changes over time",
-    "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
-}
 
 
 @dataclass(frozen=True)
@@ -109,26 +99,50 @@ def parcellate(
         elif space != ASSUMED:
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
-    inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else _read_mask(mask, info)
+    inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
     placed = [_place(atlas, info, inside) for atlas in atlases]
-    streamed = _stream(image, info, placed)
+    voxels = np.concatenate([place.voxels for place in placed])
+    scan = Cleaning(image, info, space, chosen, denoise, threshold)
+    return finish(atlases, placed, average(iter_volumes(image, voxels), info.n_volumes, placed), scan)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What becomes of the means of a scan: see `parcellate` for its words, and `bolt.denoise` for `chosen`."""
+
+    image: str | Path
+    info: BoldInfo
+    space: str
+    chosen: Chosen
+    denoise: Denoise
+    threshold: float
+
+
+def finish(
+    atlases: Sequence[Atlas],
+    placed: Sequence[Placed],
+    averaged: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    scan: Cleaning,
+) -> dict[str, Parcellated]:
+    """Coverage, denoising and sidecar of the means that `average` made."""
     results = {}
-    for atlas, place, (whole, finite, varies) in zip(atlases, placed, streamed, strict=True):
-        coverage = _coverage(atlas, info, place, finite, varies, threshold)
+    chosen, info = scan.chosen, scan.info
+    for atlas, own, (whole, finite, varies) in zip(atlases, placed, averaged, strict=True):
+        coverage = coverage_of(atlas, own, finite, varies, scan.threshold)
         coverage["covered"] &= np.isfinite(whole).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
-            raise _nothing_covered(atlas, whole, image)
+            raise _nothing_covered(atlas, whole, scan.image)
         series = np.full((info.n_volumes if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-        series[:, covered] = clean(whole[:, covered], chosen, denoise, info.tr, image)
+        series[:, covered] = clean(whole[:, covered], chosen, scan.denoise, info.tr, scan.image)
         metadata = {
             "RepetitionTime": info.tr,
             "Atlas": atlas.name,
             "AtlasSHA256": atlas.sha256,
             "AtlasSpaces": atlas.spaces or ASSUMED,
-            "Space": space,
-            "Denoising": denoise.model_dump(mode="json"),
-            "CoverageThreshold": threshold,
+            "Space": scan.space,
+            "Denoising": scan.denoise.model_dump(mode="json"),
+            "CoverageThreshold": scan.threshold,
             "NumberOfVolumes": info.n_volumes,
             "NumberOfVolumesKept": len(series),
         }
@@ -184,102 +198,15 @@ def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> Data
     )
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """An atlas on the grid of an image, its voxels in the order of the ROIs.
-
-    voxels : (N,) those inside the mask, counted with the first axis running fastest
-    roi : (N,) position of each among the atlas's values, ascending
-    n_voxels : (R,) of each ROI, inside the mask or not
-    """
-
-    voxels: np.ndarray
-    roi: np.ndarray
-    n_voxels: np.ndarray
-
-    def count(self, chosen: np.ndarray | None = None) -> np.ndarray:
-        """(R,) how many voxels of each ROI are `chosen` ((N,) bool; default: all)."""
-        roi = self.roi if chosen is None else self.roi[chosen]
-        return np.bincount(roi, minlength=len(self.n_voxels))
-
-
-def _place(atlas: Atlas, info: BoldInfo, inside: np.ndarray) -> _Placed:
-    grid = resample_to(atlas, info.shape, info.affine).ravel(order="F")
-    voxels = np.flatnonzero(grid)
-    roi = _positions(grid[voxels], atlas.values)
-    order = np.argsort(roi, kind="stable")
-    voxels, roi = voxels[order], roi[order]
-    kept = inside[voxels]
-    return _Placed(voxels[kept], roi[kept], np.bincount(roi, minlength=len(atlas.values)))
-
-
-def _stream(
-    image: str | Path, info: BoldInfo, placed: Sequence[_Placed]
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each atlas the means (T, R), and which of its voxels are always finite and which ever change (N,)."""
-    voxels = np.concatenate([place.voxels for place in placed])
-    sizes = np.concatenate([place.count() for place in placed])
-    filled = sizes > 0  # the others have no voxel, and stay NaN
-    starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
-    means = np.full((info.n_volumes, len(filled)), np.nan)
-    finite, varies = np.ones(voxels.size, bool), np.zeros(voxels.size, bool)
-    first: np.ndarray | None = None
-    for t, values in enumerate(iter_volumes(image, voxels)):
-        first = values if first is None else first
-        varies |= values != first
-        good = np.isfinite(values)
-        if good.all():
-            means[t, filled] = np.add.reduceat(values, starts, dtype=np.float64) / sizes
-        else:
-            finite &= good
-            sums = np.add.reduceat(np.where(good, values, 0), starts, dtype=np.float64)
-            with np.errstate(invalid="ignore"):  # not one finite voxel: NaN
-                means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
-    by_roi = np.cumsum([len(place.n_voxels) for place in placed])[:-1]
-    by_voxel = np.cumsum([place.voxels.size for place in placed])[:-1]
-    parts = np.split(means, by_roi, axis=1), np.split(finite, by_voxel), np.split(varies, by_voxel)
-    return list(zip(*parts, strict=True))
-
-
-def _coverage(
-    atlas: Atlas, info: BoldInfo, place: _Placed, finite: np.ndarray, varies: np.ndarray, threshold: float
-) -> pd.DataFrame:
-    inside, n_voxels = _share_inside(atlas, info), place.n_voxels
-    good = place.count(finite & varies)
-    coverage = inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
-    return pd.DataFrame(
-        {
-            "value": atlas.values,
-            "name": atlas.labels["name"].to_numpy(),
-            "n_voxels": n_voxels,
-            "inside": inside.round(4),
-            "n_masked": n_voxels - place.count(),
-            "n_nonfinite": place.count(~finite),
-            "n_constant": place.count(finite & ~varies),
-            "coverage": coverage.round(4),
-            "covered": (coverage >= threshold) & (coverage > 0),
-        }
-    )
-
-
-def _share_inside(atlas: Atlas, info: BoldInfo) -> np.ndarray:
-    """Share of each ROI that the grid of the image reaches: what lies beyond it has no voxel to be counted by."""
-    places = np.argwhere(atlas.data > 0)
+def _place(atlas: Atlas, info: BoldInfo, inside: np.ndarray) -> Placed:
     to_image = np.linalg.inv(info.affine) @ atlas.image.affine
-    at = places @ to_image[:3, :3].T + to_image[:3, 3]
-    reached = ((at >= -0.5) & (at <= np.array(info.shape) - 0.5)).all(axis=1)
-    position = _positions(atlas.data[tuple(places.T)], atlas.values)
-    return np.bincount(position, reached, minlength=len(atlas.values)) / np.bincount(
-        position, minlength=len(atlas.values)
-    )
+    labelled = np.argwhere(atlas.data > 0)
+    at = labelled @ to_image[:3, :3].T + to_image[:3, 3]
+    return place(atlas, resample_to(atlas, info.shape, info.affine), inside, at)
 
 
-def _positions(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Index of each label among the sorted `values`, which hold every label (`load_atlas` makes sure of it)."""
-    return np.searchsorted(values, labels)
-
-
-def _read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
+def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
+    """(X·Y·Z,) bool, the first axis running fastest; an error where the grid is not the image's."""
     mask = check_image(path)
     if mask.shape[:3] != info.shape or not np.allclose(mask.affine, info.affine, atol=1e-3):
         raise DataError(

@@ -147,13 +147,16 @@ class Stages:
                 scan_id=scan.scan_id,
                 prefix=prefix_of(anatomical),
                 tr=scan.tr,
+                output=settings.output,
+                slice_timing=settings.slice_timing == "auto",
             )
             if not settings.keep_bold:  # the image goes once its series are taken; BIDS wants no JSON file without one
                 sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
         outcome = Outcome("functional", layout.functional_status(scan.scan_id), self.options.attempt)
         outcome.after(layout.anatomical_status(anatomical))
-        outcome.empty = [layout.bold(scan.scan_id), layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
+        outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
+        outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
         outcome.of(work)
 
     def parcellate(self) -> None:
@@ -169,6 +172,9 @@ class Stages:
 
         def work() -> None:
             atlases = [self._atlas(name) for name in self.config.atlas_places]
+            if raw and layout.native:
+                results = self._parcellate_native(scan, atlases, denoise)
+                return write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
             results = parcellate(
                 bold,
                 atlases,
@@ -188,6 +194,30 @@ class Stages:
             outcome.after(self._download_status(scan.scan_id))
         outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in self.config.atlas_places]
         outcome.of(work)
+
+    def _parcellate_native(self, scan: pd.Series, atlases: list[Any], denoise: configuration.Denoise) -> dict[str, Any]:
+        from bolt.native import Transforms, parcellate_native
+        from bolt.preprocess.functional import functional_names
+        from bolt.preprocess.names import anatomical_names
+
+        settings, anatomical = self.config.preprocess, folder_of(scan.t1w)
+        anat, func = self.layout.anatomical(anatomical), self.layout.functional(folder_of(scan.scan_id))
+        from_t1w = anatomical_names(prefix_of(anatomical), settings.space)
+        made = functional_names(scan.scan_id, settings.space, "native")
+        return parcellate_native(
+            Path(scan.bold),
+            atlases,
+            Transforms(
+                forward=anat / from_t1w["forward"],
+                inverse=anat / from_t1w["inverse"],
+                **{name: func / made[name] for name in ("bold_to_t1w", "motion", "mask", "confounds")},
+            ),
+            space=settings.space,
+            denoise=denoise,
+            tr=scan.tr,
+            threshold=self.config.parcellate.coverage,
+            slice_timing=settings.slice_timing == "auto",
+        )
 
     # ---- quality -----------------------------------------------------------------------------
     def quality(self) -> None:

@@ -21,6 +21,7 @@ from bolt.datasets import source_of
 from bolt.errors import BoltError, DataError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
+from bolt.metadata import metadata_of
 from bolt.models._registry import inputs_of
 from bolt.provenance import fingerprint
 
@@ -115,7 +116,12 @@ class Run:
                 config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
                 tried[0].model_dump(exclude={"description"}),
             ],
-            "parcellate": [self._atlases(), config.parcellate.coverage, configuration.load_denoise(config.denoise)],
+            "parcellate": [
+                self._atlases(),
+                config.parcellate.coverage,
+                configuration.load_denoise(config.denoise),
+                [config.preprocess.slice_timing] if self.layout.native else [],
+            ],
             "quality": config.quality,
             "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config), config.bad_scans],
             "oracle_cache": self._atlases(),
@@ -125,7 +131,8 @@ class Run:
             "truth": dataset.expected,
             "report": [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())],
         }
-        return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage)}
+        more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
+        return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage, *more)}
 
     def _atlases(self) -> list[str]:
         """What the atlases are: their descriptions, and the hashes of their tables of labels."""
@@ -195,7 +202,8 @@ class Run:
             return {"status": self.download_status(scan_id)}
         if scan.kind == "raw":
             layout = self.layout
-            files: dict[str, Path | str] = {"bold": layout.bold(scan_id), "mask": layout.mask(scan_id)}
+            bold = scan.bold if layout.native else layout.bold(scan_id)
+            files: dict[str, Path | str] = {"bold": bold, "mask": layout.mask(scan_id)}
             return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
         return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
 
@@ -211,8 +219,13 @@ class Run:
         return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
 
     def scan_settings(self, scan_id: str) -> str:
-        """What the index says of a scan that its preprocessing reads."""
-        return repr(self.scans.loc[scan_id, ["tr", "t1w", "mask", "confounds"]].astype(str).tolist())
+        """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
+        scan = self.scans.loc[scan_id]
+        facts: list[Any] = scan[["tr", "t1w", "mask", "confounds"]].astype(str).tolist()
+        if scan.kind == "raw" and self.config.preprocess.slice_timing == "auto":
+            about = metadata_of(scan.bold)
+            facts += [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+        return repr(facts)
 
     @property
     def subjects_table(self) -> Path:

@@ -77,9 +77,16 @@ def test_both_generations_of_confounds_are_found(derivatives):
     assert names == ["regressors.tsv", "timeseries.tsv"] * 2
 
 
-def test_strategies_are_for_fmriprep_output(derivatives):
-    strategy = Config(dataset="prep", denoise="simple", atlases=["dosenbach160"])
-    check_names(strategy, dataset(derivatives))
+def test_what_only_fmriprep_has_is_not_asked_of_raw_images(derivatives):
+    keys = {"dataset": "prep", "atlases": ["dosenbach160"]}
     raw = dataset(derivatives).model_copy(update={"source": "bids"})
-    with pytest.raises(ConfigError, match="'simple' needs confounds that fMRIPrep makes"):
-        check_names(strategy, raw)
+    for strategy in ("simple", "scrubbing", "compcor", "24p_acompcor", "36p"):
+        check_names(Config(**keys, denoise=strategy), raw)
+    cleaned = Config(**keys, denoise="ica_aroma")
+    check_names(cleaned, dataset(derivatives))
+    with pytest.raises(ConfigError, match="'ica_aroma' needs images that fMRIPrep has cleaned"):
+        check_names(cleaned, raw)
+    own = Config(**keys, preprocess={"output": "native"})
+    check_names(own, raw)
+    with pytest.raises(ConfigError, match="preprocessed already"):
+        check_names(own, dataset(derivatives))

@@ -1,8 +1,9 @@
 # Raw images to template space: one job a subject's T1w, one job a scan.
 
-# The 4D image is deleted once its ROI means are taken, unless the configuration keeps it.
+# The 4D image is deleted once its ROI means are taken, unless the configuration keeps it; native output has none.
 bold = layout.bold("{scan}", "{folder}")
 bold = bold if run.config.preprocess.keep_bold else temp(bold)
+bold = [] if layout.native else bold
 
 
 rule anatomical:
