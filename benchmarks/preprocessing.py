@@ -1,0 +1,253 @@
+"""Preprocessing judged on a phantom of its own, whose truth is known.
+
+    python -m benchmarks.preprocessing --folder /tmp/evidence --out benchmarks/preprocessing.tsv
+
+Three subjects (T1w 2 mm, BOLD 4 mm × 60 volumes), each scanned twice: lying still, and moving, with the spin history
+that motion brings and slow fluctuations of white matter and CSF that reach grey matter. Heads, T1w images and ROI
+series are the same in both. What is finished in the folder is not made again. `--registration` names the settings of
+the BOLD half and of the rows that must be reached; normalisation is measured with all of `--normalisations`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+
+from benchmarks.registration import AFFINE, SETTINGS, affine_alone, normalised
+from bolt.atlases import load_atlas
+from bolt.config import Simulate, load_denoise, load_registration
+from bolt.datasets.phantom import simulate
+from bolt.evaluate.geometry import correlation, normalisation_error, position_errors
+from bolt.evaluate.truth import Truth
+from bolt.files import write_table
+from bolt.parcellate import parcellate
+from bolt.preprocess import images
+from bolt.preprocess.anatomical import anatomical_names
+from bolt.preprocess.confounds import read_motion
+from bolt.preprocess.functional import functional_names, preprocess_functional
+from bolt.templates import PHANTOM_SPACE, stage_template
+
+ATLAS = "dosenbach160"
+STILL = Simulate(n_subjects=3, bold_resolution=[4.0, 4.0], n_volumes=[60, 60], physiology_percent=0.5)
+MOVING = {"motion_fd": 0.5, "jerks": 6, "spin_history_percent": 6.0, "physiology_percent": 4.0}
+VARIANTS = {
+    "still": STILL,
+    "moving": STILL.model_copy(update=MOVING),
+    "moving, long": STILL.model_copy(update=MOVING | {"n_volumes": [300, 300], "jerks": 30}),
+}
+DENOISE = ("none", "24p", "24p_acompcor")
+VERSIONS = ("antspyx", "nilearn", "nipype", "numpy", "scipy")
+COLUMNS = {
+    "measure": "What is measured; the median over voxels, volumes or ROIs, then over subjects",
+    "scan": "still: mean FD about 0.2 mm; moving: about 0.5 mm, with spin history and slow physiology",
+    "registration": "Settings of config/registration",
+    "output": "Space in which ROI means were taken",
+    "denoise": "Strategy of config/denoise",
+    "value": "Median over subjects",
+    "unit": "Its unit",
+    "subjects": "The values of the subjects",
+    "null": "The same without any skill",
+    "required": "What the value must reach",
+    "passed": "Whether it does; n/a: nothing is required",
+}
+
+
+@dataclass
+class Row:
+    """One row of the table; `values` are the subjects'."""
+
+    measure: str
+    values: Sequence[float]
+    unit: str = ""
+    scan: str = ""
+    registration: str = ""
+    output: str = ""
+    denoise: str = ""
+    null: float = np.nan
+    low: float | None = None
+    high: float | None = None
+    value: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.value = float(np.median(self.values))
+
+    @property
+    def passed(self) -> bool | None:
+        if self.low is None and self.high is None:
+            return None
+        return bool((self.low is None or self.value >= self.low) and (self.high is None or self.value <= self.high))
+
+    def cells(self) -> dict[str, object]:
+        bound = next((f"{sign} {limit:.3g}" for sign, limit in (("≥", self.low), ("≤", self.high)) if limit), None)
+        passed = None if self.passed is None else str(self.passed).lower()
+        subjects = " ".join(f"{value:.3f}" for value in self.values)
+        return {k: v for k, v in asdict(self).items() if k in COLUMNS} | {
+            "subjects": subjects,
+            "required": bound,
+            "passed": passed,
+        }
+
+
+class Evidence:
+    """The phantom's folder, and what is measured there.
+
+    Parameters
+    ----------
+    folder : path
+    variants : mapping of str to Simulate
+        The scans of the same subjects; the T1w images are those of the first.
+    """
+
+    def __init__(self, folder: Path, variants: dict[str, Simulate]) -> None:
+        self.folder, self.template = folder, folder / "template"
+        if not (self.template / "T1w.nii.gz").is_file():
+            stage_template(PHANTOM_SPACE, 2.0, self.template)
+        for name, settings in variants.items():
+            if not (folder / name).is_dir():
+                simulate(folder / name, settings)
+        self.first = next(iter(variants))
+        self.subjects = sorted(path.name for path in (folder / self.first).glob("sub-*"))
+
+    def truth(self, subject: str, scan: str) -> Truth:
+        return Truth(self.folder / scan / "derivatives" / "truth", f"{subject}_task-rest")
+
+    def anat(self, subject: str, registration: str) -> Path:
+        t1w = self.folder / self.first / subject / "anat" / f"{subject}_T1w.nii.gz"
+        return normalised(t1w, self.template, PHANTOM_SPACE, registration, self.folder, f"{subject}_")
+
+    def func(self, subject: str, scan: str, registration: str) -> Path:
+        """Folder of the functional half; a finished one stays."""
+        out = self.folder / registration / subject / scan
+        if not (out / f"{subject}_task-rest_desc-quality.json").is_file():
+            bold = self.folder / scan / subject / "func" / f"{subject}_task-rest_bold.nii.gz"
+            preprocess_functional(
+                bold,
+                self.anat(subject, registration),
+                self.template,
+                PHANTOM_SPACE,
+                2.0,
+                load_registration(registration),
+                out,
+                self.folder / "work",
+                scan_id=f"{subject}_task-rest",
+                prefix=f"{subject}_",
+                tr=float(nib.Nifti1Image.from_filename(bold).header.get_zooms()[3]),
+            )
+        return out
+
+    # ---- measures ----------------------------------------------------------------------------
+    def normalisation(self, registration: str) -> Row:
+        """Over grey matter, median; mm."""
+        grey = nib.Nifti1Image.from_filename(self.template / "gm.nii.gz")
+        errors = []
+        for subject in self.subjects:
+            prefix = f"{subject}_"
+            if registration == AFFINE:
+                anat = self.anat(subject, "fast")
+                transform = affine_alone(anat, self.template, PHANTOM_SPACE, prefix, self.folder / "affine" / subject)
+            else:
+                names = anatomical_names(prefix, PHANTOM_SPACE)
+                transform = self.anat(subject, registration) / names["forward"]
+            errors.append(normalisation_error(self.truth(subject, self.first).places, grey, transform))
+        nothing = float(np.median([error.nothing for error in errors]))
+        found = [error.found for error in errors]
+        return Row("normalisation error over grey matter", found, "mm", registration=registration, null=nothing)
+
+    def motion(self, scan: str, registration: str) -> list[Row]:
+        """Errors of the head's positions."""
+        found, nulls = [], []
+        for subject in self.subjects:
+            truth = self.truth(subject, scan)
+            names = functional_names(f"{subject}_task-rest", PHANTOM_SPACE)
+            positions = read_motion(self.func(subject, scan, registration) / names["motion"])
+            mask, affine = images.load(
+                self.anat(subject, registration) / anatomical_names(f"{subject}_", PHANTOM_SPACE)["mask"]
+            )
+            centre = images.apply(truth.t1w_to_bold, images.mask_centre(mask, affine))
+            still = np.broadcast_to(np.eye(4), positions.shape)
+            found.append(np.median(position_errors(positions, truth.motion, centre), axis=1))
+            nulls.append(np.median(position_errors(still, truth.motion, centre), axis=1))
+        return [
+            Row(
+                measure,
+                np.stack(found)[:, i].tolist(),
+                unit,
+                scan,
+                registration,
+                null=np.median(nulls, axis=0)[i],
+                high=0.1,
+            )
+            for i, (measure, unit) in enumerate((("translation error", "mm"), ("rotation error", "degrees")))
+        ]
+
+    def series(self, scan: str, registration: str, denoise: str) -> Row:
+        """Correlation of recovered with true ROI series, median over ROIs."""
+        found, nulls = [], []
+        truths = [np.load(self.truth(subject, scan).series) for subject in self.subjects]
+        for i, subject in enumerate(self.subjects):
+            func = self.func(subject, scan, registration)
+            names = functional_names(f"{subject}_task-rest", PHANTOM_SPACE)
+            recovered = parcellate(
+                func / names["bold"],
+                [load_atlas(ATLAS)],
+                mask=func / names["mask"],
+                confounds=func / names["confounds"],
+                denoise=load_denoise(denoise),
+            )[ATLAS].series
+            found.append(float(np.nanmedian(correlation(recovered, truths[i]))))
+            nulls.append(float(np.nanmedian(correlation(recovered, truths[i - 1]))))
+        return Row("ROI series, r", found, "", scan, registration, "template", denoise, float(np.median(nulls)))
+
+
+def measure(evidence: Evidence, registration: str, normalisations: Iterable[str], denoise: Iterable[str]) -> list[Row]:
+    """All rows of the table, with what they must reach."""
+    rows = {name: evidence.normalisation(name) for name in dict.fromkeys((AFFINE, *normalisations, registration))}
+    rows[registration].high = rows[AFFINE].value / 2
+    table = list(rows.values())
+    for scan in VARIANTS:
+        table += evidence.motion(scan, registration)
+        plain = evidence.series(scan, registration, "none")
+        plain.low = 0.95 if scan == "still" else None
+        table.append(plain)
+        for name in denoise:
+            row = evidence.series(scan, registration, name)
+            row.low = plain.value if (scan, name) == ("moving", "24p_acompcor") else None
+            table.append(row)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--registration", default="fast")
+    parser.add_argument("--normalisations", nargs="*", default=SETTINGS)
+    parser.add_argument("--denoise", nargs="*", default=DENOISE[1:])
+    parser.add_argument("--out", type=Path, help="table (TSV, with its sidecar)")
+    options = parser.parse_args()
+    evidence = Evidence(options.folder, VARIANTS)
+    rows = measure(evidence, options.registration, options.normalisations, options.denoise)
+    table = pd.DataFrame([row.cells() for row in rows])[list(COLUMNS)]
+    versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
+    threads = os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "all")
+    print(f"# {date.today()}: {shlex.join(sys.argv)}; {threads} threads; {platform.machine()}, {os.cpu_count()} cores")
+    print(f"# Python {platform.python_version()}, {versions}")
+    print(table.to_string(index=False, na_rep="", float_format="%.3f"))
+    if options.out:
+        write_table(table, options.out, COLUMNS)
+    sys.exit(int(any(row.passed is False for row in rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Normalisation by evidence that no brain mask can bring about: affine alone, testing, fast, precise.
+
+    python -m benchmarks.registration T1W TEMPLATEFLOW_HOME SCHAEFER_IMAGE --folder /tmp/registration [--out FILE.tsv]
+
+The anatomical half runs once with each settings file; affine alone takes the T1w and the mask of `fast`, and its
+settings without any step of SyN. What is done already is taken from the folder. The phantom's errors, where the
+truth is known, are measured by `preprocessing.py` beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+
+from bolt.config import load_registration
+from bolt.files import read_json, write_json
+from bolt.preprocess import images
+from bolt.preprocess.anatomical import preprocess_anatomical
+from bolt.preprocess.evidence import normalisation_evidence
+from bolt.preprocess.names import anatomical_names
+from bolt.preprocess.normalisation import normalise
+from bolt.templates import stage_template
+
+SPACE = "MNI152NLin6Asym"
+AFFINE = "affine alone"
+SETTINGS = ("testing", "fast", "precise")
+SUBJECT = "sub-01"
+
+
+def affine_alone(anat: Path, template: Path, space: str, prefix: str, folder: Path, name: str = "fast") -> Path:
+    """The transform from T1w to template without any step of SyN, for a T1w that is preprocessed already.
+
+    Parameters
+    ----------
+    anat : path
+        Folder filled by `preprocess_anatomical`.
+    template, space, prefix
+        As there.
+    folder : path
+        Where the transform is written.
+    name : str
+        Settings of the affine part.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = anatomical_names(prefix, space)
+    settings = load_registration(name).model_copy(update={"syn_iterations": [0]})
+    brain = images.read(anat / names["t1w"]) * images.read(anat / names["mask"])
+    head = images.read(template / "T1w.nii.gz") * images.read(template / "brain_mask.nii.gz")
+    return normalise(brain, head, settings, folder)[0]
+
+
+def normalised(t1w: Path, template: Path, space: str, name: str, out: Path, prefix: str) -> Path:
+    """Folder ``anat`` of the anatomical half with the settings `name`; one that is finished stays."""
+    anat = out / name / prefix.rstrip("_") / "anat"
+    if not (anat / f"{prefix}desc-quality.json").is_file():
+        preprocess_anatomical(t1w, template, space, load_registration(name), anat, out / name / "work", prefix=prefix)
+    return anat
+
+
+def measure(t1w: Path, template: Path, atlas: Path, name: str, out: Path) -> dict[str, float]:
+    """`normalisation_evidence` of one way to normalise; what is measured already is read."""
+    prefix = f"{SUBJECT}_"
+    found = out / f"{name.replace(' ', '_')}.json"
+    if found.is_file():
+        return read_json(found)
+    anat = normalised(t1w, template, SPACE, "fast" if name == AFFINE else name, out, prefix)
+    paths = {port: anat / file for port, file in anatomical_names(prefix, SPACE).items()}
+    if name == AFFINE:
+        paths["forward"] = affine_alone(anat, template, SPACE, prefix, out / "affine")
+    numbers = normalisation_evidence(paths, template, atlas)
+    write_json(numbers, found)
+    return numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("t1w", type=Path)
+    parser.add_argument("templateflow", type=Path)
+    parser.add_argument("atlas", type=Path, help="label image of Schaefer's atlas in MNI152NLin6Asym")
+    parser.add_argument("--folder", type=Path, required=True, help="what is made; finished parts are not made again")
+    parser.add_argument("--only", nargs="*", choices=(AFFINE, *SETTINGS), default=(AFFINE, *SETTINGS))
+    parser.add_argument("--out", type=Path, help="table (TSV)")
+    options = parser.parse_args()
+    template = options.folder / "template"
+    stage_template(SPACE, 2.0, template, options.templateflow)
+    rows = {name: measure(options.t1w, template, options.atlas, name, options.folder) for name in options.only}
+    table = pd.DataFrame(rows).T.rename_axis("normalisation")
+    print(f"# {date.today()}")
+    print(table.to_string(float_format="%.4f"))
+    if options.out:
+        table.to_csv(options.out, sep="\t", float_format="%.5f")
+
+
+if __name__ == "__main__":
+    main()

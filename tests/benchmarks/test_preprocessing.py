@@ -1,0 +1,40 @@
+"""The measurements of preprocessing, small: one subject, whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.preprocessing import COLUMNS, STILL, Evidence, Row
+from benchmarks.registration import AFFINE
+
+REGISTRATION = "fast"
+
+
+def test_a_row_says_what_it_must_reach_and_whether_it_does():
+    row = Row("r", [0.9, 0.97, 0.96], low=0.95)
+    assert row.value == 0.96 and row.passed
+    assert set(row.cells()) == set(COLUMNS)
+    assert row.cells()["required"] == "≥ 0.95" and row.cells()["subjects"] == "0.900 0.970 0.960"
+    assert Row("error", [0.2], high=0.1).passed is False
+    assert Row("error", [float("nan")], high=0.1).passed is False
+    assert Row("r", [0.5]).passed is None
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory) -> Evidence:
+    folder: Path = tmp_path_factory.mktemp("evidence")
+    found = Evidence(folder, {"still": STILL.model_copy(update={"n_subjects": 2, "n_volumes": [40, 40]})})
+    found.subjects = found.subjects[:1]
+    return found
+
+
+@pytest.mark.slow
+def test_a_subject_is_recovered(evidence):
+    affine, found = evidence.normalisation(AFFINE), evidence.normalisation(REGISTRATION)
+    assert found.value <= affine.value / 2, (found, affine)
+    for row in evidence.motion("still", REGISTRATION):
+        assert row.passed and row.value < row.null / 2, row
+    series = evidence.series("still", REGISTRATION, "none")
+    assert series.value >= 0.93 and abs(series.null) < 0.2, series
