@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     one_of_many("functional", "Preprocess a scan's BOLD image.", "scan")
     _add_parcellate(one_of_many("parcellate", "Average a scan, or an image by hand, over the ROIs of atlases."))
     command("quality", "Gather the quality of all scans, and leave out those beyond the cut-offs.")
+    command("quality-pages", "Write the pages that show the quality of every subject, and of all.")
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
     foreign = commands.add_parser("check-folds", help="Audit any table of folds, own or foreign, for leaks.")

@@ -27,7 +27,9 @@ class Layout:
         self.work = config.paths.work / config.dataset_name
         self.space = config.preprocess.space
         self.native = config.preprocess.output == "native"
-        self.variant = f"{'native' if self.native else self.space}-{Path(config.denoise).stem}"
+        denoise = Path(config.denoise).stem
+        self.variants = (f"{self.space}-{denoise}", f"native-{denoise}")  # series of both output spaces may lie here
+        self.variant = self.variants[self.native]
 
     # ---- scans -------------------------------------------------------------------------------
     @property
@@ -120,15 +122,15 @@ class Layout:
         return self.functional(folder or folder_of(scan_id)) / f"{scan_id}_{ending}"
 
     # ---- series ------------------------------------------------------------------------------
-    def series(self, scan_id: str) -> Path:
+    def series(self, scan_id: str, variant: str | None = None) -> Path:
         """Folder with the series of all atlases of a scan."""
-        return self.results / "series" / self.variant / scan_id
+        return self.results / "series" / (variant or self.variant) / scan_id
 
     def series_status(self, scan_id: str) -> Path:
         return self.series(scan_id) / "status.json"
 
-    def series_file(self, scan_id: str, atlas: str) -> Path:
-        return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_timeseries.npy"
+    def series_file(self, scan_id: str, atlas: str, variant: str | None = None) -> Path:
+        return self.series(scan_id, variant) / f"{scan_id}_atlas-{atlas}_timeseries.npy"
 
     def coverage(self, scan_id: str, atlas: str) -> Path:
         """How much of each ROI was acquired."""
@@ -142,6 +144,11 @@ class Layout:
 
     def quality_status(self, scan_id: str) -> Path:
         return self.quality.parent / scan_id / "status.json"
+
+    @property
+    def quality_page(self) -> Path:
+        """Over all subjects; each one's own page is ``derivatives/<subject>.html``."""
+        return self.report.with_name("quality.html")
 
     # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:

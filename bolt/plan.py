@@ -66,7 +66,7 @@ def estimate(run: Run) -> Estimate:
     if phantom:
         jobs["simulate"] = 1
     single = 4 if raw else 3  # index, folds and report; the template for raw images
-    single += run.judged  # quality
+    single += 2 * run.judged  # quality and its pages
     single += run.dataset.downloaded  # the table of subjects
     single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items() if n)

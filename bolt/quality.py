@@ -84,7 +84,8 @@ def judge(numbers: Mapping[str, Any], config: Config) -> list[str]:
         measure = MEASURES[name]
         unit = f" {measure.unit}" if measure.unit else ""
         side = "below" if bound == "min" else "above"
-        reasons.append(f"{measure.label} {_digits(value, cutoff)}{unit} is {side} the cut-off {cutoff:g}")
+        meaning = f": {measure.beyond}" if measure.beyond else ""
+        reasons.append(f"{measure.label} {_digits(value, cutoff)}{unit} is {side} the cut-off {cutoff:g}{meaning}")
     return reasons
 
 

@@ -226,6 +226,11 @@ class Stages:
         table = gather_quality(self._scans(), self.config, self.layout)
         log.info("%d of %d scans are left out", (table.state != "ok").sum(), len(table))
 
+    def quality_pages(self) -> None:
+        from bolt.report.quality_pages import write_pages
+
+        write_pages(self.config, self.layout)
+
     # ---- series and folds --------------------------------------------------------------------
     def cache(self) -> None:
         from bolt.atlases import load_labels

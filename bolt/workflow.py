@@ -42,6 +42,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "functional": ("bolt.preprocess.functional",),
     "parcellate": ("bolt.parcellate",),
     "quality": ("bolt.quality",),
+    "quality_pages": ("bolt.report.quality_pages",),
     "cache": ("bolt.series",),
     "folds": ("bolt.folds", "bolt.check_folds"),
     "train": ("bolt.train",),
@@ -99,6 +100,7 @@ class Run:
         when they change."""
         config, dataset = self.config, self.dataset
         tried = list(map(configuration.load_registration, config.preprocess.registrations))
+        templates = [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
         chosen: dict[str, Any] = {
             "simulate": dataset.simulate,
             "index": [
@@ -123,13 +125,14 @@ class Run:
                 [config.preprocess.slice_timing] if self.layout.native else [],
             ],
             "quality": config.quality,
+            "quality_pages": [config.parcellate.coverage, templates],
             "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config), config.bad_scans],
             "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
             "train": [dataset.classes, dataset.crop, config.device],
             "regions": [self._atlases(), config.explain],
             "truth": dataset.expected,
-            "report": [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())],
+            "report": templates,
         }
         more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
         return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage, *more)}

@@ -28,6 +28,10 @@ class Measure:
     about : {"T1w", "BOLD", "motion", "ROIs"}
         What it judges.
     description : str
+    look : float or None
+        Where a person should look at the pictures, although no cut-off says so.
+    beyond : str
+        What a value beyond its cut-off means.
     """
 
     label: str
@@ -35,17 +39,26 @@ class Measure:
     better: Literal["low", "high", ""]
     about: Literal["T1w", "BOLD", "motion", "ROIs"]
     description: str
+    look: float | None = None
+    beyond: str = ""
 
 
 MEASURES: dict[str, Measure] = {
-    "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)"),
-    "max_fd": Measure("largest FD", "mm", "low", "motion", "Largest framewise displacement"),
+    "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)", look=0.3),
+    "max_fd": Measure("largest FD", "mm", "low", "motion", "Largest framewise displacement", look=3.0),
     "share_moved": Measure(
-        "share of moved volumes", "", "low", "motion", f"Share of volumes with framewise displacement above {MOVED} mm"
+        "share of moved volumes",
+        "",
+        "low",
+        "motion",
+        f"Share of volumes with framewise displacement above {MOVED} mm",
+        look=0.2,
     ),
-    "mean_std_dvars": Measure("mean standardised DVARS", "", "low", "motion", "Mean standardised DVARS; 1 is noise"),
+    "mean_std_dvars": Measure(
+        "mean standardised DVARS", "", "low", "motion", "Mean standardised DVARS; 1 is noise", look=1.5
+    ),
     "share_spikes": Measure(
-        "share of spikes", "", "low", "motion", f"Share of volumes with standardised DVARS above {OUTLIER}"
+        "share of spikes", "", "low", "motion", f"Share of volumes with standardised DVARS above {OUTLIER}", look=0.2
     ),
     "slice_jumps": Measure(
         "slice jumps",
@@ -53,12 +66,18 @@ MEASURES: dict[str, Measure] = {
         "low",
         "motion",
         "Slices that jump for one volume while the head does not: scanner spikes",
+        look=0.5,
     ),
     "n_unsteady": Measure("non-steady volumes", "", "low", "BOLD", "Volumes at the start before the steady state"),
     "n_volumes": Measure("volumes", "", "high", "BOLD", "Volumes of the scan"),
-    "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time"),
+    "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time", look=30),
     "coregistration_mask_dice": Measure(
-        "Dice of BOLD and T1w brain", "", "high", "BOLD", "Dice of the two brain masks within the acquired field"
+        "Dice of BOLD and T1w brain",
+        "",
+        "high",
+        "BOLD",
+        "Dice of the two brain masks within the acquired field",
+        look=0.85,
     ),
     "coregistration_nmi": Measure(
         "NMI of BOLD and T1w",
@@ -68,40 +87,61 @@ MEASURES: dict[str, Measure] = {
         "Normalised mutual information of BOLD and T1w in the brain",
     ),
     "coregistration_shift_margin": Measure(
-        "BOLD on T1w: fit over 10 mm away",
-        "times",
+        "fit of BOLD to T1w over that 10 mm away",
+        "",
         "high",
         "BOLD",
         "How many times better the BOLD fits the T1w where it is than 10 mm away; below 1 it lies elsewhere",
+        beyond="the two lie apart",
+        look=1.5,
     ),
     "coregistration_flip_margin": Measure(
-        "BOLD on T1w: fit over mirror image",
-        "times",
+        "fit of BOLD to T1w over that of its mirror image",
+        "",
         "high",
         "BOLD",
         "How many times better the BOLD fits the T1w as it is than mirrored; below 1 left and right are exchanged",
+        beyond="left and right seem to be exchanged in one of the two",
+        look=1.25,
     ),
     "ghost_ratio": Measure(
-        "ghost-to-signal ratio", "", "low", "BOLD", "Brightness half a field of view from the brain, over the brain's"
+        "ghost-to-signal ratio",
+        "",
+        "low",
+        "BOLD",
+        "Brightness half a field of view from the brain, over the brain's",
+        look=0.1,
     ),
     "template_brain_covered": Measure(
-        "template brain covered", "", "high", "BOLD", "Share of the template's brain that the scan acquired"
+        "template brain covered", "", "high", "BOLD", "Share of the template's brain that the scan acquired", look=0.8
     ),
     "template_mask_dice": Measure(
-        "Dice with template brain", "", "high", "T1w", "Dice of the brain mask, carried over, and the template's"
+        "Dice with template brain",
+        "",
+        "high",
+        "T1w",
+        "Dice of the brain mask, carried over, and the template's",
+        look=0.93,
     ),
     "template_correlation": Measure(
-        "correlation with template", "", "high", "T1w", "Correlation of T1w and template brightness within the brain"
+        "correlation with template",
+        "",
+        "high",
+        "T1w",
+        "Correlation of T1w and template brightness within the brain",
+        look=0.6,
     ),
     "template_nmi": Measure(
         "NMI with template", "", "high", "T1w", "Normalised mutual information of T1w and template within the brain"
     ),
     "template_shift_margin": Measure(
-        "T1w on template: fit over 10 mm away",
-        "times",
+        "fit of T1w to template over that 10 mm away",
+        "",
         "high",
         "T1w",
         "How many times better the T1w fits the template where it is than 10 mm away; below 1 it lies elsewhere",
+        beyond="the two lie apart",
+        look=1.5,
     ),
     "ventricle_dice": Measure(
         "Dice of ventricles",
@@ -109,6 +149,7 @@ MEASURES: dict[str, Measure] = {
         "high",
         "T1w",
         "Dice of deep cerebrospinal fluid, carried over, and the template's",
+        look=0.4,
     ),
     "brain_ml": Measure("brain volume", "ml", "", "T1w", "Volume of the brain mask"),
     "coverage": Measure(
@@ -117,6 +158,7 @@ MEASURES: dict[str, Measure] = {
         "high",
         "ROIs",
         "Share of an atlas's ROIs whose coverage reaches `parcellate: coverage`; the smallest over the atlases",
+        look=0.9,
     ),
 }
 """Names of the quality numbers, in the order they are shown."""

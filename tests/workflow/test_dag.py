@@ -130,7 +130,7 @@ def test_what_a_change_runs_again(tmp_path):
         return {stage for stage in STAGES if after[stage] != before[stage]}
 
     assert changed(paths={"work": "elsewhere"}) == set()
-    assert changed(parcellate={"coverage": 0.7}) == {"parcellate"}
+    assert changed(parcellate={"coverage": 0.7}) == {"parcellate", "quality_pages"}
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
     assert changed(explain={"tokens": 7}) == {"regions"}

@@ -20,3 +20,22 @@ if run.judged:
             **run.settings("quality"),
         shell:
             "python -m bolt quality --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+
+    # Pages are a rule of their own, so that mending them trains no model again.
+    rule quality_pages:
+        input:
+            layout.quality,
+        output:
+            layout.quality_page,
+        log:
+            layout.log("quality_pages"),
+        benchmark:
+            layout.benchmark("quality_pages")
+        conda:
+            "../envs/imaging.yaml"
+        resources:
+            mem_mb=2000,
+        params:
+            **run.settings("quality_pages"),
+        shell:
+            "python -m bolt quality-pages --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -8,6 +8,7 @@ rule report:
         run.truth(),
         layout.folds,
         layout.exclusions,
+        layout.quality_page if run.judged else [],
     output:
         report(layout.report, caption="../report/index.rst", category="Report"),
     log:
