@@ -7,11 +7,8 @@ run that failed leaves a line in its table of folds.
 from __future__ import annotations
 
 import platform
-import re
 import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -20,22 +17,17 @@ from bolt import __version__
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
-from bolt.layout import Layout, folder_of
+from bolt.layout import Layout
 from bolt.provenance import versions
 from bolt.report import figures, tables
 from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
-from bolt.report.html import Block, Picture, ReportData, Scan, Table, Text
+from bolt.report.html import Block, Picture, ReportData, Table, Text
 from bolt.report.methods import cite, methods, preprocessing_texts
+from bolt.report.quality import quality_section
 from bolt.report.runs import figure_folder, run_section
+from bolt.report.spaces import spaces_section
 from bolt.series import SeriesCache
-
-PICTURES = {
-    "normalisation": "In template space, under the contours of the template's brain and white matter.",
-    "brainmask": "The brain mask and the edge of white matter on the subject's own T1w image.",
-    "coregistration": "BOLD reference under the contours of the T1w image's brain and white matter.",
-    "motion": "Head motion over the scan: translations, rotations, framewise displacement, DVARS.",
-}
 
 
 def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
@@ -47,7 +39,6 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
     exclusions = _exclusions(layout, scans)
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     models = [load_model(name) for name in config.models]
-    quality, pictures = _quality(layout, used)
     used = with_lengths(with_motion(used, layout), layout, next(iter(config.atlas_places)))
     runs = [
         run_section(config, dataset, layout, atlas, model, seed)
@@ -65,9 +56,11 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
         truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
         cohort=cohort_section(dataset, layout, used),
         exclusions=exclusions,
-        quality=quality,
-        scans=pictures,
-        series=[block for atlas in config.atlas_places for block in _series(config, layout, atlas)],
+        quality=quality_section(config, layout),
+        series=[
+            *(block for atlas in config.atlas_places for block in _series(config, layout, atlas)),
+            *spaces_section(layout, used["scan_id"], config.atlas_places),
+        ],
         runs=[together, *runs] if together else runs,
         methods=words,
         references=references,
@@ -113,52 +106,6 @@ def _predicted(dataset: Dataset) -> dict[str, str]:
     if dataset.classes is None:
         return {"label": f"{dataset.label}, a number"}
     return {"classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes))}
-
-
-def _quality(layout: Layout, used: pd.DataFrame) -> tuple[list[Block], list[Scan]]:
-    """Group tables of quality numbers, and the pictures of each subject (and session) with its scans."""
-    shown_folders = {folder_of(str(name)) for name in [*used["scan_id"], *used["t1w"].dropna()]}
-    numbers: dict[str, dict[str, Any]] = {}
-    folders: dict[Path, list[Path]] = defaultdict(list)
-    known: dict[Path, dict[str, Any]] = defaultdict(dict)
-    for file in sorted(layout.derivatives.glob("**/*_desc-quality.json")):
-        numbers[file.name.removesuffix("_desc-quality.json")] = read_json(file)
-        known[file.parent.parent] |= read_json(file)
-    for file in sorted(layout.derivatives.glob("**/figures/*.*")):
-        if file.suffix == ".png" or (file.suffix == ".svg" and not file.with_suffix(".png").is_file()):
-            folders[file.parent.parent].append(file)
-    blocks: list[Block] = []
-    for title, chosen in (
-        ("T1w images", {k: v for k, v in numbers.items() if "template_mask_dice" in v}),
-        ("BOLD scans", {k: v for k, v in numbers.items() if "template_mask_dice" not in v}),
-    ):
-        if chosen:
-            blocks.append(Table(tables.quality(chosen), f"{title}: quality numbers; the first rows sum them up."))
-    scans = []
-    for folder, files in sorted(folders.items()):
-        if folder.relative_to(layout.derivatives).as_posix() not in shown_folders:
-            continue  # left from another configuration, or failed
-        found = known[folder]
-        shown = [f"{tables.QUALITY_NAMES[k]} {tables.number(found[k], 2)}" for k in tables.HIGHLIGHTS if k in found]
-        pictures = [Picture(f, _caption(f)) for f in sorted(files, key=_rank)]
-        scans.append(Scan(folder.relative_to(layout.derivatives).as_posix(), " · ".join(shown), pictures))
-    return blocks, scans
-
-
-def _description(file: Path) -> str:
-    found = re.search(r"_desc-([A-Za-z0-9]+)", file.name)
-    return found.group(1) if found else ""
-
-
-def _rank(file: Path) -> tuple[int, str]:
-    names = list(PICTURES)
-    name = _description(file)
-    return (names.index(name) if name in names else len(names), file.name)
-
-
-def _caption(file: Path) -> str:
-    name = re.split(r"_(?:space|desc)-", file.name)[0]
-    return f"{name}. {PICTURES.get(_description(file), _description(file))}"
 
 
 def _series(config: Config, layout: Layout, atlas: str) -> list[Block]:
