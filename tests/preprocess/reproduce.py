@@ -1,0 +1,64 @@
+"""Preprocess a small head and save its ROI series: `python -m tests.preprocess.reproduce FOLDER OUT`, in a process of
+its own, because threads are counted when a process starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+
+from bolt.config import load_registration
+from bolt.preprocess import functional
+from bolt.preprocess.anatomical import init_anatomical_wf
+from bolt.preprocess.functional import init_functional_wf
+from bolt.preprocess.steps import run
+
+SETTINGS = load_registration("testing").model_copy(
+    update={
+        "working_resolution": 4.0,
+        "mask_resolution": 4.0,
+        "tissue_resolution": 4.0,
+        "affine_iterations": [100, 50, 20],
+        "syn_iterations": [20, 10],
+    }
+)
+VOLUMES = 8
+BLOCK = 5
+"""Edge of the cubes that serve as ROIs, voxels."""
+
+
+def roi_series(folder: Path, work: Path) -> np.ndarray:
+    """(T, R) series of the cubes in the template's brain, of the head that tests write into `folder`."""
+    image = nib.load(folder / "sub-01_task-rest_bold.nii.gz")
+    bold = work / "sub-01_task-rest_bold.nii.gz"
+    work.mkdir(parents=True)
+    nib.save(image.slicer[..., :VOLUMES], bold)
+    template = folder / "template"
+    anatomical = init_anatomical_wf(SETTINGS)
+    anatomical.inputs.inputnode.t1w = str(folder / "sub-01_T1w.nii.gz")
+    anatomical.inputs.inputnode.template = str(template / "T1w.nii.gz")
+    anatomical.inputs.inputnode.template_mask = str(template / "brain_mask.nii.gz")
+    made = run(anatomical, work / "anat", where=folder)
+    ports = {"mask": "t1w_mask", "forward": "t1w_to_space"}
+    given = {ports.get(port, port): path for port, path in made.items()}
+    given |= {"bold": str(bold), "template": str(template / "T1w.nii.gz")}
+    workflow = init_functional_wf(SETTINGS, 4.0, 2.0)
+    for port in functional.INPUTS:
+        setattr(workflow.inputs.inputnode, port, given[port])
+    found = run(workflow, work / "func", where=bold)
+    return block_means(nib.load(found["bold"]), nib.load(template / "brain_mask.nii.gz"))
+
+
+def block_means(bold: nib.Nifti1Image, brain: nib.Nifti1Image) -> np.ndarray:
+    """(T, R) means over the cubes that are all brain."""
+    voxels = np.argwhere(brain.get_fdata() > 0)
+    cubes, where, sizes = np.unique(voxels // BLOCK, axis=0, return_inverse=True, return_counts=True)
+    values = bold.get_fdata()[tuple(voxels.T)]
+    means = np.stack([np.bincount(where.ravel(), volume, len(cubes)) / sizes for volume in values.T])
+    return means[:, sizes == BLOCK**3]
+
+
+if __name__ == "__main__":
+    np.save(sys.argv[2], roi_series(Path(sys.argv[1]), Path(sys.argv[2]).with_suffix("")))
