@@ -158,7 +158,7 @@ MEASURES: dict[str, Measure] = {
         "high",
         "ROIs",
         "Share of an atlas's ROIs whose coverage reaches `parcellate: coverage`; the smallest over the atlases",
-        look=0.9,
+        look=0.8,
     ),
 }
 """Names of the quality numbers, in the order they are shown."""

@@ -36,23 +36,15 @@ class Table:
 
 @dataclass
 class Text:
-    """A paragraph; with `warning`, one that must be seen."""
+    """A paragraph; with `warning`, one that must be seen; with `link`, one that ends in a link to a page beside it."""
 
     text: str
     warning: bool = False
+    link: str = ""
     kind: str = "text"
 
 
 Block = Picture | Table | Text
-
-
-@dataclass
-class Scan:
-    """Pictures of one scan or subject, folded behind a thumbnail."""
-
-    name: str
-    note: str
-    pictures: list[Picture]
 
 
 @dataclass
@@ -80,7 +72,6 @@ class ReportData:
         ``scan_id, stage, reason``.
     quality : list of blocks
         Group tables; empty where nothing was preprocessed here.
-    scans : list of Scan
     runs : list of Run
     methods, references : list of str
         Paragraphs, and what they cite by number.
@@ -97,7 +88,6 @@ class ReportData:
     cohort: list[Block]
     exclusions: pd.DataFrame
     quality: list[Block]
-    scans: list[Scan]
     series: list[Block]
     runs: list[Run]
     methods: list[str]

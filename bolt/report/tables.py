@@ -10,6 +10,7 @@ import pandas as pd
 from bolt.cohort import effect_text
 from bolt.evaluate.metrics import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.preprocess.measures import MEASURES
 
 DASH = "–"
 NAMES = {
@@ -19,20 +20,6 @@ NAMES = {
     "n_test": "test scans",
     "selection_frequency": "selected in folds",
 }
-QUALITY_NAMES = {
-    "brain_ml": "brain (ml)",
-    "template_mask_dice": "Dice with template brain",
-    "template_correlation": "correlation with template",
-    "n_volumes": "volumes",
-    "mean_fd": "mean FD (mm)",
-    "max_fd": "max FD (mm)",
-    "share_moved": "volumes with FD > 0.5 mm",
-    "mean_std_dvars": "mean std. DVARS",
-    "median_tsnr": "median tSNR",
-    "coregistration_mask_dice": "Dice of BOLD and T1w brain",
-    "template_brain_covered": "template brain covered",
-}
-HIGHLIGHTS = ("template_correlation", "mean_fd", "median_tsnr")  # shown under a thumbnail
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -208,24 +195,34 @@ def networks(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def quality(numbers: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Quality numbers: median and range over all, then a row each.
+def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
+    """A row a measure: median and range over the scans, the cut-off, and how many scans lie beyond it.
 
     Parameters
     ----------
-    numbers : mapping
-        Scan (or subject) to the content of its ``desc-quality.json``; values that are not numbers are left out.
+    table : DataFrame
+        `bolt.quality.QUALITY_COLUMNS`.
+    cutoffs : mapping
+        Measure to its bound (``min`` or ``max``) and value.
     """
-    table = pd.DataFrame(numbers).T.sort_index()
-    table = table[[c for c in table if pd.to_numeric(table[c], errors="coerce").notna().any()]].astype(float)
-    table = table[sorted(table, key=lambda c: (list(QUALITY_NAMES).index(c) if c in QUALITY_NAMES else 99, c))]
-    summary = pd.DataFrame({"median": table.median(), "lowest": table.min(), "highest": table.max()}).T
-    shown = pd.concat([summary, table] if len(table) > 1 else [table])
-    for column in shown:
-        shown[column] = shown[column].map(lambda v: number(v, 3)).astype(object)
-    shown = shown.rename(columns=QUALITY_NAMES)
-    shown.insert(0, "", shown.index)
-    return shown.reset_index(drop=True)
+    rows = []
+    for name, measure in MEASURES.items():
+        values = table[name].dropna().astype(float)
+        if values.empty:
+            continue
+        bound, cutoff = cutoffs.get(name, ("", None))
+        beyond = 0 if cutoff is None else int((values < cutoff if bound == "min" else values > cutoff).sum())
+        rows.append(
+            {
+                "": f"{measure.label} ({measure.unit})" if measure.unit else measure.label,
+                "median": number(values.median()),
+                "lowest": number(values.min()),
+                "highest": number(values.max()),
+                "cut-off": DASH if cutoff is None else f"{'≥' if bound == 'min' else '≤'} {cutoff:g}",
+                "scans beyond": DASH if cutoff is None else str(beyond),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def truth(table: pd.DataFrame) -> pd.DataFrame:

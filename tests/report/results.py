@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 
@@ -16,8 +15,10 @@ from bolt.evaluate.metrics import write_metrics
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import IMPORTANCE_COLUMNS
-from bolt.files import write_json, write_status, write_table, write_yaml
+from bolt.files import write_status, write_table, write_yaml
 from bolt.layout import Layout
+from bolt.preprocess.measures import MEASURES
+from bolt.quality import QUALITY_COLUMNS
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache, build_cache
 
 ATLAS = "dosenbach160"
@@ -147,21 +148,15 @@ def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str
 
 
 def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
-    """Quality numbers and a picture a kind."""
+    """The table of quality, and a page that stands for the group's."""
     random = np.random.default_rng(3)
-    for scan in scans.itertuples():
-        figures = layout.derivatives / scan.subject / "figures"
-        anatomical = {"template_mask_dice": 0.97, "template_correlation": random.uniform(0.9, 0.97), "brain_ml": 1500}
-        functional = {"mean_fd": random.gamma(4, 0.05), "median_tsnr": random.uniform(40, 70), "n_volumes": 60}
-        write_json(anatomical, layout.anatomical(scan.subject) / f"{scan.subject}_desc-quality.json")
-        write_json(functional, layout.functional(scan.subject) / f"{scan.scan_id}_desc-quality.json")
-        for name in (
-            f"{scan.subject}_space-T_desc-normalisation_T1w.png",
-            f"{scan.scan_id}_desc-coregistration_boldref.png",
-            f"{scan.scan_id}_desc-motion_timeseries.png",
-        ):
-            figures.mkdir(parents=True, exist_ok=True)
-            matplotlib.image.imsave(figures / name, random.uniform(size=(50, 150)), cmap="gray")
+    table = scans[["scan_id", "subject"]].assign(anatomy=scans["subject"], state="ok", reason="")
+    for name in MEASURES:
+        table[name] = {"mean_fd": random.gamma(4, 0.05, len(table)), "coverage": 0.9}.get(name, np.nan)
+    write_table(table, layout.quality, QUALITY_COLUMNS)
+    for page in (layout.quality_page, layout.derivatives / "sub-00.html"):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("<p>quality</p>")
 
 
 def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:

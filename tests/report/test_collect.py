@@ -61,7 +61,8 @@ def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     cohort = section(page, "cohort")
     assert "ends within volume 17. Copy it again." in cohort and "1 scan is not part" in cohort
     quality = section(page, "quality")
-    assert quality.count("<details>") == 7 and "mean FD (mm)" in quality
+    assert "mean FD (mm)" in quality and "≥ 0.5" in quality and '<a href="quality.html">' in quality
+    assert "<img" not in quality  # pictures of subjects are not copied into the report
     assert "scans without coverage" in section(page, "series")
     assert "1 series do not change over their scan: z-scored they are zeros" in section(page, "series")
     assert "left out of the mean: sub-00_task-rest (6)." in section(page, "series")

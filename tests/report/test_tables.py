@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from bolt.preprocess.measures import MEASURES
 from bolt.report import tables
 from tests.report.results import TRUTH
 
@@ -31,11 +32,12 @@ def test_truth_puts_ranges_in_words_and_keeps_the_verdict() -> None:
     assert as_read["passed"].tolist() == [False] and as_read["expected"].iloc[0] == "–"
 
 
-def test_quality_sums_up_first_and_keeps_every_scan() -> None:
-    table = tables.quality({"b": {"mean_fd": 0.3, "note": "x"}, "a": {"mean_fd": 0.1}, "c": {"mean_fd": 0.2}})
-    assert table[""].tolist() == ["median", "lowest", "highest", "a", "b", "c"]
-    assert table["mean FD (mm)"].tolist() == ["0.2", "0.1", "0.3", "0.1", "0.3", "0.2"]
-    assert list(table.columns) == ["", "mean FD (mm)"]
+def test_quality_sums_up_every_measure_that_is_known() -> None:
+    known = pd.DataFrame({name: [np.nan] * 3 for name in MEASURES}).assign(mean_fd=[0.1, 0.2, 0.6], brain_ml=1500.0)
+    table = tables.quality(known, {"mean_fd": ("max", 0.5)})
+    assert table[""].tolist() == ["mean FD (mm)", "brain volume (ml)"]
+    assert table.iloc[0, 1:].tolist() == ["0.2", "0.1", "0.6", "≤ 0.5", "1"]
+    assert table.iloc[1, 1:].tolist() == ["1500", "1500", "1500", "–", "–"]
 
 
 def test_performance_lists_missing_folds() -> None:
