@@ -121,7 +121,8 @@ class Evidence:
             if not (folder / name).is_dir():
                 simulate(folder / name, settings)
         self.first = next(iter(variants))
-        self.subjects = sorted(path.name for path in (folder / self.first).glob("sub-*"))
+        self.everyone = sorted(path.name for path in (folder / self.first).glob("sub-*"))
+        self.subjects = list(self.everyone)
 
     def truth(self, subject: str, scan: str) -> Truth:
         return Truth(self.folder / scan / "derivatives" / "truth", f"{subject}_task-rest")
@@ -216,7 +217,7 @@ class Evidence:
     def series(self, scan: str, registration: str, output: Output, denoise: str) -> Row:
         """Correlation of recovered with true ROI series, median over ROIs; null: another subject's truth."""
         found, nulls = [], []
-        truths = [np.load(self.truth(subject, scan).series) for subject in self.subjects]
+        truths = [np.load(self.truth(subject, scan).series) for subject in self.everyone]
         for i, subject in enumerate(self.subjects):
             made = self.rois(subject, scan, registration, output, denoise)
             kept = made.metadata.get("KeptVolumes", slice(None))
@@ -249,9 +250,11 @@ def main() -> None:
     parser.add_argument("--registration", default="fast")
     parser.add_argument("--normalisations", nargs="*", default=SETTINGS)
     parser.add_argument("--denoise", nargs="*", default=DENOISE)
+    parser.add_argument("--subjects", type=int, default=3, help="so many of them, for a quick look")
     parser.add_argument("--out", type=Path, help="table (TSV, with its sidecar)")
     options = parser.parse_args()
     evidence = Evidence(options.folder, VARIANTS)
+    evidence.subjects = evidence.subjects[: options.subjects]
     rows = measure(evidence, options.registration, options.normalisations, options.denoise)
     table = pd.DataFrame([row.cells() for row in rows])[list(COLUMNS)]
     versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
