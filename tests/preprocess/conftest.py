@@ -11,8 +11,14 @@ import pytest
 from nilearn.datasets import load_mni152_brain_mask, load_mni152_gm_template, load_mni152_template
 from scipy import ndimage
 
+from bolt.config import load_registration
 from bolt.preprocess import images
+from bolt.preprocess.anatomical import preprocess_anatomical
+from bolt.preprocess.functional import preprocess_functional
 
+SPACE = "MNI152NLin2009aSym"
+SCAN = "sub-01_task-rest"
+SETTINGS = load_registration("testing").model_copy(update={"working_resolution": 4.0})
 RESOLUTION = 4
 TR = 2.0
 
@@ -102,3 +108,29 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
         motion,
         signal,
     )
+
+
+@pytest.fixture(scope="session")
+def anat(head, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("derivatives") / "sub-01" / "anat"
+    preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, out.parent.parent / "work", prefix="sub-01_")
+    return out
+
+
+@pytest.fixture(scope="session")
+def func(head, anat) -> Path:
+    out = anat.parent / "func"
+    preprocess_functional(
+        head.bold,
+        anat,
+        head.template,
+        SPACE,
+        4.0,
+        SETTINGS,
+        out,
+        out.parent.parent / "work",
+        scan_id=SCAN,
+        prefix="sub-01_",
+        tr=2.0,
+    )
+    return out
