@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.config import Config
+from bolt.config import Config, Quality
 from bolt.errors import DataError
 from bolt.files import read_json, read_table, write_status, write_table
 from bolt.layout import Layout, folder_of, prefix_of
@@ -56,7 +56,7 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
         if before:
             state, reason = before["state"], f"{before['stage']}: {before['reason']}"
         else:
-            reasons = judge(numbers, config)
+            reasons = judge(numbers, config.quality)
             for measure in unknown:
                 unknown[measure] += measure not in numbers
             if reasons:
@@ -74,10 +74,10 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
     return table
 
 
-def judge(numbers: Mapping[str, Any], config: Config) -> list[str]:
+def judge(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
     """Each cut-off that a scan does not meet, in words; a number that is not known is not judged."""
     reasons = []
-    for bound, name, cutoff in config.quality.cutoffs():
+    for bound, name, cutoff in cutoffs.cutoffs():
         value = numbers.get(name)
         if value is None or pd.isna(value) or (value >= cutoff if bound == "min" else value <= cutoff):
             continue

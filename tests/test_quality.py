@@ -103,7 +103,7 @@ def test_motion_numbers():
     ],
 )
 def test_judge(numbers, reasons):
-    assert judge(numbers, Config(dataset="own", quality={"max_mean_fd": 0.5})) == reasons
+    assert judge(numbers, Quality(max_mean_fd=0.5)) == reasons
 
 
 def test_every_cutoff_is_of_a_measure():
