@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import nibabel as nib
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from bolt import templates
 from bolt.errors import ConfigError, DataError
+from tests.shared import shared_data
 
 SPACE = "MNI152NLin6Asym"
 
@@ -62,3 +64,38 @@ def test_the_phantoms_template_needs_no_download(tmp_path):
     assert len({image.shape for image in images}) == 1
     head, brain = images[0].get_fdata(), images[1].get_fdata() > 0
     assert (head[~brain] > 0.2 * head[brain].mean()).any()  # a skull around the brain
+
+
+@pytest.mark.parametrize("space", ["MNI152NLin6Asym", "MNI152NLin2009cAsym"])
+def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
+    """The real files, with every connection refused."""
+    home = shared_data("templateflow")
+    if not (home / f"tpl-{space}").is_dir():
+        pytest.skip(f"the TemplateFlow home does not hold {space}")
+
+    def refused(*args):
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    templates.stage_template(space, 2.0, tmp_path, home)
+    brain, head = (nib.load(tmp_path / name) for name in ("brain_mask.nii.gz", "T1w.nii.gz"))
+    np.testing.assert_array_equal(brain.affine, head.affine)
+    litres = (np.asarray(brain.dataobj) > 0).sum() * np.prod(brain.header.get_zooms()) / 1e6
+    assert 1.5 < litres < 2.2
+
+
+def test_the_other_mni_template_is_taken_with_its_grey_matter(home, tmp_path):
+    """TemplateFlow's names of MNI152NLin2009cAsym: a probability of grey matter at both resolutions."""
+    space = "MNI152NLin2009cAsym"
+    folder = home / f"tpl-{space}"
+    folder.mkdir()
+    (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": space}))
+    for resolution in (1, 2):
+        grid = np.diag([resolution, resolution, resolution, 1.0])
+        for part in ("T1w", "desc-brain_T1w", "desc-brain_mask", "label-GM_probseg", "label-WM_probseg"):
+            image = nib.Nifti1Image(np.full((4, 4, 4), resolution, np.uint8), grid)
+            nib.save(image, folder / f"tpl-{space}_res-0{resolution}_{part}.nii.gz")
+    templates.stage_template(space, 2.0, tmp_path / "out", home)
+    made = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made == ["T1w.nii.gz", "brain_mask.nii.gz", "gm.nii.gz"]
+    assert all(nib.load(tmp_path / "out" / name).get_fdata().max() == 2 for name in made)
