@@ -19,6 +19,7 @@ from bolt.parcellate import parcellate, write_parcellated
 from tests.shared import shared_data
 
 OLD, NEW = "nilearn_test_desc-confounds_regressors", "nilearn_test-v21_desc-confounds_timeseries"
+FULL = "sub-0001_task-anticipation_acq-seq_desc-confounds_regressors.tsv"
 STEM = "sub-01_task-rest"
 SPACE = "space-MNI152NLin6Asym"
 RELAXED = {"fd_threshold": 5.0, "std_dvars_threshold": 5.0, "scrub": 2}
@@ -53,8 +54,7 @@ def test_chooses_what_nilearn_chooses(tmp_path, generation, strategy):
 
 
 def test_full_length_table_and_wider_global_signal(tmp_path):
-    name = "sub-0001_task-anticipation_acq-seq_desc-confounds_regressors.tsv"
-    path = shutil.copy(shared_data("fmriprep") / name, tmp_path / name)
+    path = shutil.copy(shared_data("fmriprep") / FULL, tmp_path / FULL)
     simple = choose_confounds(path, load_denoise("simple"), 200, "x")
     assert simple.regressors.shape == (200, 24 + 2 + 5) and simple.kept is None
     strategy = Denoise(name="g", strategy="simple", parameters={"global_signal": "full", "motion": "basic"})
@@ -141,3 +141,33 @@ def test_parameters_are_nilearns_and_shipped_files_name_theirs():
 def test_keys_that_do_not_fit_together_are_refused(keys, words):
     with pytest.raises(ConfigError, match=words):
         parse(Denoise, {"name": "x", **keys}, "x.yaml")
+
+
+@pytest.mark.parametrize(("name", "columns"), [("24p", 24), ("36p", 36), ("24p_acompcor", 24 + 5)])
+@pytest.mark.parametrize(
+    ("table", "n_volumes", "cosines", "unsteady"),
+    [(f"{OLD}.tsv", 30, 4, 1), (f"{NEW}.tsv", 30, 1, 3), (FULL, 200, 5, 0)],
+)
+def test_own_strategies_fit_fmripreps_tables(table, n_volumes, cosines, unsteady, name, columns):
+    chosen = choose_confounds(shared_data("fmriprep") / table, load_denoise(name), n_volumes, "x")
+    due = columns + (cosines if name == "24p_acompcor" else 0)
+    assert chosen.regressors.shape == (n_volumes, due)
+    assert chosen.kept is None if unsteady == 0 else chosen.kept.tolist() == list(range(unsteady, n_volumes))
+
+
+@pytest.mark.parametrize("denoise", [load_denoise("none"), Denoise(name="m", confounds=["trans_*"], detrend=True)])
+def test_volumes_before_the_steady_state_are_dropped_whatever_is_regressed(denoise):
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"trans_x": rng.normal(size=20), "trans_x_derivative1": rng.normal(size=20)})
+    table.loc[:1, "trans_x_derivative1"] = np.nan  # as a statistic that has no volume before it
+    table["non_steady_state_outlier00"], table["non_steady_state_outlier01"] = np.eye(20)[:2]
+    chosen = choose_confounds(table, denoise, 20, "x")
+    assert chosen.kept.tolist() == list(range(2, 20))
+    series = rng.normal(1000, 10, (20, 3))
+    bright = series.copy()
+    bright[:2] *= 5
+    found = clean(bright, chosen, denoise, 2.0, "x")
+    np.testing.assert_allclose(found, clean(series, chosen, denoise, 2.0, "x"))
+    assert len(found) == 18
+    whole = choose_confounds(table, Denoise(name="all", confounds=["*"]), 20, "x")
+    assert whole.regressors.shape == (20, 2)  # the flags say what is dropped; they are not regressed
