@@ -44,10 +44,21 @@ def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
     page = (report / "index.html").read_text()
     assert "Truth table" in page and "out of range" not in page
     pictures = list((report / "figures").rglob("*.png")) + list((report / "figures").rglob("*.svg"))
-    assert len(pictures) >= 24 and all(picture.stat().st_size > 2000 for picture in pictures)
+    assert len(pictures) >= 12 and all(picture.stat().st_size > 2000 for picture in pictures)
     for picture in pictures:
         if picture.suffix == ".png" and picture.parent == report / "figures":
             assert picture.name in page
+
+
+@pytest.mark.slow
+def test_every_subject_has_a_page_with_light_pictures(demo):
+    derivatives = demo / "results/phantom/derivatives"
+    assert len(list(derivatives.glob("sub-*.html"))) == 24
+    pictures = list(derivatives.glob("sub-*/figures/*"))
+    assert len(pictures) == 24 * 6 and max(picture.stat().st_size for picture in pictures) < 250_000
+    assert sum(file.stat().st_size for file in (demo / "results/phantom/report").rglob("*")) < 20e6
+    table = read_table(demo / "results/phantom/quality/quality.tsv")
+    assert (table.state == "ok").all()
 
 
 @pytest.mark.slow
