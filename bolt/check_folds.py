@@ -15,6 +15,7 @@ from bolt.audit import MEND, find_leaks
 from bolt.errors import DataError, LeakError
 from bolt.files import MISSING, sha256
 from bolt.series import SeriesCache
+from bolt.volumes import iter_volumes
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +30,24 @@ def series_hashes(cache: SeriesCache) -> pd.Series:
     return pd.Series(hashes, dtype=object)
 
 
+def content_hash(path: Path) -> str:
+    """Hash of what a file holds: of an image its voxels, so that a copy compressed or converted anew has the same."""
+    if not path.name.endswith((".nii", ".nii.gz")):
+        return sha256(path)
+    digest = hashlib.sha256()
+    try:
+        for volume in iter_volumes(path):
+            digest.update(f"{volume.shape}".encode() + volume.tobytes(order="F"))
+    except DataError as error:
+        log.warning("compared by its bytes alone: %s", error)
+        return sha256(path)
+    return digest.hexdigest()
+
+
 def file_hashes(scans: pd.DataFrame) -> pd.Series:
-    """Hash of each scan's file (column ``bold``), indexed by scan; missing where there is none."""
+    """Hash of what each scan's file (column ``bold``) holds, indexed by scan; missing where there is none."""
     files = {str(scan): Path(str(path)) for scan, path in zip(scans["scan_id"], scans["bold"], strict=True)}
-    return pd.Series({scan: sha256(path) for scan, path in files.items() if path.is_file()}, dtype=object)
+    return pd.Series({scan: content_hash(path) for scan, path in files.items() if path.is_file()}, dtype=object)
 
 
 def check_folds(options: argparse.Namespace) -> None:

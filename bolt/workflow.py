@@ -18,12 +18,13 @@ from bolt.atlas_files import atlas_folder, describe_atlas, find_labels
 from bolt.check import check_names, check_room, is_judged, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.datasets import source_of
-from bolt.errors import BoltError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
 from bolt.models._registry import inputs_of
 from bolt.provenance import fingerprint
+from bolt.room import is_dry_run
 
 STAGES: dict[str, tuple[str, ...]] = {
     "simulate": ("bolt.datasets.phantom",),
@@ -214,6 +215,10 @@ class Run:
     def judged(self) -> bool:
         return is_judged(self.config, self.dataset)
 
+    def parcellate_group(self, scan_id: str) -> str:
+        """What a cluster joins a scan's parcellation with: its own preprocessing, or other scans' parcellation."""
+        return "scan" if self.scans.kind[scan_id] == "raw" else "parcellations"
+
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""
         scans = self.scans.itertuples()
@@ -292,11 +297,21 @@ def start(raw: dict[str, Any]) -> Run:
     try:
         run = Run(raw)
         check_names(run.config, run.dataset)
-        check_room(run.config, run.dataset)
+        _check_room(run)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
+
+
+def _check_room(run: Run) -> None:
+    """Refuse downloads that the disk cannot hold; of a dry run, warn."""
+    try:
+        check_room(run.config, run.dataset)
+    except ConfigError as error:
+        if not is_dry_run(sys.argv):
+            raise
+        print(f"Warning: {error}", file=sys.stderr)
 
 
 def shell_prefix() -> str:

@@ -1,9 +1,11 @@
 """Every planted leak is found, under its own name, and no clean table is refused."""
 
+import gzip
 import re
 import shutil
 from itertools import combinations
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -141,6 +143,24 @@ def test_files_are_compared_by_content(tmp_path):
         (tmp_path / name).write_text(text)
     hashes = file_hashes(pd.DataFrame({"scan_id": list("abcd"), "bold": [str(tmp_path / n) for n in "abcd"]}))
     assert hashes["a"] == hashes["b"] != hashes["c"] and "d" not in hashes
+
+
+def test_an_image_compressed_anew_is_the_same_recording(tmp_path):
+    data = np.random.default_rng(0).integers(0, 1000, (5, 6, 7, 8)).astype(np.int16)
+    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "a.nii.gz")
+    plain = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
+    (tmp_path / "b.nii.gz").write_bytes(gzip.compress(plain, 1))
+    (tmp_path / "c.nii").write_bytes(plain)
+    renamed = nib.Nifti1Image(data, np.diag([2.0, 2, 2, 1]))
+    renamed.header["descrip"] = "copy"
+    nib.save(renamed, tmp_path / "d.nii.gz")
+    data[0, 0, 0, 0] += 1
+    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "e.nii.gz")
+    (tmp_path / "f.nii.gz").write_bytes((tmp_path / "a.nii.gz").read_bytes()[:-20])
+    names = ["a.nii.gz", "b.nii.gz", "c.nii", "d.nii.gz", "e.nii.gz", "f.nii.gz"]
+    assert len({(tmp_path / name).read_bytes() for name in names}) == 6
+    hashes = file_hashes(pd.DataFrame({"scan_id": list("abcdef"), "bold": [str(tmp_path / name) for name in names]}))
+    assert hashes["a"] == hashes["b"] == hashes["c"] == hashes["d"] and hashes.nunique() == 3
 
 
 # ---- the command -----------------------------------------------------------------------------

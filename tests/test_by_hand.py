@@ -127,7 +127,13 @@ def test_what_is_missing_is_said(tmp_path, image, labels, capsys):
     for words in ([], [image, "--scan", "sub-01"]):
         with pytest.raises(SystemExit):
             run(*words)
-    assert not (tmp_path / "a.npy").exists()
+    for words, said in (
+        (("--out", tmp_path / "a.npy", "--coverage", "5"), "--coverage 5 is no share. Give a number from 0 to 1"),
+        (("--out", tmp_path / "s.csv"), "s.csv: series are written as .npy, not .csv"),
+    ):
+        assert run(image, "--atlas", labels, *words) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "a.npy").exists() and not (tmp_path / "s.csv").exists()
 
 
 def test_without_a_space_on_either_side(tmp_path, image, labels):

@@ -237,13 +237,16 @@ def test_settings_that_do_not_fit_are_refused_by_name(config, about, change, wor
     check_names(config, dataset())
 
 
-def test_a_run_without_room_does_not_start(tmp_path, config, monkeypatch):
+def test_a_run_without_room_does_not_start_but_may_be_planned(tmp_path, config, monkeypatch, capsys):
     monkeypatch.setattr("bolt.disk.free_bytes", lambda folder: 1e6)
     raw = config.model_dump(mode="json") | {"dataset": "abide1_images", "atlases": ["schaefer400"]}
     with pytest.raises(
         SystemExit, match=r"abide1_images/downloads.*too little room: .* needs 87\.1 GB, 1\.0 MB are free"
     ):
         start(raw)
+    monkeypatch.setattr("sys.argv", ["snakemake", "-n", "--configfile", "x.yaml"])
+    start(raw)
+    assert "Warning: " in capsys.readouterr().err
 
 
 def test_the_estimate_counts_downloads(tmp_path, config):
