@@ -1,4 +1,5 @@
-# 4D image to ROI series: all atlases in one pass, one job a scan.
+# 4D image to ROI series: all atlases in one pass, one job a scan. It takes seconds, so on a cluster jobs are joined: with
+# the scan's own preprocessing, or with those of other scans (`group-components` in the profile), a few side by side.
 
 
 rule parcellate:
@@ -13,12 +14,15 @@ rule parcellate:
         layout.benchmark("parcellate", "{scan}")
     # before more images are made: each is deleted once its means are taken
     priority: 1
+    group:
+        lambda wildcards: run.parcellate_group(wildcards.scan)
     conda:
         "../envs/imaging.yaml"
     resources:
+        parcellations=1,
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, attempt: 20 * attempt,
+        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
         **run.settings("parcellate"),
         scan=lambda wildcards: run.scan_settings(wildcards.scan),

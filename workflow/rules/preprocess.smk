@@ -45,6 +45,8 @@ rule functional:
         layout.log("functional", "{folder}/{scan}"),
     benchmark:
         layout.benchmark("functional", "{folder}/{scan}")
+    group:
+        "scan"
     conda:
         "../envs/imaging.yaml"
     threads: 1

@@ -1,0 +1,62 @@
+"""On a cluster cheap steps are joined into few jobs. The cluster is a script that runs what is submitted."""
+
+import re
+import sys
+
+import pytest
+import yaml
+
+from bolt.config import ROOT, load_dataset
+from bolt.files import read_table
+from tests.fake_hcp import write_hcp
+from tests.snake import TINY_MODEL, snakemake, write_yaml
+
+PEOPLE = [f"1002{i:02d}" for i in range(6)]
+TASKS = ["EMOTION", "GAMBLING"]
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_hcp(tmp_path, PEOPLE, TASKS)
+    cut = tmp_path / "HCP_1200/100201/MNINonLinear/Results/tfMRI_EMOTION_LR/tfMRI_EMOTION_LR.nii.gz"
+    cut.write_bytes(cut.read_bytes()[:100_000])
+    data = load_dataset("hcp_task").model_dump(mode="json", exclude={"name", "abide", "simulate", "expected", "paper"})
+    data |= {"path": "HCP_1200", "subjects_table": "unrestricted.csv", "tasks": TASKS, "classes": TASKS}
+    data["hcp"] = {"bucket": None}
+    model = write_yaml(tmp_path / "tiny.yaml", TINY_MODEL)
+    keys = {"dataset": str(write_yaml(tmp_path / "hcp_tiny.yaml", data)), "models": [str(model)]}
+    keys |= {"atlases": ["dosenbach160"], "folds": {"outer": 3}, "quality": {"min_coverage": None}}
+    return write_yaml(tmp_path / "config.yaml", keys)
+
+
+def cluster(folder, components):
+    """The SLURM profile, with a script in SLURM's place; returns the profile and the list of what was submitted."""
+    submitted = folder / "submitted.txt"
+    script = folder / "submit.sh"
+    script.write_text(f'#!/bin/sh\necho "$1" >> {submitted}\nsh "$2" > /dev/null 2>&1\necho $$\n')
+    script.chmod(0o755)
+    profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    profile |= {
+        "executor": "cluster-generic",
+        "cluster-generic-submit-cmd": f"{script} {{name}}",
+        "latency-wait": 5,
+        "group-components": [f"parcellations={components}"],
+        "jobs": 2,
+    }
+    (folder / "profile").mkdir()
+    write_yaml(folder / "profile/config.yaml", profile)
+    return folder / "profile", submitted
+
+
+@pytest.mark.slow
+def test_parcellations_are_joined_and_a_bad_scan_harms_no_other(config, tmp_path):
+    profile, submitted = cluster(tmp_path, components=6)
+    done = snakemake(tmp_path, "series", "--workflow-profile", str(profile), config=config)
+    assert done.returncode == 0, done.stdout
+    names = submitted.read_text().split()
+    assert sorted(names) == ["cache", "folds", "index", "parcellations", "parcellations", "quality"], names
+    results = tmp_path / "results/hcp_tiny"
+    assert len(read_table(results / "scans.tsv")) == 12
+    excluded = read_table(results / "exclusions.tsv")
+    assert excluded.scan_id.tolist() == ["sub-100201_task-EMOTION_dir-LR"] and excluded.stage.tolist() == ["parcellate"]
+    assert len(read_table(results / "cache/dosenbach160/MNI152NLin6Asym-none/index.tsv")) == 11
