@@ -1,5 +1,6 @@
 """Dry runs: what is asked for is planned, and what cannot be is refused in one line."""
 
+import json
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
+from bolt.files import write_json
 from bolt.workflow import STAGES, Run
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
@@ -137,11 +139,30 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(device="cpu") == {"train"}
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
+    assert changed(preprocess={"slice_timing": "off"}) == {"functional"}
+    assert changed(preprocess={"output": "native"}) == {"functional", "parcellate"}
+    assert changed(denoise="36p") == {"parcellate"}
     assert changed(preprocess={"registration": "testing"}) == {"anatomical", "functional"}
     assert changed(preprocess={"registration": ["fast", "testing"]}) == {"anatomical"}
     assert changed(preprocess={"threads": 2}) == set()
     for atlas in ("cc200", "schaefer200_17"):  # the second is not staged here
         assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
+
+
+def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(tmp_path):
+    config = bids_config(tmp_path, preprocess={"output": "native"})
+    assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
+    done = snakemake(tmp_path, "-n", "-p", config=config)
+    assert jobs(done.stdout)["parcellate"] == jobs(done.stdout)["functional"] == 8, done.stdout
+    assert "desc-preproc_bold" not in done.stdout
+    run = Run(yaml.safe_load(config.read_text()))
+    assert run.layout.variant == "native-none"
+    run.layout.results = tmp_path / run.layout.results
+    scan, sidecar = "sub-01_task-rest", tmp_path / "bids" / "sub-01" / "func" / "sub-01_task-rest_bold.json"
+    assert run.parcellate_inputs(scan)["bold"] == run.scans.bold[scan]
+    before = run.scan_settings(scan)
+    write_json(json.loads(sidecar.read_text()) | {"SliceTiming": [0.0, 0.5]}, sidecar)
+    assert run.scan_settings(scan) != before  # slices that are timed anew run the scan again
 
 
 def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
@@ -161,13 +182,18 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
         outputs += [layout.series_file(scan, "dosenbach160")]
     for path in outputs:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_text('{"state": "ok"}' if path.suffix == ".json" else "")
     quality = str(layout.quality.relative_to(tmp_path))
     assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
     write_yaml(config, yaml.safe_load(config.read_text()) | {"quality": {"max_mean_fd": 0.5}})
     planned = jobs(snakemake(tmp_path, "-n", "series", config=config).stdout)
     assert set(planned) == {"quality", "cache", "folds", "series"}
+
+    transform = layout.anatomical_files("sub-03")["forward"]  # deleted by hand, it is made again
+    transform.unlink()
+    planned = jobs(snakemake(tmp_path, "-n", str(transform.relative_to(tmp_path)), config=config).stdout)
+    assert planned.get("anatomical") == 1
 
 
 def test_ready_series_are_judged_once_a_cutoff_can_be_known_of_them(tmp_path):
