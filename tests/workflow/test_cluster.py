@@ -1,7 +1,5 @@
 """On a cluster cheap steps are joined into few jobs. The cluster is a script that runs what is submitted."""
 
-import re
-import sys
 
 import pytest
 import yaml
