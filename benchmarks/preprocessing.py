@@ -25,6 +25,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pandas as pd
+from scipy.ndimage import map_coordinates
 
 from benchmarks.registration import AFFINE, SETTINGS, affine_alone, normalised
 from bolt.atlases import load_atlas
@@ -39,7 +40,10 @@ from bolt.preprocess import images
 from bolt.preprocess.confounds import read_motion
 from bolt.preprocess.functional import Output, functional_names, preprocess_functional
 from bolt.preprocess.names import anatomical_names
+from bolt.preprocess.resample import resample
+from bolt.preprocess.timing import read_slice_times, slice_timed
 from bolt.templates import PHANTOM_SPACE, stage_template
+from bolt.volumes import check_bold, iter_volumes
 
 ATLAS = "dosenbach160"
 STILL = Simulate(n_subjects=3, bold_resolution=[4.0, 4.0], n_volumes=[60, 60], physiology_percent=0.5)
@@ -62,6 +66,7 @@ COLUMNS = {
     "unit": "Its unit",
     "subjects": "The values of the subjects",
     "null": "The same without any skill",
+    "ceiling": "The same where all geometry is known: what the noise leaves",
     "required": "What the value must reach",
     "passed": "Whether it does; n/a: nothing is required",
 }
@@ -79,6 +84,7 @@ class Row:
     output: str = ""
     denoise: str = ""
     null: float = np.nan
+    ceiling: float = np.nan
     low: float | None = None
     high: float | None = None
     value: float = field(init=False)
@@ -223,7 +229,27 @@ class Evidence:
             kept = made.metadata.get("KeptVolumes", slice(None))
             for kind, truth in ((found, truths[i]), (nulls, truths[i - 1])):
                 kind.append(float(np.nanmedian(correlation(made.series, truth[kept]))))
-        return Row("ROI series, r", found, "", scan, registration, output, denoise, float(np.median(nulls)))
+        ceiling = [self.ceiling(subject, scan) for subject in self.subjects] if denoise == "none" else [np.nan]
+        return Row(
+            *("ROI series, r", found, "", scan, registration, output, denoise),
+            *(float(np.median(values)) for values in (nulls, ceiling)),
+        )
+
+    def ceiling(self, subject: str, scan: str) -> float:
+        """`series` of means over the places where the truth says that the ROIs are, in every volume."""
+        truth, atlas = self.truth(subject, scan), load_atlas(ATLAS).image
+        label = np.asarray(atlas.dataobj).astype(int)
+        points = images.apply(atlas.affine, np.argwhere(label).astype(float))
+        places = truth.places
+        voxels = images.apply(np.linalg.inv(places.affine), points).T
+        known = [map_coordinates(axis, voxels, order=1) for axis in np.moveaxis(places.get_fdata(), -1, 0)]
+        points, values = np.stack(known, axis=-1), label[label > 0]
+        bold, tr = self.bold(subject, scan)
+        info = check_bold(bold, tr)
+        volumes = slice_timed(iter_volumes(bold), read_slice_times(bold, info.shape, tr), tr, 0)
+        sampled = resample(volumes, info.affine, truth.motion @ truth.t1w_to_bold, points)
+        means = [np.bincount(values, volume)[np.unique(values)] for volume in sampled]  # sums: correlation is the same
+        return float(np.nanmedian(correlation(np.stack(means), np.load(truth.series))))
 
 
 def measure(evidence: Evidence, registration: str, normalisations: Iterable[str], denoise: Iterable[str]) -> list[Row]:
