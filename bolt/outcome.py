@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bolt.crash import report_path, write_report
+from bolt.config import ROOT
 from bolt.errors import BoltError, BoltWarning, ConfigError
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.progress import at_step
@@ -48,6 +49,7 @@ class Outcome:
         self.empty: list[Path] = []
         self.upstream: Path | None = None
         self.carried: list[dict[str, Any]] = []
+        self.again = ""  # the command that asks for this job again, where a failure may pass by itself
 
     def after(self, status: Path) -> None:
         """Name the status file of the stage this one builds on."""
@@ -109,6 +111,9 @@ class Outcome:
             self._fail(error)
 
     def _fail(self, error: BoltError) -> None:
+        if self.again:
+            mend = f"{error.mend}. To ask for it again: {self.again}"
+            error = type(error)(error.what, where=error.where or None, mend=mend)
         self._leave_empty()
         log.error("%s failed: %s", self.stage, error)
         write_report(report_path(self.status), self.stage, error)
@@ -122,6 +127,12 @@ class Outcome:
                     np.save(temporary, np.empty((0, 0), np.float32))
                 else:
                     temporary.touch()
+
+
+def command_again(status: Path, config: Path) -> str:
+    """The command that makes a status file, and what it stands for, once more; and nothing that follows."""
+    snakefile = "" if Path("Snakefile").resolve() == ROOT / "Snakefile" else f"--snakefile {ROOT / 'Snakefile'} "
+    return f"snakemake --cores 1 {snakefile}--configfile {config} --force {status}"
 
 
 def warnings_in(work: Callable[[], None]) -> list[str]:

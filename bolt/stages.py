@@ -20,7 +20,7 @@ from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.errors import BoltError, DataError
 from bolt.files import read_table, write_json, write_table
 from bolt.layout import Layout, folder_of, prefix_of
-from bolt.outcome import Outcome
+from bolt.outcome import Outcome, command_again
 from bolt.provenance import provenance
 
 log = logging.getLogger("bolt")
@@ -98,6 +98,7 @@ class Stages:
         if scan_id is None:
             return source.download_table(self.dataset, self.config)
         outcome = Outcome("download", self._download_status(scan_id), self.options.attempt)
+        outcome.again = command_again(outcome.status, self.layout.config)
         outcome.of(lambda: source.download_scan(scan_id, self.dataset, self.config))
 
     # ---- one subject, one scan ---------------------------------------------------------------

@@ -109,6 +109,9 @@ class Dataset(Keys):
     sessions: list[str] | None = None
     runs: list[str] | None = None
     tr: float | None = Field(None, gt=0, description="seconds, where the files do not say (series)")
+    resolution: str | None = Field(
+        None, description="fMRIPrep output: which of several resolutions, by the names' `res-`"
+    )
     tr_conflict: Literal["exclude", "sidecar", "header"] = Field(
         "exclude", description="what becomes of a scan whose JSON sidecar (or `tr`) and header differ by more than 1 %"
     )

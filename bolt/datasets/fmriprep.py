@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,35 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             where=dataset.path,
             mend="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
         )
+    images = _of_one_resolution(images, dataset)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
     rows = [_row(layout, bold, dataset, space) for bold in images]
     return describe(pd.DataFrame(rows), read_participants(where), dataset, where)
+
+
+def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:
+    """The images of the resolution asked for; several would be one scan twice."""
+    found = {image.path: _resolution(image.path) for image in images}
+    names = sorted({name or "none" for name in found.values()})
+    if dataset.resolution is None and len(names) > 1:
+        raise DataError(
+            f"images at several resolutions: res- is {', '.join(names)}",
+            where=dataset.path,
+            mend=f"Choose one in the dataset's file, such as 'resolution: \"{names[0]}\"'",
+        )
+    kept = [image for image in images if dataset.resolution in (None, found[image.path] or "none")]
+    if not kept:
+        raise DataError(
+            f"no images at resolution '{dataset.resolution}'; res- is {', '.join(names)}",
+            where=dataset.path,
+            mend="Correct 'resolution' in the dataset's file",
+        )
+    return kept
+
+
+def _resolution(path: str) -> str | None:
+    named = re.search(r"_res-([A-Za-z0-9]+)", Path(path).name)
+    return named.group(1) if named else None
 
 
 def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:

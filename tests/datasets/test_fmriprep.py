@@ -1,6 +1,7 @@
 """fMRIPrep output as a source of scans."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -90,3 +91,18 @@ def test_what_only_fmriprep_has_is_not_asked_of_raw_images(derivatives):
     check_names(own, raw)
     with pytest.raises(ConfigError, match="preprocessed already"):
         check_names(own, dataset(derivatives))
+
+
+def test_one_of_several_resolutions_is_chosen(derivatives):
+    for path in sorted(derivatives.rglob("*_desc-*.nii.gz")):
+        for name in ("native", "2"):
+            shutil.copy(path, path.with_name(path.name.replace("_desc-", f"_res-{name}_desc-")))
+        path.unlink()
+    where = Config(dataset="prep")
+    with pytest.raises(DataError, match=r"several resolutions: res- is 2, native\. Choose one .*'resolution: \"2\"'"):
+        index(where, dataset(derivatives))
+    scans = index(where, dataset(derivatives).model_copy(update={"resolution": "native"}))
+    assert scans.bold.str.contains("_res-native_").all() and scans["mask"].str.contains("_res-native_").all()
+    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+    with pytest.raises(DataError, match="no images at resolution '1'; res- is 2, native"):
+        index(where, dataset(derivatives).model_copy(update={"resolution": "1"}))
