@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bolt.crash import report_path, write_report
 from bolt.config import ROOT
+from bolt.crash import report_path, write_report
 from bolt.errors import BoltError, BoltWarning, ConfigError
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.progress import at_step
