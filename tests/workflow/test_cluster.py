@@ -1,6 +1,5 @@
 """On a cluster cheap steps are joined into few jobs. The cluster is a script that runs what is submitted."""
 
-
 import pytest
 import yaml
 
@@ -52,7 +51,7 @@ def test_parcellations_are_joined_and_a_bad_scan_harms_no_other(config, tmp_path
     done = snakemake(tmp_path, "series", "--workflow-profile", str(profile), config=config)
     assert done.returncode == 0, done.stdout
     names = submitted.read_text().split()
-    assert sorted(names) == ["cache", "folds", "index", "parcellations", "parcellations", "quality"], names
+    assert sorted(names) == ["cache", "folds", "index", *["parcellations_parcellate"] * 2, "quality"], names
     results = tmp_path / "results/hcp_tiny"
     assert len(read_table(results / "scans.tsv")) == 12
     excluded = read_table(results / "exclusions.tsv")
