@@ -13,11 +13,12 @@ from bolt.atlases import Atlas
 from bolt.config import Config, load_denoise
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
-from bolt.native import Transforms, parcellate_native
+from bolt.native import Transforms, _followed, parcellate_native
 from bolt.parcellate import Parcellated, parcellate, write_parcellated
 from bolt.preprocess.functional import functional_names, preprocess_functional
 from bolt.preprocess.names import anatomical_names
 from bolt.report.spaces import SPACE_COLUMNS, spaces_section
+from bolt.volumes import BoldInfo
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
 
 UNSTEADY = 2
@@ -77,6 +78,21 @@ def native_series(head, anat, native, atlas) -> Parcellated:
 def template_series(func, atlas) -> Parcellated:
     made = {port: func / name for port, name in functional_names(SCAN, SPACE).items()}
     return parcellate(made["bold"], [atlas], mask=made["mask"], confounds=made["confounds"], **KEYS)["octants"]
+
+
+def test_voxels_follow_a_head_that_moves_by_whole_voxels():
+    """And stay where they are while it moves by less than half a voxel."""
+    rng = np.random.default_rng(0)
+    first, affine = rng.normal(size=(12, 12, 12)).astype(np.float32), np.diag([3.0, 3, 3, 1])
+    steps = [(0.0, 0.0, 0.0), (6.0, 0.0, -3.0), (1.4, -1.4, 1.4)]
+    volumes = [first, np.roll(first, (2, 0, -1), (0, 1, 2)), first]
+    motion = np.tile(np.eye(4), (3, 1, 1))
+    motion[:, :3, 3] = steps
+    info = BoldInfo(first.shape, affine, (3.0, 3.0, 3.0), 3, 2.0)
+    voxels = np.ravel_multi_index(np.indices((4, 4, 4)).reshape(3, -1) + 4, first.shape, order="F")
+    found = list(_followed(iter(volumes), voxels, motion, info))
+    for values in found:
+        np.testing.assert_array_equal(values, first.ravel(order="F")[voxels])
 
 
 def test_no_4d_image_is_written(head, native):
