@@ -189,12 +189,18 @@ def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
     names = list(truths)
     true = {scan: np.load(truths[scan].series) for scan in names}
     for i, scan in enumerate(names):
-        recovered = np.load(layout.series_file(scan, atlas))
-        found.append(correlation(recovered, true[scan]))
-        strangers = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(recovered)]
-        other += [correlation(recovered, stranger) for stranger in strangers[:1]]
+        recovered, kept = np.load(layout.series_file(scan, atlas)), _kept(layout, scan, atlas)
+        found.append(correlation(recovered, true[scan][kept]))
+        strangers = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(true[scan])]
+        other += [correlation(recovered, stranger[kept]) for stranger in strangers[:1]]
     value, null = float(np.nanmedian(found)), float(np.nanmedian(other))
     return Measure(value, "", null, "true series of another scan", 1.0)
+
+
+def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
+    """Volumes of the scan that its series hold: not those before the steady state, nor scrubbed ones."""
+    about = read_json(layout.series_file(scan, atlas).with_suffix(".json"))
+    return np.asarray(about.get("KeptVolumes", range(about["NumberOfVolumes"])))
 
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
@@ -224,7 +230,8 @@ def _landmarks(
         scan: np.interp(np.linspace(0, 1, len(w)), np.linspace(0, 1, 200), total - curves[scan])
         for scan, w in weights.items()
     }
-    value, null, best = (_mean_auc(landmarks, w) for w in (weights, position, oracle))
+    seen = {scan: landmarks[scan][_kept(layout, scan, atlas)] for scan in weights}
+    value, null, best = _mean_auc(seen, weights), _mean_auc(seen, position), _mean_auc(landmarks, oracle)
     meaning = "mean importance of the other scans: position alone"
     return {
         "landmark AUC": Measure(value, "", null, meaning, best),

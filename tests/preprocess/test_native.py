@@ -88,8 +88,8 @@ def test_voxels_follow_a_head_that_moves_by_whole_voxels():
     volumes = [first, np.roll(first, (2, 0, -1), (0, 1, 2)), first]
     motion = np.tile(np.eye(4), (3, 1, 1))
     motion[:, :3, 3] = steps
-    info = BoldInfo(first.shape, affine, (3.0, 3.0, 3.0), 3, 2.0)
-    voxels = np.ravel_multi_index(np.indices((4, 4, 4)).reshape(3, -1) + 4, first.shape, order="F")
+    info = BoldInfo(first.shape, affine, (3.0, 3.0, 3.0), 3, 2.0, 2.0)
+    voxels = np.ravel_multi_index(tuple(np.indices((4, 4, 4)).reshape(3, -1) + 4), first.shape, order="F")
     found = list(_followed(iter(volumes), voxels, motion, info))
     for values in found:
         np.testing.assert_array_equal(values, first.ravel(order="F")[voxels])
