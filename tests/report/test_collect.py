@@ -73,6 +73,7 @@ def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     assert explanation.count("importance of each volume") >= 2 and "_brain.png" in explanation
     assert "vmPFC 11" in explanation  # the planted ROI at position 10
     methods = section(page, "methods")
+    assert (whole[1].parent / "methods.md").read_text().startswith("# Methods\n") and "doi:10." in methods
     assert "3-fold cross-validation" in methods and "outer: 3" in methods and "torch" in methods
 
 
