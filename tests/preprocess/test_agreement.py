@@ -37,6 +37,7 @@ def test_the_margin_tells_the_right_place_from_ten_millimetres_away():
     assert shift_margin(truth, other[::-1], mask, spacing) < 1.5
 
 
+@pytest.mark.slow
 def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
     """On a head of 4-mm voxels, bent at random; its bend is all that tells left from right."""
     settings = load_registration("testing")
