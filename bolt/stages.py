@@ -228,9 +228,12 @@ class Stages:
         log.info("%d of %d scans are left out", (table.state != "ok").sum(), len(table))
 
     def quality_pages(self) -> None:
+        from bolt.bidsignore import write_bidsignore
         from bolt.report.quality_pages import write_pages
 
         write_pages(self.config, self.layout)
+        if (self.layout.derivatives / "dataset_description.json").is_file():
+            write_bidsignore(self.layout.derivatives)  # now that it is known who failed
 
     # ---- series and folds --------------------------------------------------------------------
     def cache(self) -> None:

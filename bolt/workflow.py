@@ -43,7 +43,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "functional": ("bolt.preprocess.functional",),
     "parcellate": ("bolt.parcellate",),
     "quality": ("bolt.quality",),
-    "quality_pages": ("bolt.report.quality_pages",),
+    "quality_pages": ("bolt.report.quality_pages", "bolt.bidsignore"),
     "cache": ("bolt.series",),
     "folds": ("bolt.folds", "bolt.check_folds"),
     "train": ("bolt.train",),

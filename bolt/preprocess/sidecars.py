@@ -15,20 +15,11 @@ from typing import Any
 from nipype import Workflow
 
 from bolt import __version__
+from bolt.bidsignore import write_bidsignore
 from bolt.files import read_json, write_json, write_text
 from bolt.volumes import check_image, space_of
 
 BIDS_VERSION = "1.10.0"
-IGNORED = """*.html
-figures
-*_xfm.*
-*_boldref.*
-*_boldmap.*
-*_timeseries.*
-*desc-quality.json
-*status.json
-*crash.txt
-"""
 README = """Preprocessed by BolT from the raw data named in dataset_description.json. Names and contents are described
 in docs/preprocessing.md of the code; each image has a JSON file beside it.
 """
@@ -74,7 +65,7 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
         **{key: about[key] for key in ("License", "Authors") if about.get(key)},
     }
     write_json(description, folder / "dataset_description.json")
-    write_text(IGNORED, folder / ".bidsignore")
+    write_bidsignore(folder)
     write_text(README, folder / "README")
 
 

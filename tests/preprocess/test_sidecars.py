@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.bidsignore import write_bidsignore
 from bolt.config import load_registration
 from bolt.files import write_json, write_status
 from bolt.layout import prefix_of
@@ -99,6 +100,15 @@ def test_validator_would_see_what_is_missing(derivatives):
     shutil.copy(anat / "sub-01_desc-preproc_T1w.nii.gz", anat / "sub-01_brain.nii.gz")
     found = {(severity, code.split()[0]) for severity, code, _ in issues(derivatives)}
     assert {("error", "SIDECAR_KEY_REQUIRED"), ("error", "NOT_INCLUDED")} <= found
+
+
+def test_what_a_failed_subject_leaves_is_passed_over(derivatives):
+    empty = derivatives / "sub-03" / "anat" / "sub-03_desc-preproc_T1w.nii.gz"
+    empty.parent.mkdir(parents=True)
+    empty.touch()
+    assert issues(derivatives)
+    write_bidsignore(derivatives)
+    assert not issues(derivatives)
 
 
 def test_every_image_has_a_sidecar_that_names_its_sources(derivatives):

@@ -1,0 +1,31 @@
+"""What a BIDS validator shall pass over in the derivatives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bolt.files import write_text
+
+IGNORED = """*.html
+figures
+*_xfm.*
+*_boldref.*
+*_boldmap.*
+*_timeseries.*
+*desc-quality.json
+*status.json
+*crash.txt
+"""
+"""What the standard does not name; fMRIPrep lists the same kinds."""
+
+
+def write_bidsignore(folder: Path) -> None:
+    """Write ``.bidsignore``: `IGNORED`, and the empty files that failed images leave in the place of outputs.
+
+    Parameters
+    ----------
+    folder : path
+        ``results/<dataset>/derivatives``.
+    """
+    empty = sorted(path for path in folder.glob("sub-*/**/*.nii.gz") if not path.stat().st_size)
+    write_text(IGNORED + "".join(f"{path.relative_to(folder).as_posix()}\n" for path in empty), folder / ".bidsignore")
