@@ -1,23 +1,36 @@
-"""A person's raw 3T scan, from the scanner's files to ROI series that follow the task."""
+"""A person's raw 3T scan, from the scanner's files to ROI series that follow the task.
+
+Registration is judged by evidence that no brain mask can bring about, and against affine alone.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
+import ants
 import numpy as np
 import pandas as pd
 import pytest
 from nilearn.glm.contrasts import compute_contrast
 from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
+from benchmarks.registration import affine_alone
 from bolt.atlases import load_atlas
-from bolt.config import load_denoise, load_registration
+from bolt.config import Quality, load_denoise, load_registration
+from bolt.evaluate.geometry import correlation
 from bolt.files import read_json, read_table
+from bolt.native import Transforms, parcellate_native
 from bolt.parcellate import Parcellated, parcellate
+from bolt.preprocess import images, registration
+from bolt.preprocess.agreement import coregistration_numbers
 from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.confounds import MOTION
+from bolt.preprocess.evidence import normalisation_evidence
 from bolt.preprocess.functional import functional_names, preprocess_functional
+from bolt.preprocess.functional_steps import Reference
+from bolt.preprocess.names import anatomical_names
+from bolt.quality import judge
 from bolt.templates import stage_template
 from tests.shared import shared_data
 
@@ -25,13 +38,16 @@ pytestmark = pytest.mark.slow
 
 SPACE = "MNI152NLin6Asym"
 SCAN = "sub-02_task-oneback_run-01"
+COREGISTRATION = functional_names(SCAN, SPACE)["bold_to_t1w"]
 TR = 2.0
 NETWORKS = {"Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default"}
 
 
 class Real(NamedTuple):
+    bold: Path
     func: Path
     anat: Path
+    template: Path
     events: pd.DataFrame
     confounds: pd.DataFrame
     rois: dict[str, Parcellated]
@@ -55,13 +71,22 @@ def real(tmp_path_factory) -> Real:
     atlases = [load_atlas(name, atlas_dir=atlas_dir) for name in ("schaefer400", "aal116")]
     rois = parcellate(func / names["bold"], atlases, mask=func / names["mask"], denoise=load_denoise("none"), tr=TR)
     return Real(
+        bold,
         func,
         anat,
+        template,
         pd.read_csv(bold.with_name(f"{SCAN}_events.tsv"), sep="\t"),
         read_table(func / names["confounds"]),
         rois,
         atlases[0].labels["network"],
     )
+
+
+class Fit(NamedTuple):
+    bold: ants.ANTsImage
+    bold_mask: ants.ANTsImage
+    t1w: ants.ANTsImage
+    t1w_mask: ants.ANTsImage
 
 
 def largest_t(real: Real, shift: float = 0.0) -> pd.Series:
@@ -86,6 +111,79 @@ def test_registration_is_good(real):
     assert functional["coregistration_mask_dice"] > 0.90
     assert 50 < functional["median_tsnr"] < 120
     assert 0.05 < functional["mean_fd"] < 0.25
+
+
+def test_normalisation_is_better_than_affine_alone(real, tmp_path):
+    """By grey matter in the cortex's labels, by the ventricles, and by brightness within the brain."""
+    atlas = load_atlas("schaefer400", atlas_dir=shared_data("atlases")).image
+    atlas.to_filename(tmp_path / "atlas.nii.gz")
+    paths = {port: real.anat / name for port, name in anatomical_names("sub-02_", SPACE).items()}
+    found = normalisation_evidence(paths, real.template, tmp_path / "atlas.nii.gz")
+    affine = affine_alone(real.anat, real.template, SPACE, "sub-02_", tmp_path)
+    before = normalisation_evidence(paths | {"forward": affine}, real.template, tmp_path / "atlas.nii.gz")
+    gain = pd.Series(found) - pd.Series(before)
+    assert gain["gm_in_atlas"] > 0.03, (found, before)
+    assert gain["ventricle_dice"] > 0.05, (found, before)
+    assert gain["template_correlation"] > 0.08, (found, before)
+
+
+@pytest.fixture(scope="module")
+def fit(real, tmp_path_factory) -> Fit:
+    """What the fit of BOLD and T1w is judged by."""
+    settings = load_registration("fast")
+    names = anatomical_names("sub-02_", SPACE)
+    made = Reference(settings=settings.model_dump(), bold=str(real.bold)).work(tmp_path_factory.mktemp("reference"))
+    head = [images.read(real.anat / names[port]) for port in ("t1w", "mask")]
+    return Fit(images.read(made["reference"]), images.read(made["mask"]), *head)
+
+
+def test_a_scan_in_the_wrong_place_is_flagged(real, fit):
+    """10 mm off after registration."""
+    settings, matrix = load_registration("fast"), images.read_matrix(real.func / COREGISTRATION)
+    numbers = coregistration_numbers(*fit, matrix, settings)
+    assert judge(numbers, Quality()) == [], numbers
+    matrix[2, 3] += 10.0  # along the head, where the field is cut off anyway
+    numbers = coregistration_numbers(*fit, matrix, settings)
+    assert any("10 mm" in reason for reason in judge(numbers, Quality())), numbers
+
+
+def test_a_scan_the_wrong_way_round_is_flagged(fit):
+    """Left and right exchanged in the BOLD, its header unchanged; registered anew, as the pipeline would."""
+    settings = load_registration("fast")
+    flipped = [image.new_image_like(np.ascontiguousarray(image.numpy()[::-1])) for image in fit[:2]]
+    reference = registration.bias_correct(flipped[0], settings, shrink=2)
+    matrix, _ = registration.coregister(reference, flipped[1], *fit[2:], settings)
+    numbers = coregistration_numbers(reference, flipped[1], *fit[2:], matrix, settings)
+    assert any("mirror" in reason for reason in judge(numbers, Quality())), numbers
+
+
+def test_the_scans_own_voxels_give_the_same_series(real, tmp_path):
+    settings, anat = load_registration("fast"), anatomical_names("sub-02_", SPACE)
+    preprocess_functional(
+        *(real.bold, real.anat, real.template, SPACE, 2.0, settings, tmp_path / "func", tmp_path / "work"),
+        scan_id=SCAN,
+        prefix="sub-02_",
+        tr=TR,
+        output="native",
+    )
+    made = {port: tmp_path / "func" / name for port, name in functional_names(SCAN, SPACE, "native").items()}
+    assert not list((tmp_path / "func").glob("*desc-preproc_bold.nii.gz"))
+    native = parcellate_native(
+        real.bold,
+        [load_atlas("schaefer400", atlas_dir=shared_data("atlases"))],
+        Transforms(
+            forward=real.anat / anat["forward"],
+            inverse=real.anat / anat["inverse"],
+            **{port: made[port] for port in ("bold_to_t1w", "motion", "mask", "confounds")},
+        ),
+        space=SPACE,
+        denoise=load_denoise("none"),
+        tr=TR,
+        threshold=0.5,
+        slice_timing=True,
+    )["schaefer400"].series
+    r = correlation(native, real.rois["schaefer400"].series)
+    assert np.nanmedian(r) > 0.9 and np.isfinite(r).mean() > 0.98, np.nanquantile(r, [0.01, 0.05, 0.5])
 
 
 def test_all_of_schaefer_is_covered(real):
