@@ -69,6 +69,7 @@ def test_points_at_infinity_are_refused(mask, monkeypatch):
         normalisation.check_transform([], mask, mask)
 
 
+@pytest.mark.slow
 def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     """The first give a transform that cannot be right; the second's result is kept, and its name recorded."""
     whole = normalisation.normalise
