@@ -25,7 +25,8 @@ def test_a_row_says_what_it_must_reach_and_whether_it_does():
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory) -> Evidence:
     folder: Path = tmp_path_factory.mktemp("evidence")
-    found = Evidence(folder, {"still": STILL.model_copy(update={"n_subjects": 2, "n_volumes": [40, 40]})})
+    small = STILL.model_copy(update={"n_subjects": 2, "n_volumes": [40, 40], "motion_fd": 0.4})
+    found = Evidence(folder, {"still": small})
     found.subjects = found.subjects[:1]
     return found
 
