@@ -186,6 +186,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case("a few slices (BOLD)", "excluded", "….nii.gz: … voxels are too few: registration needs 8 along each axis"),
     Case("thick slices", "warned", "….nii.gz: thick slices: voxels of … mm; look at the registration"),
     Case("a scan of two volumes", "excluded", "….nii.gz: 2 volumes; head motion, noise and ROI series need at least 5"),
+    Case("a T1w with a fourth axis of length 1", "used", "the axis is dropped"),
     Case("a T1w with several volumes", "excluded", "….nii.gz: a 3D T1w is due, but the shape is …"),
     # ---- voxels ----
     Case(

@@ -53,14 +53,14 @@ def affine_of(image: ants.ANTsImage) -> np.ndarray:
 
 
 def load(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """(X, Y, Z) float32 array and affine of a 3D NIfTI file, voxel axes as they are."""
-    image = check_image(path)
+    """(X, Y, Z) float32 array and affine of a 3D NIfTI file, voxel axes as they are; axes of length 1 at the end go."""
+    image = nib.squeeze_image(check_image(path))
     return np.asarray(image.dataobj, dtype=np.float32), image.affine
 
 
 def read(path: str | Path) -> ants.ANTsImage:
-    """Read a 3D NIfTI file; its voxel axes are turned to the nearest RAS order."""
-    image = nib.as_closest_canonical(check_image(path))
+    """Read a 3D NIfTI file; its voxel axes are turned to the nearest RAS order, axes of length 1 at the end go."""
+    image = nib.as_closest_canonical(nib.squeeze_image(check_image(path)))
     try:
         return to_ants(np.asarray(image.dataobj, dtype=np.float32), image.affine)
     except DataError as error:

@@ -263,6 +263,15 @@ def _(folder):
     return outcome_of(folder, bold(folder, n=2))
 
 
+@of("a T1w with a fourth axis of length 1")
+def _(folder):
+    path = t1w(folder, ball()[..., None])
+    assert nib.load(path).shape == (*ball().shape, 1)
+    np.testing.assert_allclose(images.read(path).numpy(), ball())
+    np.testing.assert_allclose(images.load(path)[0], ball())
+    return outcome_of(folder, path)
+
+
 @of("a T1w with several volumes")
 def _(folder):
     return outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1)))
