@@ -63,14 +63,14 @@ def position_errors(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> 
 
     Returns
     -------
-    translation : (T,) array
-        Length of the error, mm.
-    rotation : (T,) array
-        The same of the three angles, degrees.
+    translation : (T, 3) array
+        Errors along x, y and z, mm.
+    rotation : (T, 3) array
+        Errors of the three angles, degrees.
     """
     wrong = [images.rigid_parameters(np.linalg.inv(t) @ f, centre) for f, t in zip(found, true, strict=True)]
     errors = np.stack(wrong) - np.median(wrong, axis=0)
-    return np.linalg.norm(errors[:, :3], axis=1), np.degrees(np.linalg.norm(errors[:, 3:], axis=1))
+    return errors[:, :3], np.degrees(errors[:, 3:])
 
 
 def sphere_error(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> float:

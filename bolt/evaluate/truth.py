@@ -174,7 +174,8 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
         found = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
         for kept, guess in ((errors, found), (nulls, np.broadcast_to(np.eye(4), found.shape))):
             parts = position_errors(guess, truth.motion, centre)
-            kept.append([sphere_error(guess, truth.motion, centre), *np.median(parts, axis=1)])
+            lengths = np.linalg.norm(parts, axis=2)
+            kept.append([sphere_error(guess, truth.motion, centre), *np.median(lengths, axis=1)])
     rows = zip(np.median(errors, axis=0).tolist(), np.median(nulls, axis=0).tolist(), strict=True)
     names = {"motion error": "mm", "translation error": "mm", "rotation error": "degrees"}
     return {
