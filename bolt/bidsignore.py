@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bolt.files import write_text
+from bolt.files import write_if_new
 
 IGNORED = """*.html
 figures
@@ -27,5 +27,13 @@ def write_bidsignore(folder: Path) -> None:
     folder : path
         ``results/<dataset>/derivatives``.
     """
-    empty = sorted(path for path in folder.glob("sub-*/**/*.nii.gz") if not path.stat().st_size)
-    write_text(IGNORED + "".join(f"{path.relative_to(folder).as_posix()}\n" for path in empty), folder / ".bidsignore")
+    empty = sorted(path for path in folder.glob("sub-*/**/[!.]*.nii.gz") if _is_empty(path))
+    lines = "".join(f"{path.relative_to(folder).as_posix()}\n" for path in empty)
+    write_if_new(IGNORED + lines, folder / ".bidsignore")
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return not path.stat().st_size
+    except FileNotFoundError:  # other jobs write here at the same time
+        return False

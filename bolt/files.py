@@ -10,7 +10,10 @@ import glob
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +30,9 @@ MISSING = "n/a"  # BIDS' word for a missing value
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
+HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
+ABANDONED = 86400.0
+"""Seconds after which a temporary file is taken for one of a killed job, wherever that ran."""
 
 
 @contextmanager
@@ -37,9 +43,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):  # of a job that was killed here
-        left.unlink(missing_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    temporary = path.with_name(f".{os.getpid()}-{HOST}.{path.name}")
+    for left in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):
+        if left == temporary or _is_abandoned(left):  # of a killed job; others may be writing the same file just now
+            left.unlink(missing_ok=True)
     try:
         yield temporary
         if temporary.stat().st_nlink == 1:  # some libraries write files that nobody else may read
@@ -47,6 +54,22 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_abandoned(temporary: Path) -> bool:
+    """Whether nobody is writing a temporary file any more."""
+    name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)
+    if name and name[2] == HOST:
+        try:
+            os.kill(int(name[1]), 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:  # somebody else's process, and it runs
+            pass
+    try:  # ctime: a file that is linked here keeps its old mtime
+        return time.time() - temporary.stat().st_ctime > ABANDONED
+    except FileNotFoundError:  # it has just got its final name
+        return False
 
 
 def keep(made: str | Path, path: Path) -> None:
@@ -63,8 +86,22 @@ def write_text(text: str, path: str | Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_if_new(text: str, path: str | Path) -> None:
+    """Write a text that several jobs agree on; those that find it there leave it alone."""
+    try:
+        if Path(path).read_text(encoding="utf-8") == text:
+            return
+    except FileNotFoundError:
+        pass
+    write_text(text, path)
+
+
 def write_json(data: Any, path: str | Path) -> None:
-    write_text(json.dumps(data, indent=2, default=_plain) + "\n", path)
+    write_text(json_text(data), path)
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, indent=2, default=_plain) + "\n"
 
 
 def read_json(path: str | Path) -> Any:

@@ -1,12 +1,16 @@
 """Small files are whole or absent, and tables describe themselves."""
 
 import json
+import multiprocessing
+import os
+import subprocess
 
 import pandas as pd
 import pytest
 
+from bolt import files
 from bolt.errors import BoltError, DataError
-from bolt.files import atomic, read_table, read_yaml, write_status, write_table
+from bolt.files import atomic, read_table, read_yaml, write_if_new, write_status, write_table, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
@@ -82,3 +86,42 @@ def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
 def test_white_space_around_text_is_not_part_of_it(tmp_path):
     (tmp_path / "t.tsv").write_text("group\tage\nF1 \t3\n F1\t4\n")
     assert read_table(tmp_path / "t.tsv", text=("group",)).group.tolist() == ["F1", "F1"]
+
+
+def write_often(path, times):
+    for _ in range(times):
+        write_text("the same text " * 500, path)
+
+
+def test_many_processes_may_write_the_same_file(tmp_path):
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_often, args=(tmp_path / "README", 60)) for _ in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 6
+    assert [path.name for path in tmp_path.iterdir()] == ["README"]
+
+
+def test_what_killed_jobs_left_is_removed_and_what_running_ones_write_is_not(tmp_path, monkeypatch):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    names = {"dead": f".{dead.pid}-{files.HOST}.a.txt", "parent": f".{os.getppid()}-{files.HOST}.a.txt"}
+    names |= {"elsewhere": f".{dead.pid}-another.a.txt", "own": f".{os.getpid()}-{files.HOST}.a.txt"}
+    for name in names.values():
+        (tmp_path / name).touch()
+    write_text("text", tmp_path / "a.txt")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", names["parent"], names["elsewhere"]}
+    monkeypatch.setattr(files, "ABANDONED", -1.0)
+    write_text("text", tmp_path / "a.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_text_that_is_there_already_is_left_alone(tmp_path):
+    write_if_new("text", tmp_path / "a.txt")
+    before = (tmp_path / "a.txt").stat().st_ino
+    write_if_new("text", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").stat().st_ino == before
+    write_if_new("other", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "other"

@@ -16,7 +16,7 @@ from nipype import Workflow
 
 from bolt import __version__
 from bolt.bidsignore import write_bidsignore
-from bolt.files import read_json, write_json, write_text
+from bolt.files import json_text, read_json, write_if_new, write_json
 from bolt.volumes import check_image, space_of
 
 BIDS_VERSION = "1.10.0"
@@ -43,6 +43,8 @@ DESCRIPTIONS = {
 def describe_dataset(folder: Path, raw: Path, name: str) -> None:
     """Write ``dataset_description.json``, ``.bidsignore`` and ``README`` of a folder of derivatives.
 
+    Every anatomical job does so, many at once: what is there already stays untouched.
+
     Parameters
     ----------
     folder : path
@@ -64,9 +66,9 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
         "DatasetLinks": {"raw": raw.resolve().as_uri()},
         **{key: about[key] for key in ("License", "Authors") if about.get(key)},
     }
-    write_json(description, folder / "dataset_description.json")
+    write_if_new(json_text(description), folder / "dataset_description.json")
     write_bidsignore(folder)
-    write_text(README, folder / "README")
+    write_if_new(README, folder / "README")
 
 
 def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any) -> None:

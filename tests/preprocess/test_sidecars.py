@@ -111,6 +111,16 @@ def test_what_a_failed_subject_leaves_is_passed_over(derivatives):
     assert not issues(derivatives)
 
 
+def test_files_that_come_and_go_do_not_disturb(derivatives):
+    """Other jobs write and rename below the folder while its files are listed."""
+    anat = derivatives / "sub-01" / "anat"
+    (anat / ".12-host.sub-01_desc-preproc_T1w.nii.gz").touch()
+    (anat / "sub-01_desc-gone_T1w.nii.gz").symlink_to(anat / "gone.nii.gz")  # listed, and gone when looked at
+    write_bidsignore(derivatives)
+    ignored = (derivatives / ".bidsignore").read_text()
+    assert "host" not in ignored and "gone" not in ignored
+
+
 def test_every_image_has_a_sidecar_that_names_its_sources(derivatives):
     images = sorted(derivatives.glob("sub-*/**/*.nii.gz"))
     assert len(images) > 10
