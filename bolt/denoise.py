@@ -22,6 +22,9 @@ AROMA = "smoothAROMAnonaggr"
 UNSTEADY = "non_steady_state_outlier"
 """Begins the names of columns that flag volumes before the steady state; such volumes are dropped, never regressed."""
 
+DERIVATIVE = "_derivative1"
+"""Stands in the names of columns that are changes since the volume before."""
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -57,7 +60,7 @@ def choose_confounds(
     -------
     Chosen
         A value missing in the first row of the steady state (derivatives have none there), or before, is taken from
-        the next.
+        the next. So are derivatives that were taken there from a volume before the steady state.
 
     Raises
     ------
@@ -91,6 +94,9 @@ def choose_confounds(
     first = 0 if kept is None else int(kept[0])
     if len(values) > first + 1:
         values[: first + 1] = np.where(np.isnan(values[: first + 1]), values[first + 1], values[: first + 1])
+    if kept is not None and first > 0:  # the change since a brighter volume would be a spike
+        changes = [DERIVATIVE in str(column) for column in table.columns]
+        values[first, changes] = values[kept[1], changes]
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         raise DataError(

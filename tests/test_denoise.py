@@ -48,8 +48,10 @@ def test_chooses_what_nilearn_chooses(tmp_path, generation, strategy):
     parameters = RELAXED if strategy == "scrubbing" else {}
     table, kept = theirs(tmp_path, strategy, **parameters)
     chosen = choose_confounds(path, Denoise(name="x", strategy=strategy, parameters=parameters), 30, "x")
-    np.testing.assert_allclose(chosen.regressors, table.to_numpy())
     np.testing.assert_array_equal(chosen.kept, kept)
+    changes = [column for column in table if "_derivative1" in column]
+    table.loc[kept[0], changes] = table.loc[kept[1], changes]  # theirs begin with the change since an unsteady volume
+    np.testing.assert_allclose(chosen.regressors, table.to_numpy())
     assert kept is not None and 2 <= len(kept) < 30  # each table has volumes before the steady state
 
 
@@ -153,6 +155,22 @@ def test_own_strategies_fit_fmripreps_tables(table, n_volumes, cosines, unsteady
     due = columns + (cosines if name == "24p_acompcor" else 0)
     assert chosen.regressors.shape == (n_volumes, due)
     assert chosen.kept is None if unsteady == 0 else chosen.kept.tolist() == list(range(unsteady, n_volumes))
+
+
+@pytest.mark.parametrize(
+    "denoise", [load_denoise("36p"), Denoise(name="s", strategy="simple", parameters={"wm_csf": "full"})]
+)
+def test_derivatives_do_not_begin_before_the_steady_state(tmp_path, denoise):
+    """The change since a brighter volume would be a spike in the first row that is regressed."""
+    path = derivative(tmp_path, NEW)
+    quiet = choose_confounds(path, denoise, 30, "x")
+    table = read_table(path)
+    table.loc[3, ["csf_derivative1", "csf_derivative1_power2"]] = [1e4, 1e8]
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    spiked = choose_confounds(path, denoise, 30, "x")
+    assert spiked.kept.tolist() == quiet.kept.tolist() == list(range(3, 30))
+    centred = [rows - rows.mean(axis=0) for rows in (quiet.regressors[3:], spiked.regressors[3:])]  # as when regressed
+    np.testing.assert_allclose(*centred, rtol=1e-6, atol=1e-6 * np.abs(centred[0]).max())
 
 
 @pytest.mark.parametrize("denoise", [load_denoise("none"), Denoise(name="m", confounds=["trans_*"], detrend=True)])
