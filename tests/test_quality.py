@@ -103,7 +103,14 @@ def test_motion_numbers():
     ],
 )
 def test_judge(numbers, reasons):
-    assert judge(numbers, Quality(max_mean_fd=0.5)) == reasons
+    assert judge(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
+
+
+def test_a_partial_field_excludes_nobody_unless_asked():
+    """Whoever scans a slab wants its ROIs; a person is told to look."""
+    assert judge({"coverage": 0.3}, Quality()) == []
+    assert judge({"coverage": 0.3}, Quality(min_coverage=0.5)) != []
+    assert MEASURES["coverage"].look == 0.8
 
 
 def test_every_cutoff_is_of_a_measure():

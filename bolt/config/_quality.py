@@ -27,7 +27,7 @@ class Quality(Keys):
     min_template_correlation: float | None = Field(0.3, ge=-1, le=1)
     min_template_shift_margin: float | None = Field(1.0, gt=0, description="fit over that 10 mm away")
     min_ventricle_dice: float | None = Field(None, ge=0, le=1)
-    min_coverage: float | None = Field(0.5, ge=0, le=1, description="share of ROIs that are covered")
+    min_coverage: float | None = Field(None, ge=0, le=1, description="share of ROIs that are covered")
 
     def cutoffs(self) -> Iterator[tuple[str, str, float]]:
         """Bound (``min`` or ``max``), measure and value of each cut-off that is used."""

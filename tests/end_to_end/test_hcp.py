@@ -18,7 +18,6 @@ def configure(folder, endpoint):
     data["hcp"] = {"bucket": bucket, "restricted_table": "restricted.csv"}
     model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
     keys = {"dataset": str(write_yaml(folder / "hcp_tiny.yaml", data)), "models": [str(model)]}
-    keys |= {"quality": {"min_coverage": None}}  # voxels of 12 mm miss small regions
     return write_yaml(folder / "config.yaml", keys | {"atlases": ["dosenbach160"], "folds": {"outer": 3}})
 
 

@@ -22,7 +22,7 @@ def config(tmp_path):
     data["hcp"] = {"bucket": None}
     model = write_yaml(tmp_path / "tiny.yaml", TINY_MODEL)
     keys = {"dataset": str(write_yaml(tmp_path / "hcp_tiny.yaml", data)), "models": [str(model)]}
-    keys |= {"atlases": ["dosenbach160"], "folds": {"outer": 3}, "quality": {"min_coverage": None}}
+    keys |= {"atlases": ["dosenbach160"], "folds": {"outer": 3}}
     return write_yaml(tmp_path / "config.yaml", keys)
 
 
