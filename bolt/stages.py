@@ -150,6 +150,7 @@ class Stages:
                 tr=scan.tr,
                 output=settings.output,
                 slice_timing=settings.slice_timing == "auto",
+                steady_state=settings.steady_state,
             )
             if not settings.keep_bold:  # the image goes once its series are taken; BIDS wants no JSON file without one
                 sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)

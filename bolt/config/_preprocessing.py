@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,9 @@ class Preprocess(Keys):
     registration: str | list[str] = Field("fast", description="settings, or several that are tried in order")
     output: Literal["template", "native"] = "template"
     slice_timing: Literal["auto", "off"] = "auto"
+    steady_state: Literal["auto"] | Annotated[int, Field(ge=0, strict=True)] = Field(
+        "auto", description="volumes at the start to leave out; auto finds those before the steady state"
+    )
     keep_bold: bool = False
     threads: int = Field(1, ge=1, description="of the registration of one T1w")
 

@@ -27,6 +27,7 @@ INPUTS = ["bold", "t1w", "t1w_mask", "wm", "csf", "t1w_to_space", "template"]
 OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "dice"]
 OUTPUTS += ["native_reference", "native_mask", "unsteady"]
 Output = Literal["template", "native"]
+SteadyState = Literal["auto"] | int
 
 
 def init_functional_wf(
@@ -36,6 +37,7 @@ def init_functional_wf(
     *,
     output: Output = "template",
     slice_timing: bool = False,
+    steady_state: SteadyState = "auto",
     name: str = "functional",
 ) -> Workflow:
     """Workflow: reference, head motion, BOLD to T1w, slice timing, one interpolation to the output space, confounds.
@@ -55,12 +57,14 @@ def init_functional_wf(
     output : {"template", "native"}
     slice_timing : bool
         Slices are brought to one time by the SliceTiming of the scan's sidecar.
+    steady_state : "auto" or int
+        Volumes at the start to leave out; auto: by their mean signal.
     """
     workflow = Workflow(name)
-    workflow.__desc__ = describe(resolution, output, slice_timing)
+    workflow.__desc__ = describe(resolution, output, slice_timing, steady_state)
     keys = settings.model_dump()
     source = Node(IdentityInterface(INPUTS), "inputnode")
-    reference = Node(Reference(settings=keys), "reference")
+    reference = Node(Reference(settings=keys, tr=float(tr), steady_state=steady_state), "reference")
     motion = Node(HeadMotion(settings=keys), "motion")
     coregister = Node(Coregister(settings=keys), "coregister")
     grid = {"output": output, "resolution": float(resolution)}
@@ -88,7 +92,7 @@ def init_functional_wf(
     return workflow
 
 
-def describe(resolution: float, output: Output, slice_timing: bool) -> str:
+def describe(resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto") -> str:
     """The methods text of the functional half."""
     space = (
         f"All transforms were applied in one cubic-spline interpolation [@spline_interpolation] to a {resolution:g}-mm "
@@ -102,10 +106,16 @@ def describe(resolution: float, output: Output, slice_timing: bool) -> str:
         if slice_timing
         else ""
     )
-    return (
+    steady = (
         "Volumes before the steady state were found by their mean signal (as in fMRIPrep [@fmriprep]) and left out. "
-        "Head motion was estimated by rigid least-squares registration [@friston_realign; @baker_matthews] of every "
-        "BOLD volume to a robust reference, which was registered rigidly to the T1-weighted image by mutual "
+        if steady_state == "auto"
+        else f"The first {steady_state} volumes were left out as before the steady state. "
+        if steady_state
+        else ""
+    )
+    return (
+        f"{steady}Head motion was estimated by rigid least-squares registration [@friston_realign; @baker_matthews] of "
+        "every BOLD volume to a robust reference, which was registered rigidly to the T1-weighted image by mutual "
         f"information [@mattes]. {slices}{space} Framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars], "
         "displacement after Jenkinson [@jenkinson_fd], mean signals of brain, white matter and cerebrospinal fluid, "
         "and the components that explain half of the variance of the latter two (aCompCor [@compcor]) are confounds."
@@ -127,6 +137,7 @@ def preprocess_functional(
     tr: float,
     output: Output = "template",
     slice_timing: bool = True,
+    steady_state: SteadyState = "auto",
 ) -> None:
     """Bring a BOLD scan into the output space; names of the outputs stand in `docs/architecture.md`.
 
@@ -155,6 +166,8 @@ def preprocess_functional(
         Native: the scan stays in its own voxels, and no 4D image is written.
     slice_timing : bool
         Bring slices to one time where SliceTiming is known.
+    steady_state : "auto" or int
+        As in `init_functional_wf`.
 
     Raises
     ------
@@ -166,7 +179,9 @@ def preprocess_functional(
     anatomical = {port: anat / name for port, name in anatomical_names(prefix, space).items()}
     check_image(anatomical["mask"])
     check_together(bold, anatomical["t1w"])
-    workflow = init_functional_wf(registration, resolution, tr, output=output, slice_timing=slices is not None)
+    workflow = init_functional_wf(
+        registration, resolution, tr, output=output, slice_timing=slices is not None, steady_state=steady_state
+    )
     ports = ("t1w", "mask", "wm", "csf", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
     for port, path in zip(INPUTS, sources, strict=True):

@@ -12,6 +12,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, is
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import compcor, confounds, images, motion, registration, resample, timing
+from bolt.preprocess.checks import FEWEST_VOLUMES
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 from bolt.volumes import BoldInfo, VolumeWriter, check_bold, check_image, iter_volumes
 
@@ -21,6 +22,8 @@ REFERENCE_VOLUMES = 15
 
 class ReferenceInput(SettingsInput):
     bold = File(exists=True, mandatory=True)
+    tr = traits.Float(mandatory=True)
+    steady_state = traits.Either("auto", traits.Int, default="auto", usedefault=True)
 
 
 class ReferenceOutput(TraitedSpec):
@@ -37,7 +40,16 @@ class Reference(Interface):
     def work(self, folder: Path) -> dict[str, Any]:
         image = check_image(self.inputs.bold)
         affine, n_volumes = image.affine, image.shape[3]
-        unsteady = timing.count_unsteady(self.inputs.bold)
+        unsteady = self.inputs.steady_state
+        if unsteady == "auto":
+            unsteady = timing.count_unsteady(self.inputs.bold, n_volumes, self.inputs.tr)
+        elif n_volumes - unsteady < FEWEST_VOLUMES:
+            left = max(n_volumes - unsteady, 0)
+            raise DataError(
+                f"'preprocess: steady_state' leaves {left} of {n_volumes} volumes; {FEWEST_VOLUMES} are needed",
+                where=self.inputs.bold,
+                mend="Give a smaller number, or auto",
+            )
         n_steady = n_volumes - unsteady
         chosen = set(unsteady + np.linspace(0, n_steady - 1, min(REFERENCE_VOLUMES, n_steady)).astype(int))
         volumes = [volume for t, volume in enumerate(iter_volumes(self.inputs.bold)) if t in chosen]

@@ -68,7 +68,9 @@ MEASURES: dict[str, Measure] = {
         "Slices that jump for one volume while the head does not: scanner spikes",
         look=0.5,
     ),
-    "n_unsteady": Measure("non-steady volumes", "", "low", "BOLD", "Volumes at the start before the steady state"),
+    "n_unsteady": Measure(
+        "non-steady volumes", "", "low", "BOLD", "Volumes at the start before the steady state", look=5
+    ),
     "n_volumes": Measure("volumes", "", "high", "BOLD", "Volumes of the scan"),
     "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time", look=30),
     "coregistration_mask_dice": Measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bolt.errors import DataError
+from bolt.errors import BoltWarning, DataError
 from bolt.metadata import metadata_of
 from bolt.volumes import iter_volumes
 
@@ -18,23 +19,46 @@ LOOKED_AT = 50
 """So many volumes at the start are compared."""
 OUTLYING = 3.5
 """Modified z-score of a volume's mean signal above which it is before the steady state."""
+SATURATING, MOST, LARGEST_SHARE = 15.0, 10, 0.2
+"""Seconds, volumes and share of a scan within which a steady state is reached: some four times fluid's T1."""
 TAPS = 6
 """Volumes on each side that the interpolation in time looks at."""
 
 
-def count_unsteady(bold: str | Path) -> int:
-    """Volumes at the start whose mean signal has not reached the steady state.
+def count_unsteady(bold: str | Path, n_volumes: int, tr: float) -> int:
+    """Volumes at the start whose mean signal has not reached the steady state; a warning where there are any.
 
     As fMRIPrep does: successive volumes from the first whose modified z-score (Iglewicz & Hoaglin 1993, from the
-    median absolute deviation) among the first `LOOKED_AT` exceeds `OUTLYING`.
+    median absolute deviation) among the first `LOOKED_AT` exceeds `OUTLYING`. Where there are more than saturation can
+    last (`most_unsteady`), the signal has changed for another reason: none is counted, with a warning.
 
     Parameters
     ----------
     bold : path
         4D image; only its first volumes are read.
+    n_volumes : int
+        Of the image.
+    tr : float
+        Seconds.
     """
     means = [float(volume.mean(dtype=np.float64)) for volume in islice(iter_volumes(bold), LOOKED_AT)]
-    return unsteady(np.asarray(means))
+    found, most = unsteady(np.asarray(means)), most_unsteady(n_volumes, tr)
+    if found > most:
+        what = (
+            f"the mean signal of the first {found} volumes stands out, too long for a steady state to be reached: all"
+        )
+        what += " are kept; look at the scan, or give the number to leave out in 'preprocess: steady_state'"
+    elif found:
+        what = f"the first {found} volume(s) are before the steady state and left out"
+    else:
+        return 0
+    warnings.warn(f"{bold}: {what}", BoltWarning, stacklevel=2)
+    return found if found <= most else 0
+
+
+def most_unsteady(n_volumes: int, tr: float) -> int:
+    """Volumes that can be before the steady state, by `SATURATING`, `MOST` and `LARGEST_SHARE`."""
+    return min(int(np.ceil(SATURATING / tr)), MOST, int(LARGEST_SHARE * n_volumes))
 
 
 def unsteady(means: np.ndarray) -> int:

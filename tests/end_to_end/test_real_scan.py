@@ -132,7 +132,8 @@ def fit(real, tmp_path_factory) -> Fit:
     """What the fit of BOLD and T1w is judged by."""
     settings = load_registration("fast")
     names = anatomical_names("sub-02_", SPACE)
-    made = Reference(settings=settings.model_dump(), bold=str(real.bold)).work(tmp_path_factory.mktemp("reference"))
+    reference = Reference(settings=settings.model_dump(), bold=str(real.bold), tr=TR)
+    made = reference.work(tmp_path_factory.mktemp("reference"))
     head = [images.read(real.anat / names[port]) for port in ("t1w", "mask")]
     return Fit(images.read(made["reference"]), images.read(made["mask"]), *head)
 

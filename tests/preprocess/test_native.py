@@ -11,6 +11,7 @@ import pytest
 
 from bolt.atlases import Atlas
 from bolt.config import Config, load_denoise
+from bolt.errors import BoltWarning
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
 from bolt.native import Transforms, _followed, parcellate_native
@@ -44,20 +45,21 @@ def native(head, anat, tmp_path_factory) -> Path:
     data = scan.get_fdata(dtype=np.float32)
     data[..., :UNSTEADY] *= [1.5, 1.2]
     nib.save(nib.Nifti1Image(data, scan.affine, scan.header), folder / head.bold.name)
-    preprocess_functional(
-        folder / head.bold.name,
-        anat,
-        head.template,
-        SPACE,
-        4.0,
-        SETTINGS,
-        folder / "sub-01" / "func",
-        folder / "work",
-        scan_id=SCAN,
-        prefix="sub-01_",
-        tr=2.0,
-        output="native",
-    )
+    with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are before the steady state"):
+        preprocess_functional(
+            folder / head.bold.name,
+            anat,
+            head.template,
+            SPACE,
+            4.0,
+            SETTINGS,
+            folder / "sub-01" / "func",
+            folder / "work",
+            scan_id=SCAN,
+            prefix="sub-01_",
+            tr=2.0,
+            output="native",
+        )
     return folder / "sub-01" / "func"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import nibabel as nib
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 from nipype.algorithms.confounds import is_outlier
 
-from bolt.errors import DataError
+from bolt.config import load_registration
+from bolt.errors import BoltWarning, DataError
 from bolt.files import write_json
 from bolt.metadata import metadata_of
-from bolt.preprocess import timing
+from bolt.preprocess import motion, timing
+from bolt.preprocess.functional_steps import Reference
 
 TR, SLICES = 2.0, 10
 INTERLEAVED = [*np.arange(0, SLICES, 2), *np.arange(1, SLICES, 2)]
@@ -119,7 +122,45 @@ def test_volumes_before_the_steady_state_are_counted_as_nipype_does(tmp_path, br
     means[:bright] *= 1 + 0.3 / np.arange(1, bright + 1)
     scan = (means * rng.uniform(0.5, 1.5, (5, 5, 5, 1))).astype(np.float32)
     nib.save(nib.Nifti1Image(scan, np.eye(4)), tmp_path / "bold.nii.gz")
-    assert timing.count_unsteady(tmp_path / "bold.nii.gz") == bright == is_outlier(means[:50])
+    with pytest.warns(BoltWarning, match=f"first {bright} volume") if bright else nullcontext():
+        found = timing.count_unsteady(tmp_path / "bold.nii.gz", 60, TR)
+    assert found == bright == is_outlier(means[:50])
+
+
+def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
+    means = 500 + np.random.default_rng(0).normal(0, 1, 120)
+    means[:20] *= 1.05
+    nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
+    assert timing.unsteady(means[:50]) == 20
+    with pytest.warns(BoltWarning, match="first 20 volumes stands out.*all are kept"):
+        assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, TR) == 0
+
+
+@pytest.mark.parametrize(("steady_state", "dropped"), [("auto", 2), (0, 0), (3, 3)])
+def test_the_reference_leaves_out_as_many_volumes_as_are_asked_for(tmp_path, monkeypatch, steady_state, dropped):
+    means = 100.0 + np.arange(12)
+    means[:2] = 900
+    nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
+    seen = []
+
+    def reference(volumes, *_):
+        seen.extend(float(volume.mean()) for volume in volumes)
+        return np.ones((4, 4, 4)), np.ones((4, 4, 4))
+
+    monkeypatch.setattr(motion, "motion_reference", reference)
+    given = {"bold": str(tmp_path / "bold.nii.gz"), "tr": TR, "settings": load_registration("testing").model_dump()}
+    with pytest.warns(BoltWarning) if steady_state == "auto" else nullcontext():
+        made = Reference(**given, steady_state=steady_state).work(tmp_path)
+    assert made["unsteady"] == dropped and seen == list(means[dropped:])
+    with pytest.raises(DataError, match="leaves 4 of 12 volumes"):
+        Reference(**given, steady_state=8).work(tmp_path)
+
+
+def test_how_many_volumes_saturation_explains():
+    assert timing.most_unsteady(200, 2.0) == 8  # 15 s
+    assert timing.most_unsteady(1200, 0.72) == 10
+    assert timing.most_unsteady(24, 2.0) == 4  # a fifth
+    assert timing.most_unsteady(4, 2.0) == 0
 
 
 def test_a_signal_that_never_changes_is_steady():

@@ -140,6 +140,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
     assert changed(preprocess={"slice_timing": "off"}) == {"functional"}
+    assert changed(preprocess={"steady_state": 3}) == {"functional"}
     assert changed(preprocess={"output": "native"}) == {"functional", "parcellate"}
     assert changed(denoise="36p") == {"parcellate"}
     assert changed(preprocess={"registration": "testing"}) == {"anatomical", "functional"}
