@@ -104,6 +104,7 @@ class Stages:
     # ---- one subject, one scan ---------------------------------------------------------------
     def anatomical(self) -> None:
         from bolt.preprocess.anatomical import preprocess_anatomical
+        from bolt.preprocess.names import T1W_PICTURES, forget
         from bolt.preprocess.sidecars import describe_dataset
 
         folder = self.options.folder
@@ -124,10 +125,12 @@ class Stages:
 
         outcome = Outcome("anatomical", self.layout.anatomical_status(folder), self.options.attempt)
         outcome.empty = list(self.layout.anatomical_files(folder).values())
+        forget(outcome.empty, prefix_of(folder), T1W_PICTURES)
         outcome.of(work)
 
     def functional(self) -> None:
-        from bolt.preprocess.functional import preprocess_functional
+        from bolt.preprocess.functional import functional_names, preprocess_functional
+        from bolt.preprocess.names import SCAN_PICTURES, forget
         from bolt.preprocess.sidecars import sidecar_of
 
         scan = self._scan()
@@ -159,6 +162,8 @@ class Stages:
         outcome.after(layout.anatomical_status(anatomical))
         outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
         outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
+        names = functional_names(scan.scan_id, settings.space, settings.output).values()
+        forget([layout.functional(folder) / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
         outcome.of(work)
 
     def parcellate(self) -> None:

@@ -7,7 +7,6 @@ They load nothing from elsewhere. The group page links to the subjects' pages, a
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table, write_text
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.preprocess.measures import MEASURES
+from bolt.preprocess.names import SCAN_PICTURES, T1W_PICTURES, pictures_of
 from bolt.report.methods import cite, preprocessing_texts
 from bolt.report.strips import coverage_strip, outlying, strip
 from bolt.report.tables import number
@@ -156,15 +156,18 @@ def _parts(rows: pd.DataFrame, scans: pd.DataFrame, judge: Judge, config: Config
         known = its.dropna(subset=[n for n in judge.shown if MEASURES[n].about == "T1w"], how="all")
         lights = judge.lights(known.iloc[0].to_dict(), ("T1w",)) if len(known) else []
         parts.append(_part(f"T1w of {folder}", layout.anatomical_status(str(folder)), lights, layout))
-        parts[-1].figures = _figures(layout, str(folder), prefix_of(str(folder)), "T1w")
+        if _was_made(parts[-1]):
+            parts[-1].figures = _figures(layout, str(folder), prefix_of(str(folder)), T1W_PICTURES)
         for row in its.to_dict("records"):
             scan = str(row["scan_id"])
             lights = judge.lights(row, ("BOLD", "motion", "ROIs"))
             part = _part(scan, layout.functional_status(scan), lights, layout)
+            if _was_made(part):
+                part.figures = _figures(layout, folder_of(scan), f"{scan}_", SCAN_PICTURES)
+            if row["state"] != "failed":
+                part.figures += _coverage(scan, config, layout)
             if row["state"] != "ok":
                 part.state, part.reason = row["state"], row["reason"]
-            part.figures = _figures(layout, folder_of(scan), f"{scan}_", "bold", "boldref", "boldmap")
-            part.figures += _coverage(scan, config, layout)
             parts.append(part)
     return parts
 
@@ -177,15 +180,18 @@ def _part(title: str, status: Path, lights: list[Light], layout: Layout) -> Part
     return Part(title, state, before["reason"], place, lights)
 
 
-def _figures(layout: Layout, folder: str, start: str, *suffixes: str) -> list[Figure]:
-    """The pictures of an image or scan, in the order of `PICTURES`."""
-    found = []
-    for file in sorted((layout.derivatives / folder / "figures").glob(f"{start}*")):
-        kind = re.search(r"_?desc-([A-Za-z0-9]+_[A-Za-z0-9]+)$", file.stem)
-        between = file.name.removeprefix(start)
-        if kind and kind[1] in PICTURES and between.startswith(("desc-", "space-")) and kind[1].endswith(suffixes):
-            found.append((list(PICTURES).index(kind[1]), file, PICTURES[kind[1]]))
-    return [Figure(file.relative_to(layout.derivatives).as_posix(), text) for _, file, text in sorted(found)]
+def _was_made(part: Part) -> bool:
+    """Whether its pictures are of what is there now."""
+    return part.state in ("ok", "look")
+
+
+def _figures(layout: Layout, folder: str, start: str, suffixes: tuple[str, ...]) -> list[Figure]:
+    """The pictures of an image or scan, in the order of `PICTURES`; of the run's space alone."""
+    kinds = pictures_of(layout.derivatives / folder / "figures", start, suffixes, layout.space)
+    shown = sorted(
+        (list(PICTURES).index(kind), file, PICTURES[kind]) for file, kind in kinds.items() if kind in PICTURES
+    )
+    return [Figure(file.relative_to(layout.derivatives).as_posix(), text) for _, file, text in shown]
 
 
 def _coverage(scan: str, config: Config, layout: Layout) -> list[Figure]:

@@ -49,6 +49,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         for name in (f"{subject}_desc-tissues_T1w.webp", f"{scan}_desc-carpetplot_bold.webp"):
             (figures / name).write_bytes(b"picture")
         (figures / f"{scan}_desc-coregistration_boldref.svg").write_text("<svg/>")
+        for space in (layout.space, "Former"):
+            (figures / f"{scan}_space-{space}_desc-tsnr_boldmap.webp").write_bytes(b"picture")
     (layout.functional("sub-7") / "sub-7_task-rest_crash.txt").write_text("Traceback")
     scans = pd.DataFrame(rows, columns=list(COLUMNS))
     write_table(scans, layout.scans, COLUMNS)
@@ -102,6 +104,14 @@ def test_a_subjects_page_says_what_to_think_of_a_number(made: Layout) -> None:
     assert "look: unlike the other scans" in odd and "state look" in odd
     assert "9 of 10 ROIs are covered" in good and "Not covered: &lt;d&gt;" in good
     assert good.index("coregistration_boldref.svg") < good.index("carpetplot_bold.webp")  # the order of importance
+
+
+def test_pictures_are_of_this_run_alone(made: Layout) -> None:
+    """None of the space that was configured before, and none of a scan that failed since they were drawn."""
+    good, flipped, failed = (page(made.derivatives / f"sub-{i}.html") for i in (0, 3, 7))
+    assert "space-Former" not in good and f"space-{made.space}_desc-tsnr" in good
+    assert "carpetplot" in flipped  # left out for its quality: here one sees why
+    assert "tissues_T1w" in failed and "carpetplot" not in failed and "ROIs are covered" not in failed
 
 
 def test_few_scans_are_not_compared_with_each_other() -> None:
