@@ -59,6 +59,7 @@ class Outcome:
         if self.upstream is not None:
             before = read_json(self.upstream)
             if before["state"] != "ok":
+                report_path(self.status).unlink(missing_ok=True)  # it tells of a failure before this one
                 self._leave_empty()
                 write_json(before, self.status)
                 log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])

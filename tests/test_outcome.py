@@ -97,8 +97,11 @@ def test_by_hand_a_crash_is_always_shown(outcome):
 def test_what_failed_before_is_passed_on_without_work(outcome, tmp_path):
     before = {"state": "failed", "stage": "functional", "reason": "no brain", "mend": ""}
     write_json(before, tmp_path / "before.json")
+    outcome.of(bad)  # in a run before
+    assert (tmp_path / "crash.txt").is_file()
     outcome.after(tmp_path / "before.json")
     outcome.of(lambda: pytest.fail("worked on nothing"))
+    assert not (tmp_path / "crash.txt").exists()
     assert json.loads((tmp_path / "status.json").read_text()) == before
     assert np.load(tmp_path / "series.npy").shape[0] == 0
 
