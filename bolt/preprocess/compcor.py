@@ -67,13 +67,14 @@ class TissueSignals:
         self._voxels = {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
         self._means: dict[str, list[float]] = {name: [] for name in self._voxels}
         self._series: dict[str, list[np.ndarray]] = {name: [] for name in self._voxels}
+        self._steps = {name: max(1, -(-len(voxels) // MOST)) for name, voxels in self._voxels.items()}
 
     def add(self, values: np.ndarray) -> None:
         """Take the (N,) values of the next volume."""
         for name, voxels in self._voxels.items():
             inside = values[voxels]
             self._means[name].append(float(inside.mean(dtype=np.float64)))
-            self._series[name].append(inside[:: max(1, -(-len(voxels) // MOST))].copy())
+            self._series[name].append(inside[:: self._steps[name]].copy())
 
     def means(self) -> dict[str, np.ndarray]:
         """(T,) series: csf, white_matter, and csf_wm where both are there."""
@@ -100,8 +101,8 @@ class TissueSignals:
         metadata : dict
             For the JSON sidecar, as fMRIPrep writes it.
         """
-        products = {
-            letter: _products(np.stack(volumes[unsteady:], axis=1), tr)
+        products = {  # each voxel that is kept stands for a step of them: so tissues weigh as much as they have voxels
+            letter: self._steps[name] * _products(np.stack(volumes[unsteady:], axis=1), tr)
             for letter, name in (("c", "csf"), ("w", "white_matter"))
             if (volumes := self._series.get(name))
         }

@@ -61,6 +61,21 @@ def test_shared_fluctuations_are_found(noise):
     assert abs(np.corrcoef(table["c_comp_cor_00"], largest[2][0])[0, 1]) > 0.9
 
 
+def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
+    rng = np.random.default_rng(0)
+    fluid, white = np.linalg.qr(rng.standard_normal((80, 2)))[0].T
+    series = np.concatenate([np.tile(fluid, (40, 1)), np.tile(white, (400, 1))]) + 0.05 * rng.standard_normal((440, 80))
+    masks = {"csf": np.arange(440) < 40, "white_matter": np.arange(440) >= 40}
+    whole, about = signals(series, masks).components(TR, 0)
+    monkeypatch.setattr(compcor, "MOST", 40)
+    thinned, described = signals(series, masks).components(TR, 0)
+    name = "a_comp_cor_00"
+    assert abs(np.corrcoef(thinned[name], white)[0, 1]) > 0.95  # not the mean of both
+    assert abs(np.corrcoef(thinned[name], whole[name])[0, 1]) > 0.99
+    for key in ("SingularValue", "VarianceExplained"):
+        assert described[name][key] == pytest.approx(about[name][key], rel=0.05)
+
+
 def test_only_pure_voxels_are_taken():
     share = np.concatenate([np.full(500, 1.0), np.full(500, 0.9), np.full(500, 0.2)])
     assert compcor.purest(share).sum() == 500
