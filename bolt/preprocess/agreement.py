@@ -20,8 +20,12 @@ from bolt.preprocess import images, registration
 
 BINS = 16
 """Of each image in the joint histogram; few, so that small masks fill them."""
+FEWEST = 1000
+"""Voxels below which mutual information says nothing: over few it is high by chance."""
 SHIFT = 10.0
 """mm by which copies are displaced."""
+SAME_FIELD = 0.5
+"""Share of the voxels over which an image is compared that its mirror image must have to be its rival."""
 
 
 def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
@@ -35,8 +39,10 @@ def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
     Returns
     -------
     float
-        0: independent; 1: one tells the other. 0 as well where an image is constant.
+        0: independent; 1: one tells the other. 0 as well where an image is constant, and for less than `FEWEST` voxels.
     """
+    if len(a) < FEWEST:
+        return 0.0
     a, b = (np.clip(values, *np.quantile(values, [0.01, 0.99])) for values in (a, b))
     if a.min() == a.max() or b.min() == b.max():
         return 0.0
@@ -83,7 +89,8 @@ def coregistration_numbers(
     """Fit of a BOLD reference to the T1w: as it is, against copies 10 mm away, and against its mirror image.
 
     The mirror image is registered on its own, from where the found position puts it, so that only the head's
-    asymmetry decides: where it fits better than the image itself, left and right are exchanged in one of the two.
+    asymmetry decides: where it fits better than the image itself, left and right are exchanged in one of the two. Where
+    it is not brought onto the T1w (`SAME_FIELD`), it tells nothing.
 
     Parameters
     ----------
@@ -96,21 +103,22 @@ def coregistration_numbers(
     -------
     dict
         ``coregistration_nmi``, ``coregistration_shift_margin``, ``coregistration_flip_margin`` (ratio of normalised
-        mutual information, as it is over mirrored).
+        mutual information, as it is over mirrored; only where the mirror image tells). All 0 where the two do not meet.
     """
     fixed = registration.cut_bright(bold)
     carried, inside = _carry(fixed, bold_mask, t1w, t1w_mask, matrix)
-    if not inside.any():
+    if inside.sum() < FEWEST:
         return dict.fromkeys(("coregistration_nmi", "coregistration_shift_margin", "coregistration_flip_margin"), 0.0)
     fit = normalised_mutual_information(fixed.numpy()[inside], carried[inside])
     mirror, mirror_mask = _mirrored(fixed), _mirrored(bold_mask)
     found = _register_mirrored(mirror, mirror_mask, t1w, t1w_mask, matrix, settings)
     carried_mirror, inside_mirror = _carry(mirror, mirror_mask, t1w, t1w_mask, found)
     other = normalised_mutual_information(mirror.numpy()[inside_mirror], carried_mirror[inside_mirror])
+    tells = other > 0 and inside_mirror.sum() >= SAME_FIELD * inside.sum()
     return {
         "coregistration_nmi": fit,
         "coregistration_shift_margin": shift_margin(fixed.numpy(), carried, inside, np.asarray(fixed.spacing)),
-        "coregistration_flip_margin": fit / other if other else 0.0,
+        **({"coregistration_flip_margin": fit / other} if tells else {}),
     }
 
 

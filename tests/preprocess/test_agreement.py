@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images
+from bolt.preprocess import agreement, images
 from bolt.preprocess.agreement import _mirrored, coregistration_numbers, normalised_mutual_information, shift_margin
 from bolt.preprocess.artefacts import ghost_ratio, slice_jumps
 
@@ -23,6 +23,30 @@ def test_mutual_information_of_equal_and_of_independent_images():
     assert normalised_mutual_information(a, -(a**3)) > 0.4  # another contrast of the same
     assert normalised_mutual_information(a, b) < 0.01
     assert normalised_mutual_information(a, np.ones(20_000)) == 0
+
+
+def test_few_voxels_tell_nothing():
+    a, b = (np.random.default_rng(seed).normal(size=2000) for seed in (0, 1))
+    assert normalised_mutual_information(a[:999], a[:999]) == 0
+    assert normalised_mutual_information(a, a) == pytest.approx(1) and normalised_mutual_information(a, b) < 0.05
+    assert normalised_mutual_information(a[:0], b[:0]) == 0
+
+
+@pytest.mark.parametrize(("away", "tells"), [(0, True), (90, False), (300, False)])
+def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, tells):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:-5, 5:-5, 5:-5] = 1
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    found = np.eye(4)
+    found[0, 3] = away  # mm
+    monkeypatch.setattr(agreement, "_register_mirrored", lambda *_: found)
+    numbers = coregistration_numbers(bold, mask, t1w, mask, np.eye(4), load_registration("testing"))
+    assert numbers["coregistration_nmi"] > 0.3 and numbers["coregistration_shift_margin"] > 2
+    assert ("coregistration_flip_margin" in numbers) is tells
+    apart = np.eye(4)
+    apart[0, 3] = 118  # one layer of voxels in common
+    assert set(coregistration_numbers(bold, mask, t1w, mask, apart, load_registration("testing")).values()) == {0.0}
 
 
 def test_the_margin_tells_the_right_place_from_ten_millimetres_away():
