@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS, odd_rois, refuse_bad_scans, warnings_of
+from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS, odd_rois, warnings_of
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.datasets._participants import INDEX
 from bolt.errors import DataError
@@ -132,7 +132,6 @@ def build_cache(
     expected: Mapping[str, Any] | None = None,
     minimum_volumes: int = 2,
     verdict_of: Callable[[str], Path] | None = None,
-    refuse: Path | None = None,
 ) -> pd.DataFrame:
     """Gather the series of all usable scans into one z-scored array.
 
@@ -156,8 +155,6 @@ def build_cache(
         Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
     verdict_of : callable, optional
         scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
-    refuse : Path, optional
-        Stop at bad scans, and list them there.
 
     Returns
     -------
@@ -168,7 +165,7 @@ def build_cache(
     Raises
     ------
     DataError
-        A scan made with other settings, no usable scan, or bad scans that are to be refused.
+        A scan made with other settings, or no usable scan.
     """
     out, expected = Path(out), dict(expected or {})
     entries, excluded = _plan(scans, atlas, rois, series_of, expected, verdict_of)
@@ -182,8 +179,6 @@ def build_cache(
             reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
             excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
         entries = [e for e in entries if not e.uncovered.any()]
-    if refuse is not None:
-        refuse_bad_scans(_exclusions(excluded), refuse, refuse=True)
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
         raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", mend="Mend the scans listed")

@@ -53,7 +53,7 @@ class Stages:
         check_room(self.config, self.dataset)
 
     def index(self) -> None:
-        from bolt.bad_scans import EXCLUSION_COLUMNS, refuse_bad_scans
+        from bolt.bad_scans import EXCLUSION_COLUMNS
         from bolt.datasets import index
         from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
         from bolt.folds import make_folds
@@ -66,7 +66,7 @@ class Stages:
         make_folds(self._strata(usable), self.config.folds)  # too few subjects a class show here, hours before training
         left_out = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
         left_out.columns = pd.Index(EXCLUSION_COLUMNS)
-        refuse_bad_scans(left_out, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+        self._refuse_bad(left_out)
         write_table(scans, self.layout.scans, COLUMNS)
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
@@ -262,7 +262,6 @@ class Stages:
             },
             minimum_volumes=minimum_volumes(self.config),
             verdict_of=self.layout.quality_status if is_judged(self.config, self.dataset) else None,
-            refuse=self.layout.bad_scans if self.config.bad_scans == "refuse" else None,
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
@@ -276,6 +275,7 @@ class Stages:
         caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
         excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
         excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
+        self._refuse_bad(excluded)
         write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
         odd = pd.concat([read_table(cache / "warnings.tsv", text=tuple(WARNING_COLUMNS)) for cache in caches])
         write_table(odd.drop_duplicates().sort_values(["scan_id", "stage"]), self.layout.warnings, WARNING_COLUMNS)
@@ -398,9 +398,18 @@ class Stages:
         from bolt.report.collect import collect
         from bolt.report.html import write_report
 
+        if self.layout.exclusions.is_file():
+            self._refuse_bad(read_table(self.layout.exclusions, text=("scan_id",)))
         write_report(collect(self.config, self.dataset, self.layout), self.layout.report)
 
     # ---- what several stages ask -------------------------------------------------------------
+    def _refuse_bad(self, excluded: pd.DataFrame) -> None:
+        """Stop at bad scans where the configuration says so. No other stage reads that key: changing it on a finished
+        run makes the report anew, and nothing else."""
+        from bolt.bad_scans import refuse_bad_scans
+
+        refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+
     def _scans(self) -> pd.DataFrame:
         return read_table(self.layout.scans, text=TEXT_COLUMNS)
 

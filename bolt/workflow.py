@@ -110,7 +110,6 @@ class Run:
                 configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
                 minimum_volumes(config),
-                config.bad_scans,
                 self._files(),
             ],
             "template": config.preprocess.space,
@@ -127,13 +126,13 @@ class Run:
             ],
             "quality": config.quality,
             "quality_pages": [config.parcellate.coverage, templates],
-            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config), config.bad_scans],
+            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
             "oracle_cache": self._atlases(),
             "folds": config.folds.model_dump(exclude={"run"}),
             "train": [dataset.classes, dataset.crop, config.device],
             "regions": [self._atlases(), config.explain],
             "truth": dataset.expected,
-            "report": templates,
+            "report": [templates, config.model_dump(mode="json"), dataset],  # its page prints the configuration
         }
         more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
         return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage, *more)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import shutil
@@ -18,16 +19,18 @@ from bolt.check import check_names, check_room
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
 from bolt.errors import BoltError, DataError
-from bolt.files import read_json, read_table
+from bolt.files import read_json, read_table, write_table
 from bolt.folds import make_folds
 from bolt.outcome import Outcome
 from bolt.parcellate import parcellate, write_parcellated
 from bolt.series import build_cache
+from bolt.stages import Stages
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
+from tests.snake import series_dataset
 from tests.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 
 Said = tuple[str, str]
@@ -493,6 +496,22 @@ def test_all_bad_scans_stand_in_one_list_and_what_was_not_asked_for_does_not(tmp
     assert not where.exists() and not where.with_suffix(".json").exists()
     refuse_bad_scans(excluded.iloc[[0, 3]], where, refuse=True)
     assert list(WARNING_COLUMNS) == ["scan_id", "stage", "warning"]
+
+
+@pytest.mark.parametrize("stage", ["folds", "report"])
+def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkeypatch):
+    """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path, atlases=["dosenbach160", "cc200"], bad_scans="refuse")
+    stages = Stages(argparse.Namespace(config=config))
+    layout = stages.layout
+    bad = pd.DataFrame([("sub-03_task-rest", "cache", "cut off")], columns=list(EXCLUSION_COLUMNS))
+    for at, table in ((layout.cache("dosenbach160"), bad), (layout.cache("cc200"), bad[:0]), (layout.results, bad)):
+        write_table(table, at / "exclusions.tsv", EXCLUSION_COLUMNS)
+    write_table(pd.DataFrame({"scan_id": ["sub-03_task-rest"]}), layout.scans, {"scan_id": ""})
+    with pytest.raises(DataError, match=r"1 bad scan .*\n  sub-03_task-rest \(cache\): cut off"):
+        getattr(stages, stage)()
+    assert read_table(layout.bad_scans).scan_id.tolist() == ["sub-03_task-rest"] and not layout.folds.exists()
 
 
 def test_abides_selection_is_not_bad_input(tmp_path):
