@@ -20,6 +20,7 @@ from bolt.preprocess.checks import check_t1w
 from bolt.preprocess.names import anatomical_names
 from bolt.preprocess.sidecars import methods_of, write_sidecars
 from bolt.preprocess.steps import run
+from bolt.progress import at_step
 
 log = logging.getLogger("bolt")
 METRICS = {"CC": "cross-correlation [@ants_metrics]", "mattes": "mutual information [@mattes]"}
@@ -107,10 +108,13 @@ def preprocess_anatomical(
     for port, name in names.items():
         keep(made[port], out / name)
     paths = {port: out / name for port, name in names.items()}
+    at_step("anatomical.sidecars")
     write_sidecars(paths.values(), [t1w], Methods=methods_of(workflow))
+    at_step("anatomical.quality")
     numbers = quality.anatomical_numbers(paths, template)
     numbers["registration"] = used.name
     write_json(numbers, out / f"{prefix}desc-quality.json")
+    at_step("anatomical.pictures")
     pictures.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
     shutil.rmtree(work)
 

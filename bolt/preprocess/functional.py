@@ -21,6 +21,7 @@ from bolt.preprocess.registration import warp
 from bolt.preprocess.sidecars import methods_of, task_of, write_sidecars
 from bolt.preprocess.steps import run
 from bolt.preprocess.timing import read_slice_times
+from bolt.progress import at_step
 from bolt.volumes import check_image
 
 INPUTS = ["bold", "t1w", "t1w_mask", "wm", "csf", "t1w_to_space", "template"]
@@ -193,6 +194,7 @@ def preprocess_functional(
     for port in ("confounds", "motion"):
         keep(Path(made[port]).with_suffix(".json"), (out / names[port]).with_suffix(".json"))
     paths = {port: out / name for port, name in names.items()}
+    at_step("functional.sidecars")
     write_sidecars(
         paths.values(),
         [bold, anatomical["t1w"]],
@@ -202,6 +204,7 @@ def preprocess_functional(
         SliceTimingCorrected=slices is not None,
         StartTime=slices.middle if slices is not None else 0.0,
     )
+    at_step("functional.quality")
     if output == "native":
         paths |= _in_template(paths, anatomical["forward"], template, resolution, work)
     paths |= {port: Path(made[port]) for port in ("native_reference", "native_mask")} | {"raw": bold}
@@ -210,6 +213,7 @@ def preprocess_functional(
     numbers = quality.functional_numbers(paths, made["dice"], template, registration)
     numbers["n_unsteady"] = made["unsteady"]
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
+    at_step("functional.pictures")
     pictures.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
     shutil.rmtree(work)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
@@ -17,6 +21,7 @@ from bolt.preprocess.confounds import read_motion
 from bolt.preprocess.functional import check_voxels, functional_names, preprocess_functional
 from bolt.preprocess.registration import dice
 from bolt.preprocess.resample import places_of_grid
+from bolt.progress import at_step, step
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
 
 
@@ -104,6 +109,30 @@ def test_confounds_are_complete(func):
     assert table["framewise_displacement"].idxmax() == 12  # the jerk
     text = (func / functional_names(SCAN, SPACE)["confounds"]).read_text().splitlines()[1]
     assert "n/a" in text
+
+
+@pytest.mark.parametrize("half", ["anatomical", "functional"])
+def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_path, half):
+    module, seen = importlib.import_module(f"bolt.preprocess.{half}"), []
+    for name in ("check_t1w", "check_voxels", "check_image", "check_together", "read_slice_times", "keep"):
+        monkeypatch.setattr(module, name, lambda *_: None, raising=False)
+    files = defaultdict(lambda: "made.tsv")
+    monkeypatch.setattr(module, "_first_that_works", lambda *_: (None, files, SETTINGS), raising=False)
+    monkeypatch.setattr(module, "run", lambda *_, **__: files)
+    monkeypatch.setattr(module, "methods_of", lambda _: "")
+    monkeypatch.setattr(module, "check_voxels", lambda *_: SimpleNamespace(shape=(1, 1, 1)), raising=False)
+    monkeypatch.setattr(module, "write_json", lambda *_: None)
+    monkeypatch.setattr(module, "write_sidecars", lambda *_, **__: seen.append(step()))
+    monkeypatch.setattr(module.quality, f"{half}_numbers", lambda *_: seen.append(step()) or {})
+    monkeypatch.setattr(module.pictures, f"draw_{half}", lambda *_: seen.append(step()))
+    (tmp_path / "work").mkdir()
+    at_step("resample")
+    if half == "anatomical":
+        preprocess_anatomical(tmp_path, tmp_path, SPACE, SETTINGS, tmp_path, tmp_path / "work", prefix="sub-01_")
+    else:
+        places = (tmp_path, SPACE, 4.0, SETTINGS, tmp_path, tmp_path / "work")
+        preprocess_functional(Path("b.nii"), tmp_path, *places, scan_id=SCAN, prefix="sub-01_", tr=2.0)
+    assert seen == [f"{half}.sidecars", f"{half}.quality", f"{half}.pictures"]
 
 
 @pytest.mark.slow
