@@ -49,7 +49,8 @@ class Outcome:
         self.empty: list[Path] = []
         self.upstream: Path | None = None
         self.carried: list[dict[str, Any]] = []
-        self.again = ""  # the command that asks for this job again, where a failure may pass by itself
+        self.again = ""  # the command that asks for this job again
+        self.passing = False  # whether bad data may mend by itself (downloads): its remedy has that command then
 
     def after(self, status: Path) -> None:
         """Name the status file of the stage this one builds on."""
@@ -96,8 +97,9 @@ class Outcome:
             self._fail(
                 BoltError(
                     f"the job {how} in {self.attempt} attempts; its log has the rest",
-                    mend=f"To try again, delete {self.status} and run `snakemake` with `--forcerun {self.status}`",
-                )
+                    mend="Read the end of the log in the crash report",
+                ),
+                again=True,
             )
 
     def _try(self, work: Callable[[], None]) -> None:
@@ -109,10 +111,10 @@ class Outcome:
         except ConfigError:
             raise  # the run is set up wrongly; no scan is to blame
         except BoltError as error:
-            self._fail(error)
+            self._fail(error, again=self.passing)
 
-    def _fail(self, error: BoltError) -> None:
-        if self.again:
+    def _fail(self, error: BoltError, again: bool) -> None:
+        if again and self.again:
             mend = f"{error.mend}. To ask for it again: {self.again}"
             error = type(error)(error.what, where=error.where or None, mend=mend)
         self._leave_empty()
@@ -130,10 +132,10 @@ class Outcome:
                     temporary.touch()
 
 
-def command_again(status: Path, config: Path) -> str:
-    """The command that makes a status file, and what it stands for, once more; and nothing that follows."""
+def command_again(output: Path, config: Path) -> str:
+    """The command that makes a rule's output, and all that is made with it, once more; and nothing that follows."""
     snakefile = "" if Path("Snakefile").resolve() == ROOT / "Snakefile" else f"--snakefile {ROOT / 'Snakefile'} "
-    return f"snakemake --cores 1 {snakefile}--configfile {config} --force {status}"
+    return f"snakemake --cores 1 {snakefile}--configfile {config} --force {output}"
 
 
 def warnings_in(work: Callable[[], None]) -> list[str]:

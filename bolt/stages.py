@@ -97,8 +97,8 @@ class Stages:
         source, scan_id = source_of(self.dataset), self.options.scan
         if scan_id is None:
             return source.download_table(self.dataset, self.config)
-        outcome = Outcome("download", self._download_status(scan_id), self.options.attempt)
-        outcome.again = command_again(outcome.status, self.layout.config)
+        outcome = self._outcome("download", self._download_status(scan_id))
+        outcome.passing = True
         outcome.of(lambda: source.download_scan(scan_id, self.dataset, self.config))
 
     # ---- one subject, one scan ---------------------------------------------------------------
@@ -123,7 +123,7 @@ class Stages:
                 prefix=prefix_of(folder),
             )
 
-        outcome = Outcome("anatomical", self.layout.anatomical_status(folder), self.options.attempt)
+        outcome = self._outcome("anatomical", self.layout.anatomical_status(folder))
         outcome.empty = list(self.layout.anatomical_files(folder).values())
         forget(outcome.empty, prefix_of(folder), T1W_PICTURES)
         outcome.of(work)
@@ -158,7 +158,7 @@ class Stages:
             if not settings.keep_bold:  # the image goes once its series are taken; BIDS wants no JSON file without one
                 sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
-        outcome = Outcome("functional", layout.functional_status(scan.scan_id), self.options.attempt)
+        outcome = self._outcome("functional", layout.functional_status(scan.scan_id))
         outcome.after(layout.anatomical_status(anatomical))
         outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
         outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
@@ -194,7 +194,7 @@ class Stages:
             )
             write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
 
-        outcome = Outcome("parcellate", layout.series_status(scan.scan_id), self.options.attempt)
+        outcome = self._outcome("parcellate", layout.series_status(scan.scan_id))
         if raw:
             outcome.after(layout.functional_status(scan.scan_id))
         elif self.dataset.downloaded:
@@ -299,7 +299,7 @@ class Stages:
                 write_json(provenance(inputs, **facts), self._fold(fold) / "provenance.json")
 
             out = self._fold(fold)
-            outcome = Outcome("train", out / "status.json", options.attempt)
+            outcome = self._outcome("train", out / "status.json")
             outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
             outcome.of(work)
 
@@ -330,7 +330,7 @@ class Stages:
         options = self.options
         out = self._fold(options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
-        outcome = Outcome("explain", out / "explain_status.json", options.attempt)
+        outcome = self._outcome("explain", out / "explain_status.json", out / "importance.tsv")
         outcome.after(out / "status.json")
         outcome.empty = [out / "importance.npy", out / "importance.tsv"]
         outcome.of(lambda: explain_fold(SeriesCache(cache), out, self.config.device))
@@ -409,6 +409,12 @@ class Stages:
         from bolt.bad_scans import refuse_bad_scans
 
         refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+
+    def _outcome(self, stage: str, status: Path, output: Path | None = None) -> Outcome:
+        """How one job ends; `output` is an output of its rule, where the status is none."""
+        outcome = Outcome(stage, status, self.options.attempt)
+        outcome.again = command_again(output or status, self.layout.config)
+        return outcome
 
     def _scans(self) -> pd.DataFrame:
         return read_table(self.layout.scans, text=TEXT_COLUMNS)

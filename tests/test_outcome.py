@@ -52,11 +52,20 @@ def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
     with pytest.raises(MemoryError):
         outcome.of(crash)
     assert not (tmp_path / "status.json").exists()
-    outcome.attempt = Outcome.ATTEMPTS
+    outcome.attempt, outcome.again = Outcome.ATTEMPTS, "snakemake --force x"
     outcome.of(crash)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
-    assert "--forcerun" in status["mend"]
+    assert status["mend"].endswith("To ask for it again: snakemake --force x")
+
+
+def test_bad_data_is_asked_for_again_only_where_it_may_mend_by_itself(outcome, tmp_path):
+    outcome.again = "snakemake --force x"
+    outcome.of(bad)
+    assert read_json(tmp_path / "status.json")["mend"] == "Convert it again"
+    outcome.passing = True
+    outcome.of(bad)
+    assert read_json(tmp_path / "status.json")["mend"].endswith("To ask for it again: snakemake --force x")
 
 
 def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):

@@ -1,0 +1,85 @@
+"""What a crashed job says to type is typed: the very text does that job again, and nothing that follows."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bolt.files import read_json
+from bolt.outcome import Outcome
+from bolt.stages import Stages
+from bolt.workflow import Run
+from tests.snake import snakemake
+from tests.workflow.test_dag import bids_config, jobs
+
+SUBJECT, SCAN, ATLAS = "sub-01", "sub-01_task-rest", "dosenbach160"
+
+
+def crash(*_, **__):
+    raise MemoryError("a crash")
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch):
+    """A run that is whole: all that follows the index is made up, and said to be done by `--touch`."""
+    config = bids_config(tmp_path)
+    assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    run = Run(yaml.safe_load(config.read_text()))
+    layout, model = run.layout, next(iter(run.models))
+    fold = layout.fold(ATLAS, model, 0, 0, layout.variant)
+    outputs = [layout.template / "T1w.nii.gz", layout.template / "brain_mask.nii.gz", layout.quality, layout.folds]
+    outputs += [layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv")]
+    outputs += [fold / name for name in ("predictions.tsv", "checkpoint.safetensors", "status.json")]
+    outputs += [fold / name for name in ("importance.npy", "importance.tsv")]
+    for subject in [f"sub-{i:02d}" for i in range(1, 9)]:
+        scan = f"{subject}_task-rest"
+        outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]
+        outputs += [layout.functional_status(scan), layout.series_status(scan), layout.series_file(scan, ATLAS)]
+        outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
+    for path in outputs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"state": "ok"}' if path.suffix == ".json" else "")
+    whole = str(fold / "importance.tsv")
+    assert snakemake(tmp_path, "--touch", whole, config=config).returncode == 0
+    assert "Nothing to be done" in snakemake(tmp_path, "-n", whole, config=config).stdout
+    options = argparse.Namespace(
+        config=layout.config, attempt=Outcome.ATTEMPTS, threads=1, scan=SCAN, folder=SUBJECT, atlas=ATLAS,
+        variant=layout.variant, model=model, seed=0,
+    )  # fmt: skip
+    return layout, fold, options
+
+
+@pytest.mark.slow
+def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
+    layout, fold, options = finished
+    for place in ("preprocess.anatomical.preprocess_anatomical", "preprocess.functional.preprocess_functional"):
+        monkeypatch.setattr(f"bolt.{place}", crash)
+    for place in ("parcellate.parcellate", "series.SeriesCache", "stages.Stages._train"):
+        monkeypatch.setattr(f"bolt.{place}", crash)
+    monkeypatch.setattr("bolt.stages.Stages._atlas", lambda *_: None)
+    stages = [  # from the last to the first, so that none makes another's inputs new; the 4D image is gone by then
+        ("explain", {"explain_fold": 1}, fold / "explain_status.json", 0),
+        ("train", {"train_fold": 1}, fold / "status.json", [0]),
+        ("parcellate", {"parcellate": 1, "functional": 1}, layout.series_status(SCAN), None),
+        ("functional", {"functional": 1}, layout.functional_status(SCAN), None),
+        ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT), None),
+    ]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for stage, due, status, number in stages:
+        options.fold = number
+        getattr(Stages(options), stage)()
+        found = read_json(status)
+        assert "crashed in 2 attempts" in found["reason"], found
+        command = found["mend"].split("To ask for it again: ")[1]
+        done = subprocess.run(
+            [*shlex.split(command), "-n"], env=os.environ | {"PATH": path}, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        planned = jobs(done.stdout + done.stderr)
+        assert planned == due, planned
