@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.errors import DataError
+from bolt.files import read_json
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
 SUFFIXES = (".npy", ".mat", *TEXT)
@@ -65,6 +66,21 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
     return series.astype(np.float32)
+
+
+def kept_volumes(path: str | Path, length: int) -> np.ndarray:
+    """(T,) volumes of the scan, from 0, that its series hold: not those before the steady state, nor scrubbed ones.
+
+    Parameters
+    ----------
+    path : path
+        File of the series; the JSON file beside it says which, where some were dropped.
+    length : int
+        Rows of the series.
+    """
+    beside = Path(path).with_suffix(".json")
+    about = read_json(beside) if beside.is_file() else {}
+    return np.asarray(about.get("KeptVolumes", range(length)), int)
 
 
 def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) -> None:

@@ -29,6 +29,7 @@ from bolt.preprocess.anatomical import anatomical_names
 from bolt.preprocess.confounds import read_motion
 from bolt.preprocess.functional import functional_names
 from bolt.series import EXCLUSION_COLUMNS, build_cache
+from bolt.series_files import kept_volumes
 
 PERMUTATIONS = 10_000
 TRUTH_COLUMNS = {
@@ -42,7 +43,11 @@ TRUTH_COLUMNS = {
     "high": "Upper end of the expected range",
     "passed": "Whether the value lies in the expected range; n/a: no range is set",
 }
-LANDMARK_COLUMNS = {"scan_id": "Scan", "volume": "Volume (from 0) in which the planted response exceeds half its peak"}
+LANDMARK_COLUMNS = {
+    "scan_id": "Scan",
+    "volume": "Row of the scan's series (from 0) in which the planted response exceeds half its peak; dropped volumes "
+    "are not counted",
+}
 
 
 class Truth:
@@ -130,11 +135,15 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
     if unknown:
         raise ConfigError(f"'expected' names unknown measures: {', '.join(sorted(unknown))}", where=dataset.name)
     rows = [_row(name, measure, dataset.expected.get(name, Range())) for name, measure in measures.items()]
-    marked = [(scan, volume) for scan, marks in landmarks.items() for volume in np.flatnonzero(marks)]
-    write_table(
-        pd.DataFrame(marked, columns=list(LANDMARK_COLUMNS)), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS
-    )
+    write_table(_landmark_rows(landmarks, layout, atlas), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
     write_table(pd.DataFrame(rows), layout.tables / "truth.tsv", TRUTH_COLUMNS)
+
+
+def _landmark_rows(landmarks: dict[str, np.ndarray], layout: Layout, atlas: str) -> pd.DataFrame:
+    """`LANDMARK_COLUMNS`: in the rows of the series, as importance has them."""
+    seen = {scan: marks[_kept(layout, scan, atlas)] for scan, marks in landmarks.items()}
+    rows = [(scan, row) for scan, marks in seen.items() for row in np.flatnonzero(marks)]
+    return pd.DataFrame(rows, columns=list(LANDMARK_COLUMNS))
 
 
 def _row(name: str, measure: Measure, expected: Range) -> dict[str, Any]:
@@ -200,8 +209,8 @@ def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
 
 def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
     """Volumes of the scan that its series hold: not those before the steady state, nor scrubbed ones."""
-    about = read_json(layout.series_file(scan, atlas).with_suffix(".json"))
-    return np.asarray(about.get("KeptVolumes", range(about["NumberOfVolumes"])))
+    path = layout.series_file(scan, atlas)
+    return kept_volumes(path, read_json(path.with_suffix(".json"))["NumberOfVolumes"])
 
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:

@@ -28,6 +28,7 @@ from bolt.report.quality import quality_section
 from bolt.report.runs import figure_folder, run_section
 from bolt.report.spaces import spaces_section
 from bolt.series import SeriesCache
+from bolt.series_files import kept_volumes
 
 
 def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
@@ -115,9 +116,9 @@ def _series(config: Config, layout: Layout, atlas: str) -> list[Block]:
     blocks: list[Block] = []
     scan = cache.index.iloc[0]
     picture = figure_folder(layout) / f"{atlas}_series.png"
-    figures.example_series(
-        cache.series(0), cache.rois, float(scan["tr"]), picture, title=f"{scan['scan_id']} · {atlas}"
-    )
+    series, title = cache.series(0), f"{scan['scan_id']} · {atlas}"
+    volumes = kept_volumes(layout.series_file(scan["scan_id"], atlas), len(series))
+    figures.example_series(series, cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
     what = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."
     blocks.append(Picture(picture, f"{what} The z-scored series of one scan, ROIs grouped by network."))
     files = sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv"))

@@ -103,8 +103,9 @@ def time_course(
     *,
     title: str = "",
     landmarks: NDArray[np.integer] | None = None,
+    volumes: NDArray[np.integer] | None = None,
 ) -> None:
-    """One scan: importance over time above its ROI series, ROIs grouped by network.
+    """One scan: importance over time above its ROI series, ROIs grouped by network; dropped volumes are gaps.
 
     Parameters
     ----------
@@ -114,45 +115,70 @@ def time_course(
     rois : DataFrame
         With ``network``, one row a ROI.
     tokens : int array
-        Volumes that were chosen as landmarks; they are shaded.
+        Rows of the series that were chosen as landmarks; they are shaded.
     tr : float
         Seconds; NaN: the axis counts volumes.
     out : Path
     title : str
     landmarks : int array, optional
-        Volumes at which something is known to have happened (the phantom's truth), drawn as a bar.
+        Rows at which something is known to have happened (the phantom's truth), drawn as a bar.
+    volumes : int array (T,), optional
+        Volumes of the scan that the rows are; default: all, from the first.
     """
     step, unit = (tr, "time (s)") if np.isfinite(tr) else (1.0, "volume")
-    time = np.arange(len(importance)) * step
+    volumes = np.arange(len(importance)) if volumes is None else volumes
+    time = volumes * step
+    limits = (time[0] - step / 2, time[-1] + step / 2)
     with canvas(out, height=4.2) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2.2])
         for i, token in enumerate(np.sort(tokens)):
             name = f"the {len(tokens)} most important volumes" if i == 0 else None
             upper.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, zorder=0, label=name)
-        upper.plot(time, importance, color=INK, lw=1.3)
+        whole = _with_gaps(importance, volumes)
+        upper.plot((volumes[0] + np.arange(len(whole))) * step, whole, color=INK, lw=1.3)
+        alone = np.diff(volumes, prepend=-9) > 1
+        alone &= np.diff(volumes, append=volumes[-1] + 9) > 1  # between two gaps there is no line to draw
+        upper.plot(time[alone], importance[alone], ".", color=INK, ms=2.5)
         top = max(float(importance.max()), 1e-12)
         if landmarks is not None and len(landmarks):
             bars = [(time[v] - step / 2, step) for v in landmarks]
             upper.broken_barh(bars, (1.04 * top, 0.09 * top), color=MANY[2], lw=0, label="true events")
-        upper.set(ylabel="importance", xlim=(-step / 2, time[-1] + step / 2))
+        upper.set(ylabel="importance", xlim=limits)
         upper.set_ylim(min(0.0, float(importance.min())), 1.2 * top)
         upper.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.1, handlelength=1.2)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
-        picture = _carpet(lower, series, rois, (-step / 2, time[-1] + step / 2))
+        picture = _carpet(lower, _with_gaps(series, volumes), rois, limits)
         lower.set_xlabel(unit)
         figure.colorbar(picture, ax=lower, label="BOLD (z)", aspect=18, pad=0.01)
 
 
-def example_series(series: NDArray[np.floating], rois: pd.DataFrame, tr: float, out: Path, title: str = "") -> None:
-    """The z-scored ROI series (T, R) of one scan as a heat map, ROIs grouped by network."""
+def example_series(
+    series: NDArray[np.floating],
+    rois: pd.DataFrame,
+    tr: float,
+    out: Path,
+    *,
+    title: str = "",
+    volumes: NDArray[np.integer] | None = None,
+) -> None:
+    """The z-scored ROI series (T, R) of one scan as a heat map, ROIs grouped by network; as in `time_course`."""
     step, unit = (tr, "time (s)") if np.isfinite(tr) else (1.0, "volume")
+    volumes = np.arange(len(series)) if volumes is None else volumes
+    limits = ((volumes[0] - 0.5) * step, (volumes[-1] + 0.5) * step)
     with canvas(out, height=3.2) as figure:
         axis = figure.subplots()
-        picture = _carpet(axis, series, rois, (-step / 2, (len(series) - 0.5) * step))
+        picture = _carpet(axis, _with_gaps(series, volumes), rois, limits)
         axis.set_xlabel(unit)
         axis.set_title(title, fontweight="normal", fontsize=8.5, color=MUTED)
         figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=22, pad=0.01)
+
+
+def _with_gaps(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> NDArray[np.floating]:
+    """A row for each volume from the first to the last of `volumes`; NaN where it was dropped."""
+    whole = np.full((volumes[-1] - volumes[0] + 1, *values.shape[1:]), np.nan)
+    whole[volumes - volumes[0]] = values
+    return whole
 
 
 def _carpet(axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, extent: tuple[float, float]) -> Any:

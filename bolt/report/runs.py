@@ -21,6 +21,7 @@ from bolt.report import figures, tables
 from bolt.report.brain import plot_regions
 from bolt.report.html import Block, Picture, Run, Table, Text
 from bolt.series import SeriesCache
+from bolt.series_files import kept_volumes
 
 EXAMPLES = 1  # time courses shown for each class
 
@@ -152,15 +153,17 @@ def _time_courses(config: Config, dataset: Dataset, layout: Layout, atlas: str, 
         if landmarks is not None:
             events = landmarks.loc[landmarks["scan_id"] == scan["scan_id"], "volume"].to_numpy(int)
             caption += " Green: volumes at which a simulated event is strong (the model was not told)."
+        series = cache.series(rows[scan["scan_id"]])
         figures.time_course(
             importance,
-            cache.series(rows[scan["scan_id"]]),
+            series,
             cache.rois,
             top_tokens(importance, config.explain.tokens),
             float(cache.index["tr"].iloc[rows[scan["scan_id"]]]),
             picture,
             title=f"{scan['scan_id']} · true: {scan['label']} · predicted: {scan['predicted']} ({probability:.2f})",
             landmarks=events,
+            volumes=kept_volumes(layout.series_file(scan["scan_id"], atlas), len(series)),
         )
         blocks.append(Picture(picture, caption))
     return blocks

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.files import read_json, write_table
+from bolt.files import write_table
 from bolt.layout import Layout
 from bolt.report import tables
 from bolt.report.html import Block, Table
+from bolt.series_files import kept_volumes
 
 SPACE_COLUMNS = {
     "scan_id": "Scan",
@@ -49,8 +50,8 @@ def compare_spaces(layout: Layout, scans: Iterable[str], atlases: Iterable[str])
 
 def _series(place: Path) -> tuple[np.ndarray, np.ndarray]:
     """A scan's series and the volumes they are of."""
-    series, about = np.load(place), read_json(place.with_suffix(".json"))
-    return series, np.asarray(about.get("KeptVolumes", range(len(series))))
+    series = np.load(place)
+    return series, kept_volumes(place, len(series))
 
 
 def spaces_section(layout: Layout, scans: Iterable[str], atlases: Iterable[str]) -> list[Block]:

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import ROOT, Range
+from bolt.config import ROOT, Config, Range
 from bolt.evaluate import truth
 from bolt.evaluate.truth import Measure, _mean_auc, _row
+from bolt.files import write_json
+from bolt.layout import Layout
 
 
 def test_nobody_else_knows_where_the_truth_lies():
@@ -50,6 +52,19 @@ def test_a_value_out_of_range_or_missing_has_not_passed(value, expected, passed)
 def test_landmark_auc_is_a_mean_over_scans():
     marks = {"a": np.array([False, True, False]), "b": np.array([True, False, False])}
     assert _mean_auc(marks, {"a": np.array([0.1, 0.9, 0.2]), "b": np.array([0.0, 1.0, 1.0])}) == 0.5
+
+
+def test_true_landmarks_are_rows_of_the_series(tmp_path):
+    """Of volumes 0 to 9 the first three and the sixth were dropped."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    write_json(
+        {"NumberOfVolumes": 10, "KeptVolumes": [3, 4, 6, 7, 8, 9]}, layout.series_file("a", "x").with_suffix(".json")
+    )
+    write_json({"NumberOfVolumes": 10}, layout.series_file("b", "x").with_suffix(".json"))
+    marks = np.isin(np.arange(10), [2, 4, 5, 6])
+    rows = truth._landmark_rows({"a": marks, "b": marks}, layout, "x")
+    assert rows.volume[rows.scan_id == "a"].tolist() == [1, 2]
+    assert rows.volume[rows.scan_id == "b"].tolist() == [2, 4, 5, 6]
 
 
 def test_matrices_are_read_row_by_row():

@@ -43,6 +43,7 @@ def settings(folder: Path, **changes: object) -> tuple[Config, Dataset, Model, L
             "models": [str(folder / "tiny.yaml")],
             "paths": {"results": str(folder / "results"), "work": str(folder / "work")},
             "folds": {"outer": 3},
+            "quality": {"min_coverage": 0.5},
             **changes,
         },
         "test",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.report import figures
+from bolt.report import figures, style
 from bolt.report.style import LANDMARK, MANY, class_colours
 
 ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
@@ -43,6 +46,38 @@ def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
     assert has_colour(plain, LANDMARK, 1000) and not has_colour(plain, LANDMARK, 9000)
     assert has_colour(marked, LANDMARK, 9000)  # three bars of a fortieth of the axis each
     assert marked.with_suffix(".svg").is_file()
+
+
+def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path: Path, monkeypatch) -> None:
+    """Volumes 0 to 4 were before the steady state; 10 and 12 were scrubbed, so 11 stands alone."""
+    random = np.random.default_rng(0)
+    volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
+    weights, series = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
+    drawn: list[Any] = []
+
+    @contextmanager
+    def canvas(out: Path, height: float) -> Iterator[Any]:
+        with style.canvas(out, height=height) as figure:
+            yield figure
+            drawn.append(figure.axes)
+
+    monkeypatch.setattr(figures, "canvas", canvas)
+    tokens, events = np.array([6]), np.array([0])
+    out = tmp_path / "a.png"
+    figures.time_course(weights, series, ROIS, tokens, 2.0, out, volumes=volumes, landmarks=events)
+    figures.example_series(series, ROIS, 2.0, tmp_path / "b.png", volumes=volumes)
+    upper, lower = drawn[0][:2]
+    line, alone = (artist.get_xydata() for artist in upper.lines)
+    assert line[:, 0].tolist() == (2.0 * np.arange(5, 40)).tolist()
+    assert line[np.isnan(line[:, 1]), 0].tolist() == [20.0, 24.0]
+    assert alone.tolist() == [[22.0, weights[5]]]
+    assert upper.get_xlim() == (9.0, 79.0)
+    assert upper.patches[0].get_x() == 25.0  # the seventh row is volume 13
+    assert upper.collections[0].get_paths()[0].vertices[:, 0].min() == 9.0  # the event is in the first volume kept
+    for axis in (lower, drawn[1][0]):
+        assert axis.images[0].get_extent()[:2] == [9.0, 79.0]
+        blank = np.ma.getmaskarray(axis.images[0].get_array()).all(axis=0)
+        assert np.flatnonzero(blank).tolist() == [5, 7]
 
 
 def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path: Path) -> None:
