@@ -151,13 +151,16 @@ class Resample(Interface):
         target = self._target(info, folder)
         brain = target.of_t1w(images.read(given.t1w_mask))
         area = resample.output_area(brain > 0.5, target.affine)
-        area[area] = resample.field_mask(target.points[area], positions, info.shape, info.affine)
+        steady = positions[given.unsteady :]  # nothing is asked of volumes that are dropped
+        area[area] = resample.field_mask(target.points[area], steady, info.shape, info.affine)
         points, inside = target.points[area], brain[area] > 0.5
         if not inside.any():
+            worst, share = resample.costliest(target.points[brain > 0.5], steady, info.shape, info.affine)
             raise DataError(
-                "no voxel of the brain was acquired in every volume",
+                "no voxel of the brain was acquired in every volume; volume "
+                f"{given.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
                 where=given.bold,
-                mend="Look at the registration pictures: T1w and BOLD do not show the same head",
+                mend="Where other volumes lack less, cut that one off; else T1w and BOLD do not show the same head",
             )
         statistics = confounds.BrainStatistics(int(inside.sum()), given.unsteady)
         tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))

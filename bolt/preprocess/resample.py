@@ -118,6 +118,15 @@ def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, in
     return inside
 
 
+def costliest(
+    points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray
+) -> tuple[int, float]:
+    """The volume in which most of the points were not acquired, counted from 0, and their share; see `field_mask`."""
+    lost = [(~field_mask(points, motion[t : t + 1], shape, affine)).sum() for t in range(len(motion))]
+    worst = int(np.argmax(lost))
+    return worst, float(lost[worst]) / max(len(points), 1)
+
+
 def resample(
     volumes: Iterable[np.ndarray], affine: np.ndarray, motion: np.ndarray, points: np.ndarray
 ) -> Iterator[np.ndarray]:

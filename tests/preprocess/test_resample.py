@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+import functools
 
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.errors import DataError
 from bolt.preprocess import images, resample
+from bolt.preprocess.confounds import write_motion
+from bolt.preprocess.functional_steps import Resample
 
 AFFINE = np.array([[3.0, 0, 0, -15], [0, 3, 0, -12], [0, 0, 3, -18], [0, 0, 0, 1]])
 SHAPE = (11, 9, 12)
@@ -45,6 +52,27 @@ def test_field_holds_what_every_volume_has_acquired():
     inside = resample.field_mask(grid_points(), positions, SHAPE, AFFINE).reshape(SHAPE)
     assert inside[:, :, :-2].all()
     assert not inside[:, :, -2:].any()
+
+
+def test_a_volume_that_is_dropped_costs_no_voxel_and_one_that_costs_all_is_named(tmp_path):
+    brain = np.zeros((20, 20, 20))
+    brain[4:16, 4:16, 4:16] = 1
+    files = {name: str(tmp_path / f"{name}.nii.gz") for name in ("bold", "t1w_mask")}
+    affine = np.diag([4.0, 4, 4, 1])
+    scan = nib.Nifti1Image((100 * brain[..., None] + np.arange(8)).astype(np.float32), affine)
+    nib.save(scan, files["bold"])
+    images.save(brain, affine, files["t1w_mask"])
+    images.write_matrix(np.eye(4), tmp_path / "still.txt")
+    positions = np.repeat(np.eye(4)[None], 8, axis=0)
+    positions[:2, 0, 3] = [20, 200]  # mm
+    write_motion(positions, np.full(3, 40.0), tmp_path / "motion.tsv")
+    still = dict.fromkeys(("bold_to_t1w", "t1w_to_space"), str(tmp_path / "still.txt"))
+    keys = {**files, **still, "motion": str(tmp_path / "motion.tsv"), "template": files["t1w_mask"]}
+    step = functools.partial(Resample, **keys, resolution=4.0, tr=2.0, output="native")
+    made = step(unsteady=2).work(tmp_path)
+    np.testing.assert_array_equal(images.load(made["mask"])[0], brain)
+    with pytest.raises(DataError, match=r"volume 1 \(counted from 0\) alone lacks 100% of the brain"):
+        step(unsteady=1).work(tmp_path)
 
 
 def test_output_reaches_a_little_beyond_the_brain():
