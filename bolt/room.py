@@ -52,10 +52,10 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
 
 def volumes_to_do(run: Run) -> list[int]:
     """Volumes of every raw scan that is not preprocessed yet; before the index exists, of every image found."""
-    dataset, layout = run.dataset, run.layout
-    if layout.scans.is_file():
+    dataset = run.dataset
+    if run.layout.scans.is_file():
         scans = [scan for scan in run.scans.itertuples() if scan.kind == "raw"]
-        return [int(s.n_volumes) for s in scans if not _is_done(layout.functional_status(str(s.scan_id)))]
+        return [int(s.n_volumes) for s in scans if not _is_done(run, str(s.scan_id))]
     if dataset.source == "phantom" and dataset.simulate is not None:
         return [max(dataset.simulate.n_volumes)] * dataset.simulate.n_subjects
     if dataset.source != "bids":
@@ -63,8 +63,15 @@ def volumes_to_do(run: Run) -> list[int]:
     return [n for path in sorted(dataset.path.glob("sub-*/**/func/*_bold.nii*")) if (n := _volumes(path))]
 
 
-def _is_done(status: Path) -> bool:
-    return status.is_file() and read_json(status)["state"] == "ok"
+def _is_done(run: Run, scan_id: str) -> bool:
+    """Whether what the run wants of a scan is there: the image where it is kept, else the series of the run's variant.
+
+    The scan's own status says neither: it is one for both output spaces, and stays when the image goes.
+    """
+    bold, status = run.layout.bold(scan_id), run.layout.series_status(scan_id)
+    if run.config.preprocess.keep_bold and not run.layout.native:
+        return bold.is_file() and bold.stat().st_size > 0  # a scan that failed leaves it empty
+    return status.is_file() and bool(read_json(status)["state"] == "ok")
 
 
 def _volumes(path: Path) -> int:

@@ -22,8 +22,13 @@ def run(tmp_path) -> Run:
     paths = {"results": str(tmp_path / "results"), "work": str(tmp_path / "work")}
     one = Run({"dataset": "phantom", "paths": paths, "preprocess": {"space": "MNI152NLin6Asym", "resolution": 2}})
     scans = make_scans(one.layout, 6, length=100)
-    write_status(one.layout.functional_status(scans["scan_id"].iloc[-1]), "ok", "functional")
+    finish(one, scans["scan_id"].iloc[-1])
     return one
+
+
+def finish(run: Run, scan: str) -> None:
+    write_status(run.layout.functional_status(scan), "ok", "functional")
+    write_status(run.layout.series_status(scan), "ok", "parcellate")
 
 
 def test_the_peak_is_that_of_the_jobs_at_once(run):
@@ -35,14 +40,30 @@ def test_the_peak_is_that_of_the_jobs_at_once(run):
 
 @pytest.mark.parametrize(("key", "value", "images"), [("keep_bold", True, 5), ("output", "native", 0)])
 def test_images_that_are_kept_or_never_made_count(run, key, value, images):
+    run.layout.bold(run.scans["scan_id"].iloc[-1]).write_text("image")
     run.config.preprocess.__dict__[key] = value
     assert preprocessing_peak(run, 1) == pytest.approx(5 * KEPT + images * 100 * IMAGE + WORK)
 
 
 def test_a_run_that_is_done_needs_nothing(run):
     for scan in run.scans.scan_id:
-        write_status(run.layout.functional_status(scan), "ok", "functional")
+        finish(run, scan)
     assert preprocessing_peak(run, 4) == 0
+
+
+def test_series_of_the_other_output_space_are_not_what_is_asked_for(run):
+    native = Run({**run.config.model_dump(mode="json"), "preprocess": {"output": "native"}})
+    assert len(volumes_to_do(run)) == 5 and len(volumes_to_do(native)) == 6
+
+
+def test_a_scan_is_done_when_its_image_is_there_where_images_are_kept(run):
+    keeping = Run({**run.config.model_dump(mode="json"), "denoise": "36p", "preprocess": {"keep_bold": True}})
+    assert len(volumes_to_do(keeping)) == 6
+    bold = keeping.layout.bold(run.scans["scan_id"].iloc[-1])
+    bold.touch()
+    assert len(volumes_to_do(keeping)) == 6  # left empty by a failure
+    bold.write_text("image")
+    assert len(volumes_to_do(keeping)) == 5  # whatever is regressed out of it
 
 
 def test_headers_are_asked_before_the_index_exists(run, tmp_path):
