@@ -15,6 +15,7 @@ from bolt.errors import DataError
 from bolt.files import read_json, read_table, write_status, write_table
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.preprocess.measures import MEASURES, motion_numbers
+from bolt.series_files import read_series
 
 log = logging.getLogger("bolt")
 QUALITY_COLUMNS = {
@@ -100,9 +101,12 @@ def _digits(value: float, cutoff: float) -> str:
 
 def _status_before(scan: Any, layout: Layout) -> dict[str, Any] | None:
     """The status of a scan's series where they were not made."""
-    if scan.kind == "series":
-        return None
-    status: dict[str, Any] = read_json(layout.series_status(scan.scan_id))
+    path = layout.series_status(scan.scan_id)
+    if scan.kind == "series":  # one that was downloaded has a status beside it
+        path = Path(scan.bold).parent / "status.json"
+        if not path.is_file():
+            return None
+    status: dict[str, Any] = read_json(path)
     return None if status["state"] == "ok" else status
 
 
@@ -114,9 +118,22 @@ def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
         found |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
     elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
         found |= motion_numbers(read_table(scan.confounds))
+    if pd.isna(found["n_volumes"]):  # not known before a scan was downloaded
+        found["n_volumes"] = _length(scan, config, layout)
     if scan.kind != "series":
         found["coverage"] = min(_coverage(scan.scan_id, atlas, layout) for atlas in config.atlas_places)
     return {name: value for name, value in found.items() if name in MEASURES and not pd.isna(value)}
+
+
+def _length(scan: Any, config: Config, layout: Layout) -> int | None:
+    """Volumes of a scan: by the file that lies beside its series; of ready series, their own length."""
+    if scan.kind != "series":
+        sidecar = layout.series_file(scan.scan_id, next(iter(config.atlas_places))).with_suffix(".json")
+        return read_json(sidecar).get("NumberOfVolumes") if sidecar.is_file() else None
+    try:
+        return len(read_series(scan.bold))
+    except DataError:  # a cache leaves it out, and says why
+        return None
 
 
 def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:

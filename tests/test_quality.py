@@ -84,6 +84,32 @@ def test_other_sources_are_judged_by_what_is_known(tmp_path, caplog):
     assert "share_moved is not known of 1 scans" in caplog.text
 
 
+def test_the_length_of_downloaded_scans_is_known_by_what_was_made_of_them(tmp_path):
+    """The scan table was written before the files were there."""
+    scans, config, layout = raw_scans(tmp_path, n=2, min_n_volumes=100)
+    scans = scans.assign(kind="preprocessed")
+    for scan, n in zip(scans.scan_id, (99, 100), strict=True):
+        write_json({"NumberOfVolumes": n}, layout.series_file(scan, "dosenbach160").with_suffix(".json"))
+    table = gather_quality(scans, config, layout)
+    assert table.n_volumes.tolist() == [99, 100]
+    assert table.reason.tolist() == ["volumes 99 is below the cut-off 100", ""]
+
+
+def test_downloaded_series_are_judged_by_their_length_and_their_download(tmp_path):
+    scans, config, layout = raw_scans(tmp_path, n=4, min_n_volumes=100)
+    files = [tmp_path / scan / "series.npy" for scan in scans.scan_id]
+    for file, n in zip(files, (99, 100), strict=False):
+        file.parent.mkdir()
+        np.save(file, np.random.default_rng(0).standard_normal((n, 160)))
+    write_status(files[1].parent / "status.json", "ok", "download")
+    write_status(files[2].parent / "status.json", "failed", "download", DataError("404 Not Found"))
+    scans = scans.assign(kind="series", bold=list(map(str, files)))
+    table = gather_quality(scans, config, layout)
+    assert table.state.tolist() == ["excluded", "ok", "failed", "ok"]  # the last is no file: a cache says so
+    assert table.reason.tolist()[:3] == ["volumes 99 is below the cut-off 100", "", "download: 404 Not Found."]
+    assert not layout.quality_status(scans.scan_id[2]).exists()
+
+
 def test_motion_numbers():
     table = pd.DataFrame({"framewise_displacement": [np.nan, 0.2, 0.6], "std_dvars": [np.nan, 1.0, 2.0]})
     found = motion_numbers(table)

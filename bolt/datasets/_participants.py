@@ -88,6 +88,8 @@ def _select(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where
         if column == SCAN and (strange := sorted(set(values) - set(scans[SCAN]))):
             raise DataError(f"'{key}' names scan '{strange[0]}', which is not there", where=where, mend="Correct it")
         for row, value in zip(scans.index, _words(known[column]), strict=True):
+            if column != SCAN and scans.at[row, "subject"] not in subjects.index:
+                continue  # nobody can say whether it is asked for
             if (value in values) != (key == "include"):
                 exclude(scans, row, f"left out by '{key}': {column} is {value}", SELECTION)
 

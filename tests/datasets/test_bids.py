@@ -192,6 +192,16 @@ def test_subjects_are_chosen_by_columns(bids):
         index(CONFIG, dataset(bids, exclude={"site": list("ABCD")}))
 
 
+def test_a_subject_without_a_row_is_not_taken_for_one_that_is_not_asked_for(bids):
+    """Else `bad_scans: refuse` would pass it by."""
+    rewrite(bids, lambda table: table.assign(site=list("AABBCCDD")).drop(index=2))
+    scans = index(CONFIG, dataset(bids, include={"site": ["A", "B", "D"]})).set_index("subject")
+    assert "no row in" in scans.exclude_reason["sub-03"] and scans.exclude_stage["sub-03"] == "index"
+    assert scans.exclude_stage["sub-05"] == "selection"
+    kept = index(CONFIG, dataset(bids, exclude={"scan_id": ["sub-03_task-rest"]})).set_index("subject")
+    assert kept.exclude_stage["sub-03"] == "selection"
+
+
 def test_a_scan_whose_header_and_sidecar_disagree_on_tr_is_left_out_unless_one_is_believed(bids):
     path = bold_path(bids, "sub-02")
     path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": 1.5, "TaskName": "rest"}))
