@@ -82,8 +82,9 @@ class Layout:
     # ---- preprocessing -----------------------------------------------------------------------
     @property
     def template(self) -> Path:
-        """Folder with T1w.nii.gz, brain_mask.nii.gz (and gm.nii.gz) of the output space."""
-        return self.work / "templates" / self.space
+        """Folder with T1w.nii.gz, brain_mask.nii.gz (and gm.nii.gz) of the output space. Not below `work`: without it
+        everybody is preprocessed again."""
+        return self.results / "templates" / self.space
 
     @property
     def derivatives(self) -> Path:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 import yaml
 
 from bolt import config as configuration
-from bolt.atlas_files import atlas_folder, describe_atlas, find_labels
+from bolt.atlas_files import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.check import check_names, check_room, is_judged, minimum_volumes
 from bolt.config import ROOT, Config
 from bolt.datasets import source_of
@@ -99,43 +100,54 @@ class Run:
     def settings(self, stage: str) -> dict[str, Any]:
         """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
         when they change."""
+        more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
+        found = repr(self._settings(stage))
+        return {"config": self.layout.config, "settings": found, "code": self.code(stage, *more)}
+
+    def _settings(self, stage: str) -> Any:
+        """What a stage reads of the configuration; only its own is put together, for every job asks."""
         config, dataset = self.config, self.dataset
-        tried = list(map(configuration.load_registration, config.preprocess.registrations))
-        templates = [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
-        chosen: dict[str, Any] = {
-            "simulate": dataset.simulate,
-            "index": [
+        chosen: dict[str, Callable[[], Any]] = {
+            "simulate": lambda: dataset.simulate,
+            "index": lambda: [
                 dataset.model_dump(exclude={**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}),
                 config.preprocess.space,
                 configuration.load_denoise(config.denoise).strategy == "ica_aroma",
                 config.folds.outer,
                 minimum_volumes(config),
-                self._files(),
             ],
-            "template": config.preprocess.space,
-            "anatomical": [config.preprocess.space, [one.model_dump(exclude=NOT_ANATOMICAL) for one in tried]],
-            "functional": [
+            "template": lambda: config.preprocess.space,
+            "anatomical": lambda: [
+                config.preprocess.space,
+                [one.model_dump(exclude=NOT_ANATOMICAL) for one in self._registrations],
+            ],
+            "functional": lambda: [
                 config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
-                tried[0].model_dump(exclude={"description"}),
+                self._registrations[0].model_dump(exclude={"description"}),
             ],
-            "parcellate": [
+            "parcellate": lambda: [
                 self._atlases(),
+                self._images(),
                 config.parcellate.coverage,
                 configuration.load_denoise(config.denoise),
                 [config.preprocess.slice_timing] if self.layout.native else [],
             ],
-            "quality": config.quality,
-            "quality_pages": [config.parcellate.coverage, templates],
-            "cache": [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
-            "oracle_cache": self._atlases(),
-            "folds": config.folds.model_dump(exclude={"run"}),
-            "train": [dataset.classes, dataset.crop, config.device],
-            "regions": [self._atlases(), config.explain],
-            "truth": dataset.expected,
-            "report": [templates, config.model_dump(mode="json"), dataset],  # its page prints the configuration
+            "quality": lambda: config.quality,
+            "quality_pages": lambda: [config.parcellate.coverage, _templates()],
+            "cache": lambda: [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
+            "oracle_cache": lambda: self._atlases(),
+            "folds": lambda: config.folds.model_dump(exclude={"run"}),
+            "train": lambda: [dataset.classes, dataset.crop, config.device],
+            "regions": lambda: [self._atlases(), self._images(), config.explain],
+            "truth": lambda: dataset.expected,
+            "report": lambda: [_templates(), config.model_dump(mode="json"), dataset],  # its page prints these
         }
-        more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
-        return {"config": self.layout.config, "settings": repr(chosen.get(stage)), "code": self.code(stage, *more)}
+        return chosen[stage]() if stage in chosen else None
+
+    @cached_property
+    def _registrations(self) -> list[configuration.Registration]:
+        """In the order in which they are tried."""
+        return [configuration.load_registration(name) for name in self.config.preprocess.registrations]
 
     def _atlases(self) -> list[str]:
         """What the atlases are: their descriptions, and the hashes of their tables of labels."""
@@ -149,7 +161,22 @@ class Run:
             found += [about.model_dump_json(), table]
         return found
 
-    def _files(self) -> str:
+    def _images(self) -> list[str]:
+        """Hashes of the label images whose description has none: users' own. Caches do not read them, so that an image
+        for the maps of ready series trains nothing again."""
+        found = []
+        for place in self.config.atlas_places.values():
+            about = describe_atlas(place)
+            if about.kind == "image" and not about.sha256:
+                paths = self.config.paths
+                try:
+                    image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home)
+                    found.append(sha256(image))
+                except BoltError:
+                    found.append("not staged")
+        return found
+
+    def files(self) -> str:
         """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
         patterns = {
             "bids": "sub-*/**/*.*",
@@ -289,6 +316,10 @@ class Run:
         """The truth table, where the dataset has a known answer."""
         judged = self.dataset.source == "phantom" and any(map(self.explained, self.models))
         return [self.layout.tables / "truth.tsv"] if judged else []
+
+
+def _templates() -> list[str]:
+    return [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
 
 
 def start(raw: dict[str, Any]) -> Run:

@@ -1,7 +1,9 @@
 """Dry runs: what is asked for is planned, and what cannot be is refused in one line."""
 
 import json
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -152,6 +154,29 @@ def test_what_a_change_runs_again(tmp_path):
         assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
 
 
+def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path):
+    """Its description has no hash, and its table of labels may stay as it is."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    about = {"name": "mine", "spaces": ["MNI152NLin6Asym"], "file": "mine.nii.gz"}
+    write_yaml(folder / "atlas.yaml", about)
+    (folder / "labels.tsv").write_text("value\tname\tnetwork\themisphere\n1\tA\tN\tL\n")
+    run = Run(yaml.safe_load(series_dataset(tmp_path, atlases=[str(folder)]).read_text()))
+    before = {stage: run.settings(stage)["settings"] for stage in STAGES}
+    assert "not staged" in before["parcellate"]
+    (folder / "mine.nii.gz").write_bytes(b"another image")
+    assert {stage for stage in STAGES if run.settings(stage)["settings"] != before[stage]} == {"parcellate", "regions"}
+
+
+def test_what_one_stage_reads_is_put_together_without_the_others(tmp_path, monkeypatch):
+    """Every job reads the Snakefile: it must not look at every file of a dataset for that."""
+    run = Run(yaml.safe_load(bids_config(tmp_path).read_text()))
+    assert run.settings("index") and run.settings("parcellate")
+    for costly in ("files", "_atlases"):
+        monkeypatch.delattr(Run, costly)
+    assert run.settings("index") and run.settings("train")
+
+
 def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(tmp_path):
     config = bids_config(tmp_path, preprocess={"output": "native"})
     assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
@@ -190,6 +215,7 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
     write_yaml(config, yaml.safe_load(config.read_text()) | {"quality": {"max_mean_fd": 0.5}})
+    shutil.rmtree(tmp_path / "work", ignore_errors=True)  # it may be deleted
     planned = jobs(snakemake(tmp_path, "-n", "series", config=config).stdout)
     assert set(planned) == {"quality", "cache", "folds", "series"}
 
@@ -197,6 +223,8 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     transform.unlink()
     planned = jobs(snakemake(tmp_path, "-n", str(transform.relative_to(tmp_path)), config=config).stdout)
     assert planned.get("anatomical") == 1
+    os.utime(tmp_path / "bids/sub-03/func/sub-03_task-rest_bold.json", (0, 0))  # mended, it may change the index
+    assert jobs(snakemake(tmp_path, "-n", config=config).stdout).get("index") == 1
 
 
 def test_ready_series_are_judged_once_a_cutoff_can_be_known_of_them(tmp_path):

@@ -37,6 +37,7 @@ checkpoint index:
         mem_mb=2000,
     params:
         **run.settings("index"),
+        files=lambda wildcards: run.files(),
         minimum_volumes=minimum_volumes(run.config),
     shell:
         "python -m bolt index --config {params.config} --minimum-volumes {params.minimum_volumes} > {log} 2>&1"
