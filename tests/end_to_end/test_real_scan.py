@@ -17,11 +17,13 @@ from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
 from benchmarks.registration import affine_alone
 from bolt.atlases import load_atlas
-from bolt.config import Quality, load_denoise, load_registration
+from bolt.config import Config, Quality, load_denoise, load_registration, parse
+from bolt.datasets import COLUMNS
 from bolt.evaluate.geometry import correlation
-from bolt.files import read_json, read_table
+from bolt.files import read_json, read_table, write_status, write_table
+from bolt.layout import Layout
 from bolt.native import Transforms, parcellate_native
-from bolt.parcellate import Parcellated, parcellate
+from bolt.parcellate import Parcellated, parcellate, write_parcellated
 from bolt.preprocess import images, registration
 from bolt.preprocess.agreement import coregistration_numbers
 from bolt.preprocess.anatomical import preprocess_anatomical
@@ -30,7 +32,8 @@ from bolt.preprocess.evidence import normalisation_evidence
 from bolt.preprocess.functional import functional_names, preprocess_functional
 from bolt.preprocess.functional_steps import Reference
 from bolt.preprocess.names import anatomical_names
-from bolt.quality import judge
+from bolt.quality import gather_quality, judge
+from bolt.report.quality_pages import PICTURES, write_pages
 from bolt.templates import stage_template
 from tests.shared import shared_data
 
@@ -185,6 +188,30 @@ def test_the_scans_own_voxels_give_the_same_series(real, tmp_path):
     )["schaefer400"].series
     r = correlation(native, real.rois["schaefer400"].series)
     assert np.nanmedian(r) > 0.9 and np.isfinite(r).mean() > 0.98, np.nanquantile(r, [0.01, 0.05, 0.5])
+
+
+def test_the_pages_show_the_scan(real, tmp_path):
+    """A real scan is good by every measure that has a cut-off, and every picture that was drawn is shown."""
+    paths = {"results": str(tmp_path / "results"), "work": str(tmp_path / "work"), "atlas_dir": shared_data("atlases")}
+    config = parse(Config, {"dataset": "own", "atlases": list(real.rois), "paths": paths}, "test")
+    layout = Layout(config)
+    layout.derivatives.mkdir(parents=True)
+    (layout.derivatives / "sub-02").symlink_to(real.anat.parent)
+    row = {"scan_id": SCAN, "subject": "sub-02", "kind": "raw", "t1w": "sub-02_T1w.nii.gz", "n_volumes": 156}
+    scans = pd.DataFrame([row], columns=list(COLUMNS))
+    write_table(scans, layout.scans, COLUMNS)
+    write_status(layout.anatomical_status("sub-02"), "ok", "anatomical")
+    write_status(layout.functional_status(SCAN), "ok", "functional")
+    write_parcellated(real.rois, layout.series(SCAN), SCAN)
+    table = gather_quality(scans, config, layout)
+    assert table.state.tolist() == ["ok"], table.reason.tolist()
+    write_pages(config, layout)
+    page = (layout.derivatives / "sub-02.html").read_text()
+    drawn = sorted(path.name for path in (real.anat.parent / "figures").iterdir())
+    assert len(drawn) == len(PICTURES) and all(f"sub-02/figures/{name}" in page for name in drawn)
+    assert "400 of 400 ROIs are covered" in page and "[@" not in page and "SyN" in page
+    group = layout.quality_page.read_text()
+    assert SCAN in group and "0 left out" in group and "derivatives/sub-02.html" in group
 
 
 def test_all_of_schaefer_is_covered(real):
