@@ -17,38 +17,12 @@ from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.preprocess import images, registration
+from bolt.preprocess.information import FEWEST, normalised_mutual_information
 
-BINS = 16
-"""Of each image in the joint histogram; few, so that small masks fill them."""
-FEWEST = 1000
-"""Voxels below which mutual information says nothing: over few it is high by chance."""
 SHIFT = 10.0
 """mm by which copies are displaced."""
 SAME_FIELD = 0.5
 """Share of the voxels over which an image is compared that its mirror image must have to be its rival."""
-
-
-def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
-    """(H(a) + H(b)) / H(a, b) - 1, after Studholme et al. (1999, doi:10.1016/S0031-3203(98)00091-0).
-
-    Parameters
-    ----------
-    a, b : (N,) array
-        Brightness of the same voxels; cut at the first and last percentile.
-
-    Returns
-    -------
-    float
-        0: independent; 1: one tells the other. 0 as well where an image is constant, and for less than `FEWEST` voxels.
-    """
-    if len(a) < FEWEST:
-        return 0.0
-    a, b = (np.clip(values, *np.quantile(values, [0.01, 0.99])) for values in (a, b))
-    if a.min() == a.max() or b.min() == b.max():
-        return 0.0
-    joint = np.histogram2d(a, b, BINS)[0] / len(a)
-    both = _entropy(joint)
-    return float((_entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))) / both - 1)
 
 
 def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacing: np.ndarray) -> float:
@@ -106,13 +80,15 @@ def coregistration_numbers(
         mutual information, as it is over mirrored; only where the mirror image tells). All 0 where the two do not meet.
     """
     fixed = registration.cut_bright(bold)
-    carried, inside = _carry(fixed, bold_mask, t1w, t1w_mask, matrix)
+    carried, brain = registration.carry(fixed, t1w, t1w_mask, matrix)
+    inside = brain & (bold_mask.numpy() > 0.5)
     if inside.sum() < FEWEST:
         return dict.fromkeys(("coregistration_nmi", "coregistration_shift_margin", "coregistration_flip_margin"), 0.0)
     fit = normalised_mutual_information(fixed.numpy()[inside], carried[inside])
     mirror, mirror_mask = _mirrored(fixed), _mirrored(bold_mask)
     found = _register_mirrored(mirror, mirror_mask, t1w, t1w_mask, matrix, settings)
-    carried_mirror, inside_mirror = _carry(mirror, mirror_mask, t1w, t1w_mask, found)
+    carried_mirror, brain = registration.carry(mirror, t1w, t1w_mask, found)
+    inside_mirror = brain & (mirror_mask.numpy() > 0.5)
     other = normalised_mutual_information(mirror.numpy()[inside_mirror], carried_mirror[inside_mirror])
     tells = other > 0 and inside_mirror.sum() >= SAME_FIELD * inside.sum()
     return {
@@ -150,19 +126,3 @@ def _register_mirrored(
 def _mirrored(image: ants.ANTsImage) -> ants.ANTsImage:
     """The image with left and right exchanged on its own grid (RAS voxel order)."""
     return image.new_image_like(np.ascontiguousarray(image.numpy()[::-1]))
-
-
-def _carry(
-    bold: ants.ANTsImage, mask: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """T1w on the BOLD's grid, and the voxels that are brain in both: two (X, Y, Z) arrays."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "t1w_to_bold.mat")
-        images.write_matrix(np.linalg.inv(matrix), path)
-        carried, brain = (registration.warp(bold, image, [path]).numpy() for image in (t1w, t1w_mask))
-    return carried, (brain > 0.5) & (mask.numpy() > 0.5)
-
-
-def _entropy(shares: np.ndarray) -> float:
-    filled = shares[shares > 0]
-    return float(-(filled * np.log(filled)).sum())

@@ -11,9 +11,10 @@ import numpy as np
 from bolt.config import Registration
 from bolt.files import read_table
 from bolt.preprocess import images
-from bolt.preprocess.agreement import coregistration_numbers, normalised_mutual_information, shift_margin
+from bolt.preprocess.agreement import coregistration_numbers, shift_margin
 from bolt.preprocess.artefacts import ghost_ratio, slice_jumps
 from bolt.preprocess.evidence import normalisation_evidence
+from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.measures import motion_numbers
 from bolt.preprocess.registration import bias_correct, dice, warp
 from bolt.volumes import iter_volumes

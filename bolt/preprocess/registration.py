@@ -20,6 +20,7 @@ from nilearn.masking import compute_epi_mask
 from bolt.config import Registration
 from bolt.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.information import normalised_mutual_information
 
 FRAME = 12.0
 """mm kept around the brain where only the brain is registered."""
@@ -27,6 +28,9 @@ TRUNCATE = 0.999
 """Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
 SAME_PLACE = 0.9
 """Dice of the masks above which a BOLD-to-T1w registration from the header's geometry is believed."""
+
+COMPARABLE = 0.1
+"""Dice of the masks by which a registration may be worse than another and still be the better one."""
 
 
 def seed(settings: Registration) -> None:
@@ -143,7 +147,8 @@ def coregister(
 
     Compared are the BOLD's own voxels, since its field of view is the smaller; all of them, because sparse ones let
     the search end at once. The start is the header's geometry (one session, one scanner). Where the masks then do
-    not meet, the centres of mass are tried, and the better of the two is kept.
+    not meet, the centres of mass are tried; of the two the one is kept that fits better by mutual information, unless
+    its masks meet much less (`COMPARABLE`).
 
     Returns
     -------
@@ -155,27 +160,34 @@ def coregister(
     fixed = cut_bright(bold) * bold_mask
     moving = images.resample_to_spacing(cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
     area = ants.iMath(bold_mask, "MD", 2)
+    ours = bold_mask.numpy() > 0.5
     centre = images.mask_centre(bold_mask.numpy() > 0, images.affine_of(bold_mask))
     seed(settings)
-    best = (np.eye(4), -1.0)
+    found: list[tuple[np.ndarray, float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder, "start.mat")
         images.write_matrix(np.eye(4), start, centre)
         for begin in (start, None):
             matrix = np.linalg.inv(rigid(fixed, moving, area, begin))
-            best = max(best, (matrix, masks_overlap(bold_mask, t1w_mask, matrix)), key=lambda found: found[1])
-            if best[1] >= SAME_PLACE:
+            carried, brain = carry(fixed, moving, t1w_mask, matrix)
+            both, overlap = ours & brain, dice(ours, brain)
+            found.append((matrix, overlap, normalised_mutual_information(fixed.numpy()[both], carried[both])))
+            if overlap >= SAME_PLACE:
                 break
-    return best
+    enough = max(overlap for _, overlap, _ in found) - COMPARABLE
+    matrix, overlap, _ = max((one for one in found if one[1] >= enough), key=lambda one: (one[2], one[1]))
+    return matrix, overlap
 
 
-def masks_overlap(bold_mask: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray) -> float:
-    """Dice of the BOLD brain mask and the T1w mask carried to the BOLD grid (so: within the acquired field)."""
+def carry(
+    bold: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """T1w and its brain (so: within the acquired field) on the BOLD's grid, (X, Y, Z) float and bool arrays."""
     with tempfile.TemporaryDirectory() as folder:
-        transform = Path(folder, "t1w_to_bold.mat")
-        images.write_matrix(np.linalg.inv(matrix), transform)
-        carried = warp(bold_mask, t1w_mask, [transform])
-    return dice(carried.numpy() > 0.5, bold_mask.numpy() > 0.5)
+        path = Path(folder, "t1w_to_bold.mat")
+        images.write_matrix(np.linalg.inv(matrix), path)
+        carried, brain = (warp(bold, image, [path]).numpy() for image in (t1w, t1w_mask))
+    return carried, brain > 0.5
 
 
 def dice(a: np.ndarray, b: np.ndarray) -> float:

@@ -8,8 +8,9 @@ from scipy import ndimage
 
 from bolt.config import load_registration
 from bolt.preprocess import agreement, images
-from bolt.preprocess.agreement import _mirrored, coregistration_numbers, normalised_mutual_information, shift_margin
+from bolt.preprocess.agreement import _mirrored, coregistration_numbers, shift_margin
 from bolt.preprocess.artefacts import ghost_ratio, slice_jumps
+from bolt.preprocess.information import normalised_mutual_information
 
 
 def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
+from bolt.config import load_registration
 from bolt.errors import DataError
 from bolt.preprocess import extraction, images, registration
 
@@ -52,8 +54,6 @@ def test_dice():
 
 def test_coregistration_recovers_from_a_wrong_header(head, tmp_path):
     """A BOLD whose header lies by five centimetres is found through the centres of mass."""
-    from bolt.config import load_registration
-
     t1w, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
     affine = images.affine_of(t1w)
     wrong = images.rigid_matrix(np.array([30.0, 25, -30, 0, 0, 0.05]), np.zeros(3))
@@ -64,3 +64,35 @@ def test_coregistration_recovers_from_a_wrong_header(head, tmp_path):
     points = np.array([[40.0, 0, 0], [0, 40, 0], [0, 0, 40]])
     assert np.linalg.norm(images.apply(matrix, points) - images.apply(wrong, points), axis=1).mean() < 1
     assert dice > 0.95
+
+
+@pytest.mark.parametrize("right_first", [True, False])
+@pytest.mark.parametrize("shift", [0, 8])
+def test_of_two_places_where_the_masks_meet_alike_the_images_choose(monkeypatch, right_first, shift):
+    """A BOLD mask that lacks a quarter of the brain meets the T1w's as well when turned by half a circle."""
+    rng, affine = np.random.default_rng(0), np.diag([4.0, 4, 4, 1])
+    data = ndimage.gaussian_filter(rng.normal(size=(40, 40, 40)), 2) * 50 + 20
+    brain, seen = np.zeros((2, 40, 40, 40))
+    brain[8:32, 8:32, 8:32], seen[8:26, 8:32, 8:32] = 1, 1
+    t1w, mask, bold, bold_mask = (images.to_ants(a, affine) for a in (data, brain, 60 - data, seen))
+    right, turned = np.eye(4), images.rigid_matrix(np.array([0, 0, 0, 0, 0, np.pi]), np.full(3, 78.0))
+    right[0, 3] = shift / 10  # mm: the masks meet a little less
+    places = iter([right, turned] if right_first else [turned, right])
+    monkeypatch.setattr(registration, "rigid", lambda *_: np.linalg.inv(next(places)))
+    matrix, dice = registration.coregister(bold, bold_mask, t1w, mask, load_registration("testing"))
+    np.testing.assert_allclose(matrix, right, atol=1e-9)
+    assert 0.8 < dice < registration.SAME_PLACE
+
+
+def test_a_place_where_the_masks_hardly_meet_is_not_chosen(monkeypatch):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain, seen = np.zeros((2, 40, 40, 40))
+    brain[8:32, 8:32, 8:32], seen[8:26, 8:32, 8:32] = 1, 1
+    t1w, mask = (images.to_ants(a, affine) for a in (brain * (1 + np.indices(brain.shape)[0] % 2), brain))
+    away = np.eye(4)
+    away[0, 3] = 48
+    places = iter([away, np.eye(4)])
+    monkeypatch.setattr(registration, "rigid", lambda *_: np.linalg.inv(next(places)))
+    monkeypatch.setattr(registration, "normalised_mutual_information", lambda a, _: 1 / len(a))  # the fewer, the better
+    found, _ = registration.coregister(t1w, images.to_ants(seen, affine), t1w, mask, load_registration("testing"))
+    np.testing.assert_allclose(found, np.eye(4), atol=1e-9)
