@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from bolt import config as configuration
 from bolt.atlas_files import describe_atlas
 from bolt.config import Config, Dataset, Model
@@ -20,12 +23,12 @@ def check_names(config: Config, dataset: Dataset) -> None:
     ConfigError
         Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
     """
-    for key in ("results", "work"):
-        if " " in str(getattr(config.paths, key)):
+    for key, name in _names_of_paths(config):
+        if " " in str(name):
             raise ConfigError(
-                f"'{key}' has a space in it: {getattr(config.paths, key)}",
-                where="configuration: paths",
-                mend="Choose a folder without one; the tools that are called cannot all take them",
+                f"'{key}' has a space in it: {name}",
+                where="configuration",
+                mend="Choose a name without one; the tools that are called cannot all take them",
             )
     for name in config.models:
         model = configuration.load_model(name)
@@ -96,6 +99,16 @@ def check_room(config: Config, dataset: Dataset) -> None:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
         require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what)
+
+
+def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
+    """Keys, and what of them becomes part of paths and commands."""
+    yield "results", config.paths.results
+    yield "work", config.paths.work
+    yield "dataset", config.dataset_name
+    yield "denoise", Path(config.denoise).stem
+    yield from (("atlases", name) for name in config.atlas_places)
+    yield from (("models", configuration.load_model(name).name) for name in config.models)
 
 
 def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:

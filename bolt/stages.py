@@ -55,7 +55,6 @@ class Stages:
     def index(self) -> None:
         from bolt.bad_scans import EXCLUSION_COLUMNS
         from bolt.datasets import index
-        from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
         from bolt.folds import make_folds
 
         if not self.dataset.ready_series:
@@ -71,11 +70,7 @@ class Stages:
         for scan in scans[scans.exclude_reason.notna()].itertuples():
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
         log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
-        if self.dataset.paper is not None:
-            cohort = compare_cohort(scans, self.dataset.paper)
-            write_table(cohort, self.layout.cohort, COHORT_COLUMNS)
-            for measure, found, due in cohort.itertuples(index=False):
-                log.info("%s: %d (the paper: %d)", measure, found, due)
+        self._compare_cohort(scans)
 
     def template(self) -> None:
         from bolt.templates import stage_template
@@ -400,6 +395,7 @@ class Stages:
 
         if self.layout.exclusions.is_file():
             self._refuse_bad(read_table(self.layout.exclusions, text=("scan_id",)))
+        self._compare_cohort(self._scans())  # the paper's numbers may have changed since the index
         write_report(collect(self.config, self.dataset, self.layout), self.layout.report)
 
     # ---- what several stages ask -------------------------------------------------------------
@@ -409,6 +405,19 @@ class Stages:
         from bolt.bad_scans import refuse_bad_scans
 
         refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+
+    def _compare_cohort(self, scans: pd.DataFrame) -> None:
+        """Write the cohort beside the paper's, where the dataset's file says what that is."""
+        from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
+
+        if self.dataset.paper is None:
+            self.layout.cohort.unlink(missing_ok=True)
+            self.layout.cohort.with_suffix(".json").unlink(missing_ok=True)
+            return
+        cohort = compare_cohort(scans, self.dataset.paper)
+        write_table(cohort, self.layout.cohort, COHORT_COLUMNS)
+        for measure, found, due in cohort.itertuples(index=False):
+            log.info("%s: %d (the paper: %d)", measure, found, due)
 
     def _outcome(self, stage: str, status: Path, output: Path | None = None) -> Outcome:
         """How one job ends; `output` is an output of its rule, where the status is none."""

@@ -19,6 +19,25 @@ def check(folder, model, dataset="series", **config):
 BOLT, SVM = {"model": "bolt"}, {"model": "svm"}
 
 
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("results", {"paths": {"results": "my results"}}),
+        ("work", {"paths": {"work": "my work"}}),
+        ("dataset", {"dataset": "my study.yaml"}),
+        ("denoise", {"denoise": "config/my cleaning.yaml"}),
+        ("atlases", {"atlases": ["cc200", "atlases/my atlas"]}),
+        ("models", {"models": ["svm", "my model.yaml"]}),
+    ],
+)
+def test_a_name_that_becomes_a_path_has_no_space(key, change, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_yaml(tmp_path / "my model.yaml", BOLT)
+    config = Config(**{"dataset": "series", "atlases": ["cc200"], "models": ["svm"]} | change)
+    with pytest.raises(ConfigError, match=f"'{key}' has a space in it: .*my "):
+        check_names(config, load_dataset("series"))
+
+
 def test_the_files_as_shipped_pass(tmp_path):
     check(tmp_path, BOLT)
     check(tmp_path, SVM | {"harmonise": "combat", "fisher_z": True}, {"site": "site"})

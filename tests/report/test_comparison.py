@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 from pathlib import Path
@@ -11,11 +12,13 @@ import pandas as pd
 from bolt.bad_scans import WARNING_COLUMNS
 from bolt.config import Config, Model
 from bolt.datasets._cohort import COHORT_COLUMNS
-from bolt.files import read_json, read_table, write_table, write_yaml
+from bolt.files import read_json, read_table, read_yaml, write_table, write_yaml
 from bolt.report.collect import collect
 from bolt.report.comparison import comparison
 from bolt.report.html import Table, Text, write_report
+from bolt.stages import Stages
 from tests.report.results import ATLAS, make_results
+from tests.snake import series_dataset
 
 
 def two_models(folder: Path) -> tuple:
@@ -73,6 +76,24 @@ def test_the_cohorts_tests_are_said_in_words_and_kept_as_a_table(tmp_path: Path)
     assert table["measure"].tolist() == ["Site", "Sex", "Age", "Head motion"]
     shown = [block.frame for block in data.cohort if isinstance(block, Table)][-1]
     assert shown[""].tolist() == ["Site", "Sex", "Age"]
+
+
+def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path, monkeypatch) -> None:
+    """The index does not read them, so that nothing is trained again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bolt.report.collect.collect", lambda *_: None)
+    monkeypatch.setattr("bolt.report.html.write_report", lambda *_: None)
+    config, dataset = series_dataset(tmp_path), tmp_path / "mine.yaml"
+    options = argparse.Namespace(config=config, minimum_volumes=2)
+    Stages(options).index()
+    table = Stages(options).layout.cohort
+    assert not table.is_file()
+    write_yaml(read_yaml(dataset) | {"paper": {"scans": 13}}, dataset)
+    Stages(options).report()
+    assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
+    write_yaml(read_yaml(dataset) | {"paper": None}, dataset)
+    Stages(options).report()
+    assert not list(table.parent.glob("paper_cohort*"))
 
 
 def test_the_papers_cohort_and_what_is_odd_stand_with_the_cohort(tmp_path: Path) -> None:
