@@ -98,7 +98,7 @@ def check_room(config: Config, dataset: Dataset) -> None:
     if dataset.downloaded:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
-        require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what)
+        require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
 
 
 def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bolt.errors import ConfigError
 
-MEND = "Free space, or set 'paths: work' to another disk; the run goes on where it was"
+MEND = "Free space, or move this folder or one above it to a larger disk and link it in its place; then go on"
 
 
 def free_bytes(folder: str | Path) -> int:
@@ -18,7 +18,7 @@ def free_bytes(folder: str | Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def require_room(folder: str | Path, needed: float, what: str) -> None:
+def require_room(folder: str | Path, needed: float, what: str, key: str | None = None) -> None:
     """Refuse work whose files a disk cannot hold.
 
     Parameters
@@ -29,6 +29,8 @@ def require_room(folder: str | Path, needed: float, what: str) -> None:
         Bytes.
     what : str
         What needs them, for the error.
+    key : str, optional
+        The key of ``paths`` below which `folder` lies: it can be set before there is anything to move.
 
     Raises
     ------
@@ -37,8 +39,9 @@ def require_room(folder: str | Path, needed: float, what: str) -> None:
     """
     free = free_bytes(folder)
     if needed > free:
+        mend = f"{MEND}. Before a first run, 'paths: {key}' may name another disk" if key else MEND
         raise ConfigError(
-            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, mend=MEND
+            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, mend=mend
         )
 
 

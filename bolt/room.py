@@ -25,6 +25,11 @@ WORK = 300e6
 WAITING = 2
 """4D images a core: one being written, one whose ROI means are being taken (these jobs go first)."""
 
+WORKLESS = {"--unlock", "--touch", "-t", "--cleanup-metadata", "--cm", "--delete-all-output", "--delete-temp-output"}
+WORKLESS |= {"--lint", "--dag", "--rulegraph", "--filegraph", "--summary", "-S", "--list", "-l", "resources"}
+WORKLESS |= {"--target-jobs"}
+"""Arguments of `snakemake` without preprocessing; the last is one job of a run that was checked when it began."""
+
 
 def preprocessing_peak(run: Run, jobs: int) -> float:
     """Bytes that preprocessing will need at once, beyond what lies there already.
@@ -94,14 +99,14 @@ def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
     jobs : int
         At once.
     """
-    if "--target-jobs" in arguments:  # one job of a run that was checked when it began
+    if not WORKLESS.isdisjoint(arguments):
         return
     needed = preprocessing_peak(run, jobs)
     if not needed:
         return
     what = f"preprocessing with {jobs} job{'s' if jobs > 1 else ''} at once"
     try:
-        require_room(run.layout.derivatives, needed, what)
+        require_room(run.layout.derivatives, needed, what, "results")
     except ConfigError as error:
         if not is_dry_run(arguments):
             sys.tracebacklimit = 0

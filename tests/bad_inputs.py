@@ -72,7 +72,11 @@ DATA_CASES: list[Case] = [
         "refused",
         "too little room: what is still to be downloaded of dataset '…' needs … GB, … GB are free",
     ),
-    Case("a disk that fills up", "refused", "no room left for …. Free space, or set 'paths: work' to another disk"),
+    Case(
+        "a disk that fills up",
+        "refused",
+        "no room left for …. Free space, or move this folder or one above it to a larger disk and link it in its place",
+    ),
     # ---- images ----
     Case("a web page that lies where an image should", "excluded", "….nii.gz: this is a web page, not an image"),
     Case("an image cut off (compressed)", "excluded", "….nii.gz: the file is cut off at volume … of …"),

@@ -245,6 +245,16 @@ def test_a_mended_series_is_read_again(tmp_path):
     assert {"cache", "folds"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
 
 
+def test_a_run_goes_on_where_it_was_when_a_folder_is_moved_to_another_disk(tmp_path):
+    """As the remedy for a full disk says."""
+    config = series_dataset(tmp_path)
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    for name in ("results/mine/cache", "results", "work"):
+        place = (tmp_path / name).rename(tmp_path / f"disk-{name.replace('/', '-')}")
+        (tmp_path / name).symlink_to(place)
+    assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
+
+
 def test_a_dry_run_leaves_the_configuration_of_a_run_alone(tmp_path):
     config = series_dataset(tmp_path)
     assert snakemake(tmp_path, "series", config=config).returncode == 0
