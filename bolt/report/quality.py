@@ -23,7 +23,8 @@ def quality_section(config: Config, layout: Layout) -> list[Block]:
         blocks.insert(0, Text(text, link=layout.quality_page.name))
         if list(layout.derivatives.glob("*.html")):
             text = (
-                "Its pictures stay where they were drawn, in derivatives/: send that folder's pages and figures along."
+                "Its pictures stay where they were drawn, in derivatives/: send that folder's pages, figures and "
+                "*_crash.txt along."
             )
             blocks.append(Text(text))
     return blocks
