@@ -1,7 +1,7 @@
 """Pages to judge images by: ``derivatives/<subject>.html``, and one over all subjects, ``report/quality.html``.
 
 They load nothing from elsewhere. The group page links to the subjects' pages, and these show the pictures in
-``derivatives/<folder>/figures``: to send them, send ``report/`` and the pages, figures and ``*_crash.txt`` of the other.
+``derivatives/<folder>/figures``: to send them, send ``report/`` and the pages, figures and ``*_crash.txt`` there.
 """
 
 from __future__ import annotations
