@@ -16,6 +16,7 @@ from bolt.config import Config, Dataset, Model, load_denoise
 from bolt.errors import ConfigError
 from bolt.files import read_json, read_yaml
 from bolt.layout import Layout, folder_of, prefix_of
+from bolt.preprocess.measures import MEASURES
 from bolt.provenance import versions
 
 REFERENCES = Path(__file__).with_name("references.yaml")
@@ -41,12 +42,20 @@ def methods(config: Config, dataset: Dataset, models: Sequence[Model], preproces
         models=models,
         folds_run=_folds_run(config, models),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
+        cutoffs=[_in_words(*cutoff) for cutoff in config.quality.cutoffs()],
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _in_words(bound: str, name: str, cutoff: float) -> str:
+    """What a scan is left out for."""
+    measure = MEASURES[name]
+    side = "below" if bound == "min" else "above"
+    return f"{measure.label} {side} {cutoff:g}{f' {measure.unit}' if measure.unit else ''}"
 
 
 def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bolt.config import load_dataset
+from bolt.config import Quality, load_dataset
 from bolt.errors import ConfigError
 from bolt.files import write_json
 from bolt.layout import folder_of, prefix_of
@@ -52,6 +52,20 @@ def test_what_ran_is_in_the_text_of_a_raw_dataset(run):
     page = methods_page(words, references)
     assert page.startswith("# Methods\n") and f"\n{len(references)}. " in page
     assert "doi:10.1016/j.media.2007.06.004" in page and "Bedel HA" in page
+
+
+def test_cut_offs_that_were_used_are_in_the_text_of_a_raw_dataset(run):
+    config, dataset, model, *_ = run
+
+    def said(**quality):
+        changed = config.model_copy(update={"quality": Quality(**quality)})
+        return next(text for text in methods(changed, dataset, [model]) if "quality of" in text)
+
+    some = said(max_mean_fd=0.5)
+    assert some.startswith("Scans were left out for the quality of their images if any of these held: ")
+    assert "mean FD above 0.5 mm; " in some and "Dice of BOLD and T1w brain below 0.6; " in some
+    none = said(**dict.fromkeys(Quality.model_fields))
+    assert none == "No scan was left out for the quality of its images."
 
 
 def test_citations_are_numbered_by_first_mention():
