@@ -28,7 +28,8 @@ from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
 def test_anatomical_outputs_are_named_as_agreed(anat):
     for name in anatomical_names("sub-01_", SPACE).values():
         assert (anat / name).stat().st_size > 0, name
-    assert len(list((anat.parent / "figures").glob("sub-01_*T1w.*"))) >= 2
+    pictures = {path.name for path in (anat.parent / "figures").glob("sub-01_*T1w.*")}
+    assert pictures == {"sub-01_desc-tissues_T1w.webp", f"sub-01_space-{SPACE}_desc-normalisation_T1w.svg"}
     assert json.loads((anat / "sub-01_desc-quality.json").read_text())["template_mask_dice"] > 0.9
 
 
@@ -62,7 +63,12 @@ def test_functional_outputs_are_named_as_agreed(head, func):
     for name in functional_names(SCAN, SPACE).values():
         assert (func / name).stat().st_size > 0, name
     assert (func / f"{SCAN}_desc-confounds_timeseries.json").is_file()
-    assert len(list((func.parent / "figures").glob(f"{SCAN}_*.*"))) >= 3
+    assert {path.name for path in (func.parent / "figures").glob(f"{SCAN}_*.*")} == {
+        f"{SCAN}_desc-carpetplot_bold.webp",
+        f"{SCAN}_desc-coregistration_boldref.svg",
+        f"{SCAN}_space-{SPACE}_desc-normalisation_boldref.webp",
+        f"{SCAN}_space-{SPACE}_desc-tsnr_boldmap.webp",
+    }
     bold = nib.load(func / functional_names(SCAN, SPACE)["bold"])
     template = nib.load(head.template / "T1w.nii.gz")
     assert bold.shape == (*template.shape, 24)
