@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bolt.config import ROOT
 from bolt.files import read_json
 from bolt.outcome import Outcome
 from bolt.stages import Stages
@@ -22,6 +24,14 @@ SUBJECT, SCAN, ATLAS = "sub-01", "sub-01_task-rest", "dosenbach160"
 
 def crash(*_, **__):
     raise MemoryError("a crash")
+
+
+def planned_by(command):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    words, env = [*shlex.split(command), "-n"], os.environ | {"PATH": path}
+    done = subprocess.run(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout
+    return jobs(done.stdout)
 
 
 @pytest.fixture
@@ -70,16 +80,20 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
         ("functional", {"functional": 1}, layout.functional_status(SCAN), None),
         ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT), None),
     ]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for stage, due, status, number in stages:
         options.fold = number
         getattr(Stages(options), stage)()
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found
         command = found["mend"].split("To ask for it again: ")[1]
-        done = subprocess.run(
-            [*shlex.split(command), "-n"], env=os.environ | {"PATH": path}, text=True, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        planned = jobs(done.stdout + done.stderr)
+        planned = planned_by(command)
         assert planned == due, planned
+
+
+@pytest.mark.slow
+def test_the_readmes_command_does_a_scan_again_and_what_follows(finished):
+    layout, _, _ = finished
+    command = re.search(r"`(snakemake [^`]*--forcerun <its status\.json>)`", (ROOT / "README.md").read_text())[1]
+    command = command.replace("<dataset>", "own").replace("<its status.json>", str(layout.functional_status(SCAN)))
+    planned = planned_by(f"{command} --snakefile {ROOT / 'Snakefile'}")
+    assert planned["functional"] == planned["parcellate"] == planned["quality"] == 1 and "anatomical" not in planned
