@@ -1,0 +1,30 @@
+"""The stages behind the commands: which room works on which files.
+
+A stage of one scan or one fold that meets bad data says so in its ``status.json``, leaves its outputs empty, and lets
+the night go on (`bolt.outcome`). A stage over the whole dataset raises instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bolt.stages._data import DataStages
+from bolt.stages._models import ModelStages
+from bolt.stages._scans import ScanStages
+
+
+class Stages(DataStages, ScanStages, ModelStages):
+    """Every command of `bolt.cli` is a method here, its options the method's `options`."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the stage of a command."""
+    if options.command == "check-folds":
+        from bolt.check_folds import check_folds
+
+        return check_folds(options)
+    if options.command == "parcellate" and options.image is not None:
+        from bolt.by_hand import parcellate_by_hand
+
+        return parcellate_by_hand(options)
+    getattr(Stages(options), options.command.replace("-", "_"))()

@@ -1,0 +1,74 @@
+"""Stages over a whole dataset, before its scans: simulation, checks, index, templates, downloads."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from bolt.datasets import COLUMNS
+from bolt.errors import DataError
+from bolt.files import write_table
+from bolt.stages._shared import Shared, log
+
+TEMPLATE_MM = 2.0
+"""Voxel size of the templates that T1w images are registered to."""
+
+
+class DataStages(Shared):
+    """One command a method."""
+
+    def simulate(self) -> None:
+        from bolt.datasets.phantom import simulate
+
+        if self.dataset.simulate is None:
+            raise DataError("this dataset has no 'simulate' keys", where=self.dataset.name, mend="Use the phantom's")
+        simulate(self.options.out or self.dataset.path, self.dataset.simulate, n_jobs=self.options.threads)
+
+    def check(self) -> None:
+        from bolt.check import check_names, check_room
+
+        check_names(self.config, self.dataset)
+        check_room(self.config, self.dataset)
+
+    def index(self) -> None:
+        from bolt.bad_scans import EXCLUSION_COLUMNS
+        from bolt.datasets import index
+        from bolt.folds import make_folds
+
+        if not self.dataset.ready_series:
+            for name in self.config.atlas_places:
+                self._atlas(name)  # a missing or wrong image shows here, hours before parcellation
+        scans = index(self.config, self.dataset, self.options.minimum_volumes)
+        usable = scans[scans.exclude_reason.isna()]
+        make_folds(self._strata(usable), self.config.folds)  # too few subjects a class show here, hours before training
+        left_out = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
+        left_out.columns = pd.Index(EXCLUSION_COLUMNS)
+        self._refuse_bad(left_out)
+        write_table(scans, self.layout.scans, COLUMNS)
+        for scan in scans[scans.exclude_reason.notna()].itertuples():
+            log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
+        log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
+        self._compare_cohort(scans)
+
+    def template(self) -> None:
+        from bolt.templates import stage_template
+
+        stage_template(
+            self.config.preprocess.space, TEMPLATE_MM, self.layout.template, self.config.paths.templateflow_home
+        )
+
+    def resources(self) -> None:
+        from bolt.resources import stage_atlases
+
+        stage_atlases(self.config)
+        if self.dataset.source == "bids":
+            self.template()
+
+    def download(self) -> None:
+        from bolt.datasets import source_of
+
+        source, scan_id = source_of(self.dataset), self.options.scan
+        if scan_id is None:
+            return source.download_table(self.dataset, self.config)
+        outcome = self._outcome("download", self._download_status(scan_id))
+        outcome.passing = True
+        outcome.of(lambda: source.download_scan(scan_id, self.dataset, self.config))

@@ -1,0 +1,179 @@
+"""Stages from the cache of series to the report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt import config as configuration
+from bolt.errors import BoltError, DataError
+from bolt.files import read_table, write_json, write_table
+from bolt.outcome import Outcome
+from bolt.provenance import provenance
+from bolt.stages._shared import Shared, log
+
+
+class ModelStages(Shared):
+    """One command a method."""
+
+    def cache(self) -> None:
+        from bolt.atlases import load_labels
+        from bolt.check import is_judged, minimum_volumes
+        from bolt.series import EXCLUSION_COLUMNS, build_cache
+
+        atlas = self.options.atlas
+        out = self.layout.cache(atlas)
+        excluded = build_cache(
+            self._scans(),
+            atlas,
+            load_labels(self.config.atlas_places[atlas], atlas_dir=self.config.paths.atlas_dir),
+            lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
+            out,
+            policy=self.config.parcellate.uncovered,
+            expected={
+                "Atlas": atlas,
+                "Denoising": configuration.load_denoise(self.config.denoise).model_dump(mode="json"),
+            },
+            minimum_volumes=minimum_volumes(self.config),
+            verdict_of=self.layout.quality_status if is_judged(self.config, self.dataset) else None,
+        )
+        write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
+
+    def folds(self) -> None:
+        from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS
+        from bolt.check_folds import series_hashes
+        from bolt.folds import FOLD_COLUMNS, make_folds
+        from bolt.series import SeriesCache
+
+        scans = self._scans()
+        caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
+        excluded = pd.concat([read_table(cache / "exclusions.tsv", text=("scan_id",)) for cache in caches])
+        excluded = excluded.drop_duplicates().sort_values(["scan_id", "stage"])
+        self._refuse_bad(excluded)
+        write_table(excluded, self.layout.exclusions, EXCLUSION_COLUMNS)
+        odd = pd.concat([read_table(cache / "warnings.tsv", text=tuple(WARNING_COLUMNS)) for cache in caches])
+        write_table(odd.drop_duplicates().sort_values(["scan_id", "stage"]), self.layout.warnings, WARNING_COLUMNS)
+        usable = self._strata(scans[~scans.scan_id.isin(excluded.scan_id)])
+        contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+        write_table(make_folds(usable, self.config.folds, contents), self.layout.folds, FOLD_COLUMNS)
+
+    def train(self) -> None:
+        options, folds = self.options, sorted(set(self.options.fold))
+        # the last attempt gives every fold a process of its own, so that a crash is recorded where it belongs
+        apart = options.attempt >= Outcome.ATTEMPTS
+        together = {} if apart else self._train(folds)
+        for fold in folds:
+
+            def work(fold: int = fold) -> None:
+                facts = (self._train([fold]) if apart else together)[fold]
+                if isinstance(facts, BoltError):
+                    raise facts
+                inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
+                write_json(provenance(inputs, **facts), self._fold(fold) / "provenance.json")
+
+            out = self._fold(fold)
+            outcome = self._outcome("train", out / "status.json")
+            outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
+            outcome.of(work)
+
+    def _train(self, folds: list[int]) -> dict[int, dict[str, Any] | BoltError]:
+        """Train folds side by side; for each the facts for its provenance, or its error."""
+        from bolt.models._registry import inputs_of
+        from bolt.train import Job, train_folds
+        from bolt.train_features import train_features
+
+        options, model, start = self.options, self._model(), time.monotonic()
+        runner = train_features if inputs_of(model.model) == "connectivity" else train_folds
+        errors = runner(
+            self.layout.cache(options.atlas, options.variant),
+            self.layout.folds,
+            model,
+            self.dataset,
+            [Job(fold, options.seed, self._fold(fold)) for fold in folds],
+            device=self.config.device,
+            threads=options.threads,
+        )
+        facts = {"seed": options.seed, "seconds": round(time.monotonic() - start, 1), "folds_side_by_side": len(folds)}
+        return {fold: error or {"fold": fold, **facts} for fold, error in zip(folds, errors, strict=True)}
+
+    def explain(self) -> None:
+        from bolt.explain.importance import explain_fold
+        from bolt.series import SeriesCache
+
+        options = self.options
+        out = self._fold(options.fold)
+        cache = self.layout.cache(options.atlas, options.variant)
+        outcome = self._outcome("explain", out / "explain_status.json", out / "importance.tsv")
+        outcome.after(out / "status.json")
+        outcome.empty = [out / "importance.npy", out / "importance.tsv"]
+        outcome.of(lambda: explain_fold(SeriesCache(cache), out, self.config.device))
+
+    def evaluate(self) -> None:
+        from bolt.evaluate.metrics import write_metrics
+
+        options = self.options
+        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        write_metrics(run, self.dataset.classes, self._folds(), run)
+
+    def regions(self) -> None:
+        from bolt.explain.landmarks import write_landmarks
+        from bolt.explain.regions import write_regions
+        from bolt.series import SeriesCache
+
+        options, settings = self.options, self.config.explain
+        if self.dataset.classes is None:
+            raise DataError(
+                "landmarks and regions are regressions of classes, but the label of this dataset is a number"
+            )
+        out = self.layout.explanation(options.atlas, options.model, options.seed, options.variant)
+        cache = SeriesCache(self.layout.cache(options.atlas, options.variant))
+        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        write_landmarks(
+            cache,
+            run,
+            self._folds(),
+            self.dataset.classes,
+            out,
+            tokens=settings.tokens,
+            random_draws=settings.random_draws,
+            seed=options.seed,
+        )
+        try:
+            atlas = self._atlas(options.atlas)
+            image, space = atlas.image, atlas.spaces[0]
+        except DataError as error:
+            if not self.dataset.ready_series:
+                raise
+            log.warning("no brain maps: %s", error)  # ready series need no atlas image
+            image, space = None, ""
+        write_regions(
+            out / "coefficients.npy",
+            cache.rois,
+            self.dataset.classes,
+            image,
+            out,
+            fraction=settings.top_rois,
+            space=space,
+        )
+
+    def oracle_cache(self) -> None:
+        from bolt.evaluate.truth import build_oracle_cache
+
+        build_oracle_cache(self.config, self.layout, self.dataset, self.options.atlas)
+
+    def truth(self) -> None:
+        from bolt.evaluate.truth import write_truth_table
+
+        write_truth_table(self.config, self.dataset, self.layout)
+
+    def report(self) -> None:
+        from bolt.report.collect import collect
+        from bolt.report.html import write_report
+
+        if self.layout.exclusions.is_file():
+            self._refuse_bad(read_table(self.layout.exclusions, text=("scan_id",)))
+        self._compare_cohort(self._scans())  # the paper's numbers may have changed since the index
+        write_report(collect(self.config, self.dataset, self.layout), self.layout.report)

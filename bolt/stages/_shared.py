@@ -1,0 +1,101 @@
+"""What stages share: the configuration of the run, and the tables and files that several of them ask for."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+from bolt import config as configuration
+from bolt.config import Config, Dataset
+from bolt.datasets import TEXT_COLUMNS
+from bolt.errors import DataError
+from bolt.files import read_table, write_table
+from bolt.layout import Layout
+from bolt.outcome import Outcome, command_again
+
+log = logging.getLogger("bolt")
+
+CONFIG = Path("config/config.yaml")
+
+
+class Shared:
+    """The base of all stages."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.config: Config = configuration.load_config(options.config or CONFIG)
+        name = getattr(options, "dataset", None) or self.config.dataset
+        self.dataset: Dataset = configuration.load_dataset(name)
+        self.layout = Layout(self.config)
+        self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
+
+    def _refuse_bad(self, excluded: pd.DataFrame) -> None:
+        """Stop at bad scans where the configuration says so. No other stage reads that key: changing it on a finished
+        run makes the report anew, and nothing else."""
+        from bolt.bad_scans import refuse_bad_scans
+
+        refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+
+    def _compare_cohort(self, scans: pd.DataFrame) -> None:
+        """Write the cohort beside the paper's, where the dataset's file says what that is."""
+        from bolt.datasets._cohort import COHORT_COLUMNS, compare_cohort
+
+        if self.dataset.paper is None:
+            self.layout.cohort.unlink(missing_ok=True)
+            self.layout.cohort.with_suffix(".json").unlink(missing_ok=True)
+            return
+        cohort = compare_cohort(scans, self.dataset.paper)
+        write_table(cohort, self.layout.cohort, COHORT_COLUMNS)
+        for measure, found, due in cohort.itertuples(index=False):
+            log.info("%s: %d (the paper: %d)", measure, found, due)
+
+    def _outcome(self, stage: str, status: Path, output: Path | None = None) -> Outcome:
+        """How one job ends; `output` is an output of its rule, where the status is none."""
+        outcome = Outcome(stage, status, self.options.attempt)
+        outcome.again = command_again(output or status, self.layout.config)
+        return outcome
+
+    def _scans(self) -> pd.DataFrame:
+        return read_table(self.layout.scans, text=TEXT_COLUMNS)
+
+    def _strata(self, scans: pd.DataFrame) -> pd.DataFrame:
+        """Scans as their folds are stratified: by class, or by quarter of a label that is a number."""
+        from bolt.folds import quarters
+
+        return scans if self.dataset.classes else scans.assign(label=quarters(scans["label"]))
+
+    def _scan(self) -> pd.Series:
+        scans = self._scans().set_index("scan_id", drop=False)
+        if self.options.scan not in scans.index:
+            raise DataError(
+                f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there"
+            )
+        return scans.loc[self.options.scan]
+
+    def _download_status(self, scan_id: str) -> Path:
+        from bolt.datasets import source_of
+
+        return source_of(self.dataset).download_folder(self.dataset, self.config) / scan_id / "status.json"
+
+    def _atlas(self, name: str):
+        from bolt.atlases import load_atlas
+
+        paths = self.config.paths
+        place = self.config.atlas_places[name]
+        return load_atlas(place, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+
+    def _model(self) -> configuration.Model:
+        name = self.options.model
+        if name not in self.models:
+            raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(self.models)}")
+        return self.models[name]
+
+    def _fold(self, fold: int) -> Path:
+        options = self.options
+        return self.layout.fold(options.atlas, options.model, options.seed, fold, options.variant)
+
+    def _folds(self) -> list[int]:
+        return self.config.folds.of(self._model().name)
