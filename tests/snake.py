@@ -78,4 +78,4 @@ def results(folder: Path, name: str) -> dict[str, bytes]:
 
 def half_written(folder: Path) -> list[Path]:
     """Temporary files that a killed job left where results are kept, apart from a training's own."""
-    return [p for p in (folder / "results").rglob(".*") if p.is_file()]
+    return [p for p in (folder / "results").rglob(".*") if p.is_file() and p.name != ".bidsignore"]
