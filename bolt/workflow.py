@@ -39,7 +39,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "bolt.atlases",
         "bolt.folds",
     ),
-    "template": ("bolt.templates",),
+    "template": ("bolt.templates", "bolt.preprocess.evidence"),
     "anatomical": ("bolt.preprocess.anatomical",),
     "functional": ("bolt.preprocess.functional",),
     "parcellate": ("bolt.parcellate",),

@@ -20,6 +20,8 @@ DEPTH = 26.0
 """mm below the brain's surface beyond which fluid is of the ventricles and the cisterns around the midbrain."""
 NEAR = 6.0
 """mm around the template's ventricles within which the subject's are looked for."""
+VENTRICLES = "ventricles.nii.gz"
+"""In the template folder."""
 COARSEST = 2.0
 """mm: the template is segmented at this voxel size."""
 
@@ -54,11 +56,26 @@ def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Pat
         grey = warp(regions, images.read(paths["gm"]), transforms).numpy()
         numbers["gm_in_atlas"] = float(grey[regions.numpy() > 0].sum() / grey.sum())
     fluid = warp(brain, images.read(paths["csf"]), transforms).numpy() > 0.5
-    known = ventricles(head, brain)
+    known = template_ventricles(template)
     near = ndimage.distance_transform_edt(~known, sampling=brain.spacing) <= NEAR
     numbers["ventricle_dice"] = dice(ndimage.binary_opening(fluid & near), known)
     numbers["template_correlation"] = float(np.corrcoef(ours[inside], head.numpy()[inside])[0, 1])
     return numbers
+
+
+def template_ventricles(template: Path) -> np.ndarray:
+    """The template's `ventricles`, as `stage_ventricles` left them, or found now."""
+    staged = template / VENTRICLES
+    if staged.is_file():
+        return images.read(staged).numpy() > 0.5
+    return ventricles(images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz"))
+
+
+def stage_ventricles(template: Path) -> None:
+    """Write the template's `ventricles` beside it: finding them takes longer than to judge a subject by them."""
+    brain = images.read(template / "brain_mask.nii.gz")
+    found = ventricles(images.read(template / "T1w.nii.gz"), brain)
+    images.write(brain.new_image_like(found.astype(np.float32)), template / VENTRICLES, "uint8", code=images.MNI)
 
 
 def ventricles(head: ants.ANTsImage, brain: ants.ANTsImage) -> np.ndarray:

@@ -50,11 +50,13 @@ class DataStages(Shared):
         self._compare_cohort(scans)
 
     def template(self) -> None:
+        from bolt.preprocess.evidence import stage_ventricles
         from bolt.templates import stage_template
 
         stage_template(
             self.config.preprocess.space, TEMPLATE_MM, self.layout.template, self.config.paths.templateflow_home
         )
+        stage_ventricles(self.layout.template)
 
     def resources(self) -> None:
         from bolt.resources import stage_atlases

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from bolt.preprocess import images, tissues
-from bolt.preprocess.evidence import normalisation_evidence
+from bolt.preprocess.evidence import VENTRICLES, normalisation_evidence, stage_ventricles
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +43,18 @@ def test_without_an_atlas_its_measure_is_left_out(head, brain, tmp_path):
     images.write_matrix(np.eye(4), tmp_path / "still.mat")
     found = normalisation_evidence({**brain[0], "forward": tmp_path / "still.mat"}, head.template)
     assert set(found) == {"ventricle_dice", "template_correlation"}
+
+
+def test_ventricles_that_were_staged_are_the_ones_compared_with(head, brain, tmp_path):
+    template = tmp_path / "template"
+    template.mkdir()
+    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
+        shutil.copy(head.template / name, template)
+    images.write_matrix(np.eye(4), tmp_path / "still.mat")
+    paths = {**brain[0], "forward": tmp_path / "still.mat"}
+    found_now = normalisation_evidence(paths, template)
+    stage_ventricles(template)
+    assert normalisation_evidence(paths, template) == found_now
+    staged, affine = images.load(template / VENTRICLES)
+    images.save(np.roll(staged, 3, axis=1), affine, template / VENTRICLES, "uint8")
+    assert normalisation_evidence(paths, template)["ventricle_dice"] < found_now["ventricle_dice"] - 0.1
