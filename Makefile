@@ -1,5 +1,5 @@
 # make demo    install, then run the whole workflow on the phantom; ends with the path of the report
-# make test    install, then run the tests (about ten minutes on two cores)
+# make test    install, then run the tests (about five minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	@echo "The report: $(CURDIR)/results/phantom/report/index.html"
 
 test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
