@@ -81,6 +81,11 @@ def keep(made: str | Path, path: Path) -> None:
             shutil.copyfile(made, temporary)
 
 
+def write_bytes(data: bytes, path: str | Path) -> None:
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def write_text(text: str, path: str | Path) -> None:
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -82,9 +82,14 @@ class Layout:
     # ---- preprocessing -----------------------------------------------------------------------
     @property
     def template(self) -> Path:
-        """Folder with T1w.nii.gz, brain_mask.nii.gz (and gm.nii.gz) of the output space. Not below `work`: without it
-        everybody is preprocessed again."""
+        """Folder with the template of the output space. Not below `work`: without it everybody is preprocessed again."""
         return self.results / "templates" / self.space
+
+    @property
+    def template_files(self) -> dict[str, Path]:
+        """Images that every space has (some have ``gm.nii.gz`` besides)."""
+        names = {"t1w": "T1w", "mask": "brain_mask", "ventricles": "ventricles"}
+        return {port: self.template / f"{name}.nii.gz" for port, name in names.items()}
 
     @property
     def derivatives(self) -> Path:

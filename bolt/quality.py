@@ -80,7 +80,7 @@ def judge(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
     reasons = []
     for bound, name, cutoff in cutoffs.cutoffs():
         value = numbers.get(name)
-        if value is None or pd.isna(value) or (value >= cutoff if bound == "min" else value <= cutoff):
+        if value is None or pd.isna(value) or Quality.met(bound, cutoff, value):
             continue
         measure = MEASURES[name]
         unit = f" {measure.unit}" if measure.unit else ""

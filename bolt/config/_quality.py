@@ -35,3 +35,8 @@ class Quality(Keys):
             if value is not None:
                 bound, _, measure = key.partition("_")
                 yield bound, measure, value
+
+    @staticmethod
+    def met(bound: str, cutoff: float, value: float) -> bool:
+        """Whether a value is not beyond a cut-off."""
+        return value >= cutoff if bound == "min" else value <= cutoff

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from bolt.files import atomic, read_table
+from bolt.files import read_table, write_bytes
 from bolt.preprocess import images
 from bolt.preprocess.confounds import HEAD_RADIUS
 from bolt.preprocess.measures import MOVED, OUTLIER
@@ -76,8 +76,7 @@ def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]
     stream = io.BytesIO()
     figure.savefig(stream, format="webp", dpi=100, facecolor="white", pil_kwargs={"quality": 55, "method": 6})
     plt.close(figure)
-    with atomic(out) as temporary:
-        temporary.write_bytes(stream.getvalue())
+    write_bytes(stream.getvalue(), out)
 
 
 def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, dict[int, int]]:

@@ -15,13 +15,12 @@ import pandas as pd
 from bolt.files import read_table, write_table
 from bolt.preprocess.compcor import TissueSignals, cosine_drift
 from bolt.preprocess.images import rigid_matrix, rigid_parameters
+from bolt.preprocess.measures import MOVED, OUTLIER
 
 HEAD_RADIUS = 50.0
 """Power's sphere, mm: a radian of rotation moves its surface so far."""
 JENKINSON_RADIUS = 80.0
 """Jenkinson's sphere, mm."""
-MOVED, SPIKED = 0.5, 1.5
-"""Volumes above this framewise displacement (mm) or standardised DVARS are motion outliers."""
 SAMPLE = 20_000
 """So many voxels stand for the brain where a statistic needs every value over time."""
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
@@ -235,14 +234,14 @@ def write_confounds(
 def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, str]]:
     """A column of zeros and a one for each volume before the steady state or with much motion, and their words."""
     n_volumes, start = len(table), np.arange(unsteady)
-    loud = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > SPIKED)
+    loud = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)
     moved = np.flatnonzero(loud & (np.arange(n_volumes) >= unsteady))
     steady = _numbered("non_steady_state_outlier", np.eye(n_volumes)[:, start])
     motion = _numbered("motion_outlier", np.eye(n_volumes)[:, moved])
     words = {
         **dict.fromkeys(steady, "1 in a volume before the steady state"),
         **dict.fromkeys(
-            motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {SPIKED}"
+            motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {OUTLIER}"
         ),
     }
     return pd.concat([steady, motion], axis=1), words

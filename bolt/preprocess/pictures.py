@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.cluster import KMeans
 
-from bolt.files import atomic, write_text
+from bolt.files import write_bytes, write_text
 from bolt.preprocess import images
 from bolt.preprocess.carpet import draw_carpet
 from bolt.preprocess.registration import warp
@@ -233,11 +233,6 @@ def write_flicker(first: bytes, second: bytes, path: Path) -> None:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%">'
     title = html.escape(path.stem)
     write_text(f"{head}<title>{title}</title><style>{style}</style>{''.join(layers)}</svg>\n", path)
-
-
-def write_bytes(picture: bytes, path: Path) -> None:
-    with atomic(path) as temporary:
-        temporary.write_bytes(picture)
 
 
 def _size(webp: bytes) -> tuple[int, int]:

@@ -96,19 +96,24 @@ class ReportData:
     configuration: str
 
 
-def write_report(data: ReportData, out: Path) -> None:
-    """Write the page `out`, the methods text (``methods.md``), and copy pictures into ``figures`` beside it.
-
-    Pictures that already lie beside the page are linked where they are, so the folder can be sent
-    to a colleague as it is.
-    """
-    environment = Environment(
+def page_environment() -> Environment:
+    """Where the templates of pages are found, and how they are filled: what is missing is an error, text is escaped."""
+    return Environment(
         loader=PackageLoader("bolt.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def write_report(data: ReportData, out: Path) -> None:
+    """Write the page `out`, the methods text (``methods.md``), and copy pictures into ``figures`` beside it.
+
+    Pictures that already lie beside the page are linked where they are, so the folder can be sent
+    to a colleague as it is.
+    """
+    environment = page_environment()
     environment.filters["place"] = lambda file: _place(Path(file), out.parent)
     environment.filters["vector"] = lambda file: _vector(Path(file), out.parent)
     environment.filters["alignment"] = _alignment

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.atlases import load_labels
-from bolt.config import Config
+from bolt.config import Config, Quality
 from bolt.crash import report_path
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table, write_text
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.preprocess.measures import MEASURES
 from bolt.preprocess.names import SCAN_PICTURES, T1W_PICTURES, pictures_of
+from bolt.report.html import page_environment
 from bolt.report.methods import cite, preprocessing_texts
 from bolt.report.strips import coverage_strip, outlying, strip
 from bolt.report.tables import number
@@ -106,8 +106,7 @@ class Judge:
         if name in self.cutoffs:
             bound, cutoff = self.cutoffs[name]
             limit = f", cut-off {cutoff:g}"
-            bad = value < cutoff if bound == "min" else value > cutoff
-            state, words = ("bad", "beyond") if bad else ("good", "good")
+            state, words = ("good", "good") if Quality.met(bound, cutoff, value) else ("bad", "beyond")
         if measure.look is not None and state != "bad":
             side, worse = (
                 ("below", value < measure.look) if measure.better == "high" else ("above", value > measure.look)
@@ -141,8 +140,10 @@ def write_pages(config: Config, layout: Layout) -> None:
         parts = _parts(rows, scans, judge, config, layout)
         words, references = cite(preprocessing_texts(layout, scans[scans.subject == subject]))
         group = os.path.relpath(layout.quality_page, page.parent)
-        text = _template("subject.html").render(
-            subject=subject, parts=parts, methods=words, references=references, group=group
+        text = (
+            page_environment()
+            .get_template("subject.html")
+            .render(subject=subject, parts=parts, methods=words, references=references, group=group)
         )
         write_text(text, page)
         pages[str(subject)] = os.path.relpath(page, layout.quality_page.parent)
@@ -227,23 +228,16 @@ def _group(table: pd.DataFrame, judge: Judge, pages: Mapping[str, str], layout: 
         lights = {light.name: light for light in judge.lights(row, ("T1w", "BOLD", "motion", "ROIs"))}
         state = "look" if row["state"] == "ok" and any(o.state == "look" for o in lights.values()) else row["state"]
         rows.append({**row, "state": state, "page": pages.get(row["subject"], ""), "lights": lights})
-    return _template("quality.html").render(
-        dataset=layout.results.name,
-        rows=rows,
-        left_out=[row for row in rows if row["state"] not in ("ok", "look")],
-        measures=[(name, MEASURES[name]) for name in judge.shown],
-        cutoffs=[f"{bound} {MEASURES[name].label} {value:g}" for name, (bound, value) in judge.cutoffs.items()],
-        strips=strips,
-        subjects=bool(pages),
+    return (
+        page_environment()
+        .get_template("quality.html")
+        .render(
+            dataset=layout.results.name,
+            rows=rows,
+            left_out=[row for row in rows if row["state"] not in ("ok", "look")],
+            measures=[(name, MEASURES[name]) for name in judge.shown],
+            cutoffs=[f"{bound} {MEASURES[name].label} {value:g}" for name, (bound, value) in judge.cutoffs.items()],
+            strips=strips,
+            subjects=bool(pages),
+        )
     )
-
-
-def _template(name: str) -> Any:
-    environment = Environment(
-        loader=PackageLoader("bolt.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)

@@ -43,7 +43,7 @@ def finished(tmp_path, monkeypatch):
     run = Run(yaml.safe_load(config.read_text()))
     layout, model = run.layout, next(iter(run.models))
     fold = layout.fold(ATLAS, model, 0, 0, layout.variant)
-    outputs = [layout.template / "T1w.nii.gz", layout.template / "brain_mask.nii.gz", layout.quality, layout.folds]
+    outputs = [*layout.template_files.values(), layout.quality, layout.folds]
     outputs += [layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv")]
     outputs += [fold / name for name in ("predictions.tsv", "checkpoint.safetensors", "status.json")]
     outputs += [fold / name for name in ("importance.npy", "importance.tsv")]

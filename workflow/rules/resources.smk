@@ -3,9 +3,7 @@
 
 rule template:
     output:
-        t1w=layout.template / "T1w.nii.gz",
-        mask=layout.template / "brain_mask.nii.gz",
-        ventricles=layout.template / "ventricles.nii.gz",
+        **layout.template_files,
     log:
         layout.log("template"),
     benchmark:
