@@ -12,7 +12,7 @@ from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of
 from bolt.disk import require_room
 from bolt.errors import ConfigError
-from bolt.models._registry import check_model, default_of, inputs_of
+from bolt.models._registry import check_model, default_of, fitted_at_once, inputs_of
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -112,17 +112,22 @@ def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
 
 
 def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
-    """Refuse keys that mean nothing for what the model takes: series or connectivity."""
+    """Refuse keys that mean nothing for what the model takes."""
     where = f"model '{model.name}'"
-    if inputs_of(model.model) == "series":
+    inputs = inputs_of(model.model)
+    if model.connectivity != "scan" and inputs != "connectivity":
+        raise ConfigError(f"'connectivity' is for models of it; '{model.model}' takes {inputs}", where=where)
+    if not fitted_at_once(model.model):
         if model.harmonise or model.unseen_site != "refuse":
             raise ConfigError(
-                f"'harmonise' is for models of connectivity; '{model.model}' takes series",
+                f"'harmonise' is for vectors of connectivity (svm); '{model.model}' takes {inputs}",
                 where=where,
                 mend="Remove it: z-scoring has already removed each scan's mean and variance, and so the site's",
             )
         if model.fisher_z:
-            raise ConfigError(f"'fisher_z' is for models of connectivity; '{model.model}' takes series", where=where)
+            raise ConfigError(
+                f"'fisher_z' is for vectors of connectivity (svm); '{model.model}' takes {inputs}", where=where
+            )
         return
     if "training" in model.model_fields_set:
         raise ConfigError(f"'{model.model}' has no epochs", where=where, mend="Remove 'training'")

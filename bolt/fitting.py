@@ -8,6 +8,7 @@ process can change it.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -25,7 +26,7 @@ from bolt.checkpoint import Progress, load_resume, save_resume
 from bolt.config import Model, Training
 from bolt.errors import BoltError
 from bolt.files import write_table
-from bolt.models._base import SeriesModel
+from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
 from bolt.targets import Target
 
@@ -45,12 +46,24 @@ HISTORY = {
 
 
 def learning_rate(training: Training, epoch: float) -> float:
-    """Learning rate after `epoch` epochs (fractions count): linear up to the peak, then linear down."""
+    """Learning rate of the step that ends `epoch` epochs (fractions count), as `Training` describes its schedules."""
+    if training.schedule == "constant":
+        return training.learning_rate
     warm = min(training.warmup_epochs, training.epochs)
     if epoch < warm:
-        return training.learning_rate + (training.peak_learning_rate - training.learning_rate) * epoch / warm
+        return _between(training.learning_rate, training.peak_learning_rate, epoch / warm, training.schedule)
+    if training.schedule == "step":
+        passed = max(0, math.ceil((epoch - warm) / training.step_epochs) - 1)
+        return training.peak_learning_rate * training.step_factor**passed
     down = (epoch - warm) / max(training.epochs - warm, 1)
-    return training.peak_learning_rate + (training.final_learning_rate - training.peak_learning_rate) * down
+    return _between(training.peak_learning_rate, training.final_learning_rate, down, training.schedule)
+
+
+def _between(start: float, end: float, share: float, schedule: str) -> float:
+    """Part of the way from one rate to another; for ``cosine`` along half a wave."""
+    if schedule == "cosine":
+        share = (1 - math.cos(math.pi * share)) / 2
+    return start + (end - start) * share
 
 
 def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
@@ -133,8 +146,9 @@ class Fit:
             A loss that is not finite, with fold, epoch and step.
         """
         training, start = self.model.training, time.monotonic()
-        # decoupled weight decay; with the default of 0 it is the paper's Adam
-        optimizer = torch.optim.AdamW(
+        # without weight decay AdamW is the paper's Adam
+        method = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        optimizer = method(
             self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
         )
         progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
@@ -192,8 +206,7 @@ class Fit:
             seed_step(self.seed, self.fold, epoch, step)
             optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
             which, others, truth = batch
-            crops = self.train.scans.crops(which, self.crop, random)
-            loss, output = self._step(optimizer, crops, others, truth)
+            loss, output = self._step(optimizer, self._inputs(which, random), others, truth)
             losses.append(loss)
             logits.append(output)
             bar.update()
@@ -213,6 +226,22 @@ class Fit:
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
+    def _inputs(self, which: Tensor, random: torch.Generator) -> Tensor:
+        """What some training scans are learned from: random crops of their series (batch, time, rois), or matrices."""
+        scans, net = self.train.scans, self.net
+        if isinstance(net, ConnectivityModel) and self.model.connectivity == "scan":
+            with torch.no_grad():
+                return torch.cat([net.matrices(scans.whole([i])) for i in which.tolist()])
+        crops = scans.crops(which, self.crop, random)
+        return net.matrices(crops) if isinstance(net, ConnectivityModel) else crops
+
+    def _ask(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
+        """The model's word on what `_inputs` gave."""
+        return self.net.classify(x) if isinstance(self.net, ConnectivityModel) else forward(self.net, x, covariates)
+
+    def _loss(self, output: ModelOutput, logits: Tensor, truth: Tensor) -> Tensor:
+        return self.target.loss(logits, truth) + sum(term.float() for term in output.losses.values())
+
     def _step(
         self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, truth: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -222,11 +251,18 @@ class Fit:
         prediction, which makes what a checkpoint predicts independent of how it was trained.
         """
         training = self.model.training
+        share, partner = 1.0, torch.arange(len(x), device=x.device)
+        if training.mixup:  # Zhang et al. 2018, ICLR: one share for the whole batch
+            share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
+            partner = torch.randperm(len(x)).to(x.device)
+            x = share * x + (1 - share) * x[partner]
         with _tensor_float(training.precision == "tf32" and x.is_cuda):
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-                output = forward(self.net, x, covariates)
+                output = self._ask(x, covariates)
             logits = output.logits.float()
-            loss = self.target.loss(logits, truth) + sum(term.float() for term in output.losses.values())
+            loss = self._loss(output, logits, truth)
+            if training.mixup:
+                loss = share * loss + (1 - share) * self._loss(output, logits, truth[partner])
             optimizer.zero_grad()
             loss.backward()
         if training.clip_gradient is not None:

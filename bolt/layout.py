@@ -82,7 +82,7 @@ class Layout:
     # ---- preprocessing -----------------------------------------------------------------------
     @property
     def template(self) -> Path:
-        """Folder with the template of the output space. Not below `work`: without it everybody is preprocessed again."""
+        """Folder with the template of the output space; not below `work`, for without it all is preprocessed again."""
         return self.results / "templates" / self.space
 
     @property

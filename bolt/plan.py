@@ -57,8 +57,8 @@ def estimate(run: Run) -> Estimate:
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
-        "train_fold": sum(n for model, n in trained if not run.on_connectivity(model)) * times,
-        "train_features": sum(n for model, n in trained if run.on_connectivity(model)) * times,
+        "train_fold": sum(n for model, n in trained if not run.fitted_at_once(model)) * times,
+        "train_features": sum(n for model, n in trained if run.fitted_at_once(model)) * times,
         "explain_fold": sum(n for model, n in trained if run.explained(model)) * times,
         "evaluate": models * times,
         "regions": explained * times,
@@ -118,5 +118,5 @@ def _benchmarks(run: Run, stage: str) -> list[Path]:
     files = sorted((run.layout.results / "benchmarks" / rule).glob("**/*.tsv"))
     if rule != "train_fold":
         return files
-    quick = {model for model in run.models if run.on_connectivity(model)}
+    quick = {model for model in run.models if run.fitted_at_once(model)}
     return [file for file in files if bool(quick & set(file.parts)) == (stage == "train_features")]

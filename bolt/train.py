@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -23,7 +24,7 @@ from bolt.covariates import Covariates, check_covariates
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
 from bolt.fitting import Fit, Part, learning_rate, seed_step
-from bolt.models._registry import create_model
+from bolt.models._registry import create_model, with_facts
 from bolt.predict import Pool, Scans, all_logits, predict, write_predictions
 from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
@@ -156,10 +157,14 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
         left.unlink()
     series = pool.cache
     check_covariates(model, dataset, list(series.index))
-    table = fold_table(series, folds, fold)
+    table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
-    seed_step(seed, fold)
+    crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
+    seconds = table.loc[table.role == "train"].get("tr", pd.Series(dtype=float)).median()
+    facts_of_data = {"crop": crop} | ({"tr": float(seconds)} if seconds > 0 else {})
+    model = model.model_copy(update={"hyper": with_facts(model.model, model.hyper, facts_of_data)})
     settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
+    seed_step(seed, fold)
     n_outputs = 1 if dataset.classes is None else len(dataset.classes)
     net = create_model(model.model, series.n_rois, n_outputs, **settings).to(pool.device)
     table, too_short = _long_enough(table, net.min_length)
@@ -167,7 +172,6 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     truth = target.encode(table)
     if not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
-    crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     if crop < net.min_length:
         raise ConfigError(
             f"crops of {crop} volumes are shorter than the window of model '{model.name}', {net.min_length}",
@@ -213,8 +217,9 @@ def _device(device: str, threads: int | None) -> torch.device:
     return torch.device(device)
 
 
-def fold_table(series: SeriesCache, folds: Path, fold: int) -> pd.DataFrame:
-    """Rows of the cache's index (by position, sorted by scan) with their role."""
+def fold_table(series: SeriesCache, folds: Path, fold: int, *, share: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    """Rows of the cache's index (by position, sorted by scan) with their role; of the training part the scans of a
+    share of its groups, drawn by `seed`, a smaller share being part of a larger one."""
     roles = read_table(folds, text=("scan_id", "subject", "group"))
     roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]
     index = series.index.reset_index(drop=True)
@@ -222,7 +227,19 @@ def fold_table(series: SeriesCache, folds: Path, fold: int) -> pd.DataFrame:
     missing = sorted(set(roles.index) - set(table["scan_id"]))
     if missing:
         log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
-    return table
+    return table if share == 1 else _thinned(table, share, seed)
+
+
+def _thinned(table: pd.DataFrame, share: float, seed: int) -> pd.DataFrame:
+    """Without the training scans of some groups (families, else subjects); each class of groups keeps its share."""
+    training = table[table["role"] == "train"]
+    groups = training["group"].fillna(training["subject"]).astype(str)
+    first = training.groupby(groups)["label"].first()  # sorted by group
+    kept: set[str] = set()
+    for _, members in first.groupby(first.astype(str)):
+        drawn = np.random.default_rng(seed).permutation(members.index.to_numpy())
+        kept |= set(drawn[: max(1, round(share * len(drawn)))])
+    return table[(table["role"] != "train") | table.index.isin(groups.index[groups.isin(kept)])]
 
 
 def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd.DataFrame]:

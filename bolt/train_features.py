@@ -120,7 +120,7 @@ def _train(
     """One fold, from its table of scans to its predictions."""
     fold, seed, out = job
     start = time.monotonic()
-    table = fold_table(series, folds, fold)
+    table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     target = fit_target(dataset.classes, table, fold, folds)
     if not isinstance(target, Classes):
         raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", mend="Leave the model out")

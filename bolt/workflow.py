@@ -23,7 +23,7 @@ from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
-from bolt.models._registry import inputs_of
+from bolt.models._registry import fitted_at_once
 from bolt.provenance import fingerprint
 from bolt.room import is_dry_run
 
@@ -190,12 +190,12 @@ class Run:
         return hashlib.sha256(repr([(p, s.st_size, s.st_mtime_ns) for p, s in found]).encode()).hexdigest()
 
     def model_code(self, run_name: str) -> str:
-        runner = ["bolt.train_features"] if self.on_connectivity(run_name) else []
+        runner = ["bolt.train_features"] if self.fitted_at_once(run_name) else []
         return self.code("train", f"bolt.models.{self.models[run_name].model}", *runner)
 
-    def on_connectivity(self, run_name: str) -> bool:
-        """Models of connectivity train in seconds, without epochs."""
-        return inputs_of(self.models[run_name].model) == "connectivity"
+    def fitted_at_once(self, run_name: str) -> bool:
+        """Whether a model learns without epochs, in seconds."""
+        return fitted_at_once(self.models[run_name].model)
 
     # ---- which scans and files ---------------------------------------------------------------
     @cached_property

@@ -48,8 +48,8 @@ def test_the_files_as_shipped_pass(tmp_path):
 @pytest.mark.parametrize(
     ("model", "dataset", "config", "message"),
     [
-        (BOLT | {"harmonise": "combat"}, {}, {}, "'harmonise' is for models of connectivity.*z-scoring"),
-        (BOLT | {"fisher_z": True}, {}, {}, "'fisher_z' is for models of connectivity"),
+        (BOLT | {"harmonise": "combat"}, {}, {}, "'harmonise' is for vectors of connectivity.*z-scoring"),
+        (BOLT | {"fisher_z": True}, {}, {}, "'fisher_z' is for vectors of connectivity"),
         (SVM | {"training": {"epochs": 3}}, {}, {}, "'svm' has no epochs"),
         (SVM | {"covariates": ["age"]}, {"age": "age"}, {}, "'svm' takes none"),
         (SVM, {"classes": None}, {}, "'svm' needs classes"),

@@ -12,16 +12,27 @@ from bolt.config._keys import Keys
 
 
 class Training(Keys):
-    """How a torch model is trained. Learning rate: linear from `learning_rate` to
-    `peak_learning_rate` over `warmup_epochs`, then down to `final_learning_rate`."""
+    """How a torch model is trained.
+
+    Learning rate, by `schedule`: ``linear`` from `learning_rate` to `peak_learning_rate` over `warmup_epochs`, then to
+    `final_learning_rate`; ``cosine`` the same in two half waves; ``step`` after the warm-up times `step_factor` every
+    `step_epochs`; ``constant`` at `learning_rate`.
+    """
 
     epochs: int = Field(20, ge=1)
     batch_size: int = Field(32, ge=1)
+    schedule: Literal["linear", "cosine", "step", "constant"] = "linear"
     learning_rate: float = Field(1e-4, gt=0)
     peak_learning_rate: float = Field(2e-4, gt=0)
     final_learning_rate: float = Field(1e-5, gt=0)
-    warmup_epochs: int = Field(10, ge=0)
+    warmup_epochs: float = Field(10, ge=0)
+    step_epochs: int = Field(20, ge=1, description="of the schedule 'step'")
+    step_factor: float = Field(0.5, gt=0, le=1, description="of the schedule 'step'")
+    optimizer: Literal["adam", "adamw"] = Field(
+        "adamw", description="differ in weight decay alone: in the gradient or apart"
+    )
     weight_decay: float = Field(0.0, ge=0)
+    mixup: float = Field(0.0, ge=0, description="parameter of the Beta distribution that mixes pairs of scans; 0: none")
     clip_gradient: float | None = Field(None, gt=0)
     epoch_choice: Literal["last", "best_validation"] = "last"
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
@@ -33,8 +44,15 @@ class Model(Keys):
     """A model and how it is trained: `config/models/<name>.yaml`."""
 
     name: str
+    title: str = Field("", description="as figures and tables call it; default: the file's name")
+    family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
+    description: str = Field("", description="one line, for the table of models")
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
+    connectivity: Literal["scan", "crop"] = Field(
+        "scan", description="connectivity only: of training scans over their whole length, or of a random crop"
+    )
+    train_share: float = Field(1.0, gt=0, le=1, description="share of the training subjects that is learned from")
     covariates: list[str] = Field([], description="columns of the scan table as further inputs: age, sex, site, …")
     fisher_z: bool = Field(False, description="connectivity only: Fisher's z of the correlations")
     harmonise: Literal["combat"] | None = Field(None, description="connectivity only: remove what sites add")
@@ -49,7 +67,7 @@ class Model(Keys):
 
     def hash(self) -> str:
         """Eight characters that name this configuration in paths; equal settings, equal hash."""
-        settings = self.model_dump(mode="json", exclude={"name"})
+        settings = self.model_dump(mode="json", exclude={"name", "title", "family", "description"})
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
     @property

@@ -31,10 +31,37 @@ class SeriesModel(nn.Module):
     Attributes
     ----------
     inputs : str
-        What it takes: ``series``.
+        What it learns from: ``series``, or ``connectivity`` (`ConnectivityModel`).
     min_length : int
         The shortest scan, in volumes, that the model can read.
+
+    Notes
+    -----
+    Two settings are filled in from the data where the configuration does not give them: `tr`, the median TR of the
+    training scans in seconds, and `crop`, the volumes of a training crop. A model that wants one takes it as a keyword.
     """
 
     inputs = "series"
     min_length: int = 1
+
+
+class ConnectivityModel(SeriesModel):
+    """A model of static connectivity: makes matrices of series, and classifies these.
+
+    The two are apart because in training a scan's matrices may come from its whole series (`connectivity: scan` in the
+    model's configuration), whose lengths differ, or from a crop.
+    """
+
+    inputs = "connectivity"
+    min_length = 2
+
+    def matrices(self, x: Tensor) -> Tensor:
+        """What is classified, of series (batch, time, rois): (batch, kinds, rois, rois)."""
+        raise NotImplementedError
+
+    def classify(self, matrices: Tensor) -> ModelOutput:
+        """Of (batch, kinds, rois, rois)."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> ModelOutput:
+        return self.classify(self.matrices(x))

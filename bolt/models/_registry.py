@@ -64,9 +64,26 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
 
 
 def inputs_of(name: str) -> str:
-    """What a model takes: ``series`` or ``connectivity``."""
+    """What a model learns from: ``series``, ``connectivity`` or ``covariates``."""
     check_model(name, {})
     return _MODELS[name].inputs
+
+
+def fitted_at_once(name: str) -> bool:
+    """Whether a model learns in one go, without epochs: a `FeatureModel`."""
+    check_model(name, {})
+    return issubclass(_MODELS[name], FeatureModel)
+
+
+def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a model, with those facts of the data that it asks for and that are not set already."""
+    return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)
+
+
+def settings_of(name: str) -> list[str]:
+    """Names of a model's settings."""
+    known_models()
+    return [key for key in inspect.signature(_MODELS[name]).parameters if key not in ("n_rois", "n_classes")]
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:
@@ -74,7 +91,7 @@ def check_model(name: str, hyper: Mapping[str, Any]) -> None:
     known = known_models()
     if name not in known:
         raise ConfigError(f"unknown model '{name}'", mend=f"Known: {', '.join(known)}{nearest(name, known)}")
-    settings = [key for key in inspect.signature(_MODELS[name]).parameters if key not in ("n_rois", "n_classes")]
+    settings = settings_of(name)
     for key in hyper:
         if key not in settings:
             raise ConfigError(

@@ -81,12 +81,12 @@ class ModelStages(Shared):
 
     def _train(self, folds: list[int]) -> dict[int, dict[str, Any] | BoltError]:
         """Train folds side by side; for each the facts for its provenance, or its error."""
-        from bolt.models._registry import inputs_of
+        from bolt.models._registry import fitted_at_once
         from bolt.train import Job, train_folds
         from bolt.train_features import train_features
 
         options, model, start = self.options, self._model(), time.monotonic()
-        runner = train_features if inputs_of(model.model) == "connectivity" else train_folds
+        runner = train_features if fitted_at_once(model.model) else train_folds
         errors = runner(
             self.layout.cache(options.atlas, options.variant),
             self.layout.folds,

@@ -29,7 +29,7 @@ def test_each_model_is_planned_for_its_own_folds(tmp_path, monkeypatch):
     names = {model.name: run_name for run_name, model in run.models.items()}
     assert run.folds_of(names["tiny"]) == [0] and run.folds_of(names["svm"]) == [0, 1, 2]
     assert len(run.predictions()) == 4
-    assert run.on_connectivity(names["svm"]) and not run.on_connectivity(names["tiny"])
+    assert run.fitted_at_once(names["svm"]) and not run.fitted_at_once(names["tiny"])
     assert run.model_code(names["svm"]) != run.model_code(names["tiny"])
     alone = Run(read_yaml(tmp_path / "config.yaml") | {"models": ["svm"], "folds": {"outer": 3}})
     assert estimate(alone).core_hours < 0.1  # 12 scans: three folds in seconds, none of BolT's minutes
