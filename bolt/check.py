@@ -117,17 +117,20 @@ def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
     inputs = inputs_of(model.model)
     if model.connectivity != "scan" and inputs != "connectivity":
         raise ConfigError(f"'connectivity' is for models of it; '{model.model}' takes {inputs}", where=where)
-    if not fitted_at_once(model.model):
+    if not fitted_at_once(model.model) or inputs == "covariates":
         if model.harmonise or model.unseen_site != "refuse":
             raise ConfigError(
                 f"'harmonise' is for vectors of connectivity (svm); '{model.model}' takes {inputs}",
                 where=where,
-                mend="Remove it: z-scoring has already removed each scan's mean and variance, and so the site's",
+                mend="Remove it"
+                if inputs == "covariates"
+                else "Remove it: z-scoring has already removed each scan's mean and variance, and so the site's",
             )
         if model.fisher_z:
             raise ConfigError(
                 f"'fisher_z' is for vectors of connectivity (svm); '{model.model}' takes {inputs}", where=where
             )
+    if not fitted_at_once(model.model):
         return
     if "training" in model.model_fields_set:
         raise ConfigError(f"'{model.model}' has no epochs", where=where, mend="Remove 'training'")

@@ -6,7 +6,7 @@ Fitted on the training scans of a fold alone; what was fitted lies in ``checkpoi
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from pandas.api.types import is_numeric_dtype
 
 from bolt.config import Dataset, Model, nearest
 from bolt.errors import ConfigError, DataError
-from bolt.models._registry import default_of
+from bolt.models._registry import default_of, inputs_of
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reas
     "bold", "mask", "confounds", "t1w", "events",
 }  # fmt: skip
 """Columns of a cache's index that say nothing of a person: no covariates."""
+MEASURED_LATER = ("mean_fd", "n_volumes")
+"""Columns of images that the cache's index may know where the scan table does not."""
 NAMED_BY_DATASET = ("site", "age", "sex")
 """Columns that the dataset's file fills from a table of its own."""
 
@@ -145,5 +147,32 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
             raise wrong(f"dataset '{dataset.name}' has no '{name}'", f"Name the column in its file: '{name}: …'")
     if "n_covariates" in model.hyper:
         raise wrong("'n_covariates' is no setting of its own", "Name the columns in 'covariates', beside 'hyper'")
-    if model.covariates and default_of(model.model, "n_covariates", None) is None:
+    takes = default_of(model.model, "n_covariates", None) is not None
+    if model.covariates and not takes:
         raise wrong(f"'{model.model}' takes none", "Remove 'covariates', or choose a model that does")
+    if takes and not model.covariates and inputs_of(model.model) == "covariates":
+        raise wrong(f"'{model.model}' learns from nothing else", "Name some: 'covariates: [mean_fd]', say")
+
+
+def check_known(models: Iterable[Model], scans: pd.DataFrame) -> None:
+    """Refuse covariates that no scan has, before any work; displacement and length of images may come later.
+
+    Parameters
+    ----------
+    models : iterable of Model
+    scans : DataFrame
+        Usable rows of the scan table.
+
+    Raises
+    ------
+    DataError
+    """
+    later = () if (scans["kind"] == "series").all() else MEASURED_LATER
+    for model in models:
+        for name in model.covariates:
+            if name not in later and name in scans and scans[name].isna().all():
+                raise DataError(
+                    f"'{name}' is known of no scan",
+                    where=f"covariates of model '{model.name}'",
+                    mend=f"Fill in the column in the dataset's table, or leave out the model '{model.name}'",
+                )

@@ -75,6 +75,12 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
     return table
 
 
+def displacement(file: Path) -> dict[str, float]:
+    """Mean displacement in mm of every scan of which ``quality.tsv`` says one."""
+    table = read_table(file, text=("scan_id",))
+    return dict(table.set_index("scan_id")["mean_fd"].astype(float).dropna())
+
+
 def judge(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
     """Each cut-off that a scan does not meet, in words; a number that is not known is not judged."""
     reasons = []

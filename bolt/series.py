@@ -132,6 +132,7 @@ def build_cache(
     expected: Mapping[str, Any] | None = None,
     minimum_volumes: int = 2,
     verdict_of: Callable[[str], Path] | None = None,
+    mean_fd: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Gather the series of all usable scans into one z-scored array.
 
@@ -155,6 +156,8 @@ def build_cache(
         Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
     verdict_of : callable, optional
         scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
+    mean_fd : mapping, optional
+        scan_id to the mean displacement (mm) that its confounds say; the index has it where the scan table has none.
 
     Returns
     -------
@@ -192,6 +195,8 @@ def build_cache(
     lengths = np.array([e.length for e in entries])
     index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
     index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # not known before a scan is downloaded
+    if mean_fd:
+        index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
     write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_table(pd.DataFrame(odd, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)

@@ -1,7 +1,7 @@
-"""Training of models of connectivity: one step a fold, the same files as `bolt.train`.
+"""Training of models that learn in one go, of connectivity or covariates: the same files as `bolt.train`.
 
-The features of a scan depend on that scan alone, so they are made once for all folds. What is learned from several
-scans (the model, the harmonisation of sites) is learned from the training part of a fold.
+The connectivity of a scan depends on that scan alone, so it is made once for all folds. What is learned from several
+scans (the model, the harmonisation of sites, the encoding of covariates) is learned from the training part of a fold.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from safetensors.numpy import load_file, save_file
 from bolt.checkpoint import checked_weights
 from bolt.config import Dataset, Model
 from bolt.connectivity import connectivity_of
+from bolt.covariates import Covariates, check_covariates
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import atomic, read_json, write_json, write_status, write_table, write_yaml
 from bolt.harmonise import Combat
 from bolt.models._features import FeatureModel
-from bolt.models._registry import create_model
+from bolt.models._registry import create_model, inputs_of
 from bolt.predict import write_predictions
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 from bolt.targets import Classes, fit_target
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Trained:
-    """A trained model of connectivity with all that it does to a scan before.
+    """A trained model of connectivity or covariates with all that it does to a scan before.
 
     Attributes
     ----------
@@ -44,7 +45,7 @@ class Trained:
     combat : Combat or None
         Where sites are harmonised.
     info : dict
-        What ``checkpoint.json`` says: model (the configuration), fold, seed, n_rois, classes, rois, sites.
+        What ``checkpoint.json`` says: model (the configuration), fold, seed, n_rois, classes, rois, covariates, sites.
     """
 
     model: FeatureModel
@@ -59,11 +60,15 @@ class Trained:
         DataError
             A scan of a site that was not learned, where the configuration refuses it.
         """
-        features = connectivity_of(cache, ids, fisher_z=self.info["model"]["fisher_z"])
-        return self.probabilities(features, cache.index["site"].iloc[list(ids)])
+        scans = cache.index.iloc[list(ids)]
+        if self.model.inputs == "covariates":
+            features = Covariates(self.info["covariates"]).encode(scans)
+        else:
+            features = connectivity_of(cache, ids, fisher_z=self.info["model"]["fisher_z"])
+        return self.probabilities(features, scans["site"])
 
     def probabilities(self, features: NDArray[np.float32], sites: pd.Series) -> NDArray[np.float64]:
-        """The same from connectivity, (n, F), and the scans' sites."""
+        """The same from connectivity or encoded covariates, (n, F), and the scans' sites."""
         if self.combat is not None:
             features = self.combat.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
         return self.model.probabilities(features)
@@ -79,7 +84,7 @@ def train_features(
     device: str = "cpu",
     threads: int | None = None,
 ) -> list[BoltError | None]:
-    """Train a model of connectivity on several folds.
+    """Train a model of connectivity or covariates on several folds.
 
     Parameters
     ----------
@@ -99,9 +104,8 @@ def train_features(
         What is wrong for all folds.
     """
     series = SeriesCache(cache)
-    start = time.monotonic()
-    features = connectivity_of(series, range(len(series)), fisher_z=model.fisher_z)
-    log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
+    check_covariates(model, dataset, list(series.index))
+    features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model)
     errors: list[BoltError | None] = []
     for job in jobs:
         try:
@@ -114,10 +118,18 @@ def train_features(
     return errors
 
 
+def _connectivity(series: SeriesCache, model: Model) -> NDArray[np.float32]:
+    """Of all scans of a cache, each over its full length."""
+    start = time.monotonic()
+    features = connectivity_of(series, range(len(series)), fisher_z=model.fisher_z)
+    log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
+    return features
+
+
 def _train(
-    series: SeriesCache, features: NDArray[np.float32], folds: Path, model: Model, dataset: Dataset, job: Job
+    series: SeriesCache, features: NDArray[np.float32] | None, folds: Path, model: Model, dataset: Dataset, job: Job
 ) -> None:
-    """One fold, from its table of scans to its predictions."""
+    """One fold, from its table of scans to its predictions; `features` of the whole cache, None for covariates."""
     fold, seed, out = job
     start = time.monotonic()
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
@@ -127,16 +139,20 @@ def _train(
     if not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     rows, train = table.index.to_numpy(), (table["role"] == "train").to_numpy()
-    learned, sites = features[rows[train]], table["site"][train]
+    covariates = Covariates.fit(table[train], model.covariates)
+    vectors = covariates.encode(table) if features is None else features[rows]
+    learned, sites = vectors[train], table["site"][train]
     facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
     about = {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
-    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **model.hyper), None, facts | about)
+    about |= {"covariates": covariates.columns}
+    settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
+    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, facts | about)
     if model.harmonise:
         trained.combat = Combat.fit(learned, sites)
         learned = trained.combat.apply(learned, sites, pooled=model.unseen_site == "pooled")
     groups = table["group"].fillna(table["subject"])[train].to_numpy()
     trained.model.fit(learned, target.encode(table)[train], groups, seed)
-    probabilities = trained.probabilities(features[rows], table["site"])
+    probabilities = trained.probabilities(vectors, table["site"])
     save_trained(out, trained)
     write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), out / "exclusions.tsv", EXCLUSION_COLUMNS)
@@ -159,7 +175,7 @@ def save_trained(folder: Path, trained: Trained) -> None:
 
 
 def load_trained(folder: str | Path) -> Trained:
-    """Read a trained model of connectivity.
+    """Read a model that was trained in one go.
 
     Parameters
     ----------
@@ -175,7 +191,10 @@ def load_trained(folder: str | Path) -> Trained:
     info = read_json(folder / "checkpoint.json")
     with checked_weights(folder) as weights:
         arrays = load_file(weights)
-    model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
+    settings = info["model"]["hyper"] | (
+        {"n_covariates": len(Covariates(info["covariates"]))} if info["covariates"] else {}
+    )
+    model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
     model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
     combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
     return Trained(model, combat, info)

@@ -97,12 +97,14 @@ def build_oracle_cache(config: Config, layout: Layout, dataset: Dataset, atlas: 
     """Pack the true ROI series as a cache of their own, so that the same model can be trained on them."""
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     folder, out = layout.truth(dataset.path), layout.cache(atlas, ORACLE)
+    found = read_table(layout.cache(atlas) / "index.tsv", text=TEXT_COLUMNS)  # who moved how much was measured
     excluded = build_cache(
         scans,
         atlas,
         load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir),
         lambda scan: Truth(folder, scan.scan_id).series,
         out,
+        mean_fd=dict(found.set_index("scan_id")["mean_fd"].dropna()),
     )
     write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 

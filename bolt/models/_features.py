@@ -1,4 +1,4 @@
-"""What every model of connectivity takes and returns."""
+"""What every model of one vector a scan takes and returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class FeatureModel(ABC):
     Attributes
     ----------
     inputs : str
-        What it takes: ``connectivity``, the vectors of `bolt.connectivity.connectivity`.
+        What it takes: ``connectivity``, the vectors of `bolt.connectivity.connectivity`, or ``covariates``, those of
+        `bolt.covariates.Covariates`; with a keyword `n_covariates` in its class, at least one.
     """
 
     inputs = "connectivity"

@@ -31,6 +31,7 @@ class DataStages(Shared):
 
     def index(self) -> None:
         from bolt.bad_scans import EXCLUSION_COLUMNS
+        from bolt.covariates import check_known
         from bolt.datasets import index
         from bolt.folds import make_folds
 
@@ -39,6 +40,7 @@ class DataStages(Shared):
                 self._atlas(name)  # a missing or wrong image shows here, hours before parcellation
         scans = index(self.config, self.dataset, self.options.minimum_volumes)
         usable = scans[scans.exclude_reason.isna()]
+        check_known(self.models.values(), usable)
         make_folds(self._strata(usable), self.config.folds)  # too few subjects a class show here, hours before training
         left_out = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
         left_out.columns = pd.Index(EXCLUSION_COLUMNS)

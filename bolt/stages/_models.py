@@ -22,9 +22,10 @@ class ModelStages(Shared):
     def cache(self) -> None:
         from bolt.atlases import load_labels
         from bolt.check import is_judged, minimum_volumes
+        from bolt.quality import displacement
         from bolt.series import EXCLUSION_COLUMNS, build_cache
 
-        atlas = self.options.atlas
+        atlas, judged = self.options.atlas, is_judged(self.config, self.dataset)
         out = self.layout.cache(atlas)
         excluded = build_cache(
             self._scans(),
@@ -38,7 +39,8 @@ class ModelStages(Shared):
                 "Denoising": configuration.load_denoise(self.config.denoise).model_dump(mode="json"),
             },
             minimum_volumes=minimum_volumes(self.config),
-            verdict_of=self.layout.quality_status if is_judged(self.config, self.dataset) else None,
+            verdict_of=self.layout.quality_status if judged else None,
+            mean_fd=displacement(self.layout.quality) if judged else None,
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 

@@ -1,0 +1,131 @@
+"""The floor of a table: what the classes' shares, motion and site alone give away."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+
+from bolt.check import check_names
+from bolt.config import Config, load_dataset, load_model
+from bolt.covariates import check_known
+from bolt.errors import ConfigError, DataError
+from bolt.files import read_json, read_table
+from bolt.models._registry import create_model
+from bolt.series import SeriesCache, build_cache
+from bolt.train_features import load_trained
+from tests.snake import write_yaml
+from tests.test_train_features import dataset, make_cache, run
+
+SITES = dataset().model_copy(update={"site": "site"})
+
+
+def moving(scans):
+    """Mean displacement that differs between the classes, and is unknown of one scan."""
+    random = np.random.default_rng(1)
+    values = 0.1 + 0.2 * (scans["label"] == "B") + 0.02 * random.standard_normal(len(scans))
+    return values.where(scans["scan_id"] != "s05")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_cache(tmp_path_factory.mktemp("floor"), mean_fd=moving)
+
+
+@pytest.mark.parametrize("n_classes", [2, 7])
+def test_they_are_scikit_learns(n_classes):
+    random = np.random.default_rng(0)
+    features = random.standard_normal((70, 3)).astype(np.float32)
+    labels = np.repeat(np.arange(n_classes), 70 // n_classes)
+    for name, settings, other in [
+        ("majority", {}, DummyClassifier(strategy="prior")),
+        ("logistic", {"n_covariates": 3, "C": 0.5}, LogisticRegression(C=0.5)),
+    ]:
+        model = create_model(name, 8, n_classes, **settings)
+        model.fit(features, labels, labels)
+        due = other.fit(features.astype(np.float64), labels).predict_proba(features)
+        np.testing.assert_allclose(model.probabilities(features), due, atol=1e-12)
+
+
+def test_motion_that_goes_with_the_class_is_found(folder):
+    out, error = run(folder, load_model("motion_only"))
+    assert error is None
+    table = read_table(out / "predictions.tsv")
+    held_out = table[(table["role"] != "train") & (table["scan_id"] != "s05")]
+    assert (held_out["predicted"] == held_out["label"]).all()
+    (column,) = read_json(out / "checkpoint.json")["covariates"]
+    training = SeriesCache(folder / "cache").index.merge(table[["scan_id", "role"]]).query("role == 'train'")
+    assert column == {"column": "mean_fd", "mean": training["mean_fd"].mean(), "sd": training["mean_fd"].std(ddof=0)}
+
+
+@pytest.mark.parametrize("name", ["majority", "motion_only", "site_only"])
+def test_a_checkpoint_predicts_what_the_run_did(folder, name):
+    out, error = run(folder, load_model(name), out=f"again-{name}", dataset=SITES)
+    assert error is None
+    cache = SeriesCache(folder / "cache")
+    table = read_table(out / "predictions.tsv").set_index("scan_id").loc[cache.index["scan_id"]]
+    again = load_trained(out).predict(cache, range(len(cache)))
+    np.testing.assert_allclose(again, table[["p_A", "p_B"]], rtol=1e-12)
+
+
+def test_the_majority_is_that_of_the_training_scans(tmp_path):
+    make_cache(tmp_path, label=lambda scans: ["B" if i % 3 else "A" for i in range(len(scans))])
+    out, error = run(tmp_path, load_model("majority"))
+    assert error is None
+    table = read_table(out / "predictions.tsv")
+    share = (table.query("role == 'train'")["label"] == "B").mean()
+    assert set(table["predicted"]) == {"B"}
+    np.testing.assert_allclose(table["p_B"], share)
+
+
+def test_displacement_that_nobody_knows(tmp_path):
+    make_cache(tmp_path, mean_fd=lambda scans: np.nan)
+    _, error = run(tmp_path, load_model("motion_only"))
+    assert isinstance(error, DataError) and "'mean_fd' is known of no training scan" in str(error)
+    make_cache(tmp_path / "without")
+    with pytest.raises(ConfigError, match="no column 'mean_fd'"):
+        run(tmp_path / "without", load_model("motion_only"))
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("series", True), ("raw", False)])
+def test_the_index_refuses_what_cannot_be_known_later(kind, refused):
+    scans = pd.DataFrame({"kind": [kind] * 2, "mean_fd": [np.nan] * 2, "site": ["a", np.nan]})
+    if refused:
+        with pytest.raises(DataError, match="'mean_fd' is known of no scan.*'motion_only'"):
+            check_known([load_model("site_only"), load_model("motion_only")], scans)
+    else:
+        check_known([load_model("site_only"), load_model("motion_only")], scans)
+    with pytest.raises(DataError, match="'site' is known of no scan"):
+        check_known([load_model("site_only")], scans.assign(site=np.nan))
+
+
+@pytest.mark.parametrize(
+    ("model", "site", "message"),
+    [
+        ({"model": "majority", "covariates": ["age"]}, "site", "'majority' takes none"),
+        ({"model": "logistic"}, "site", "'logistic' learns from nothing else.*covariates: "),
+        ({"model": "logistic", "covariates": ["site"]}, None, "has no 'site'"),
+        ({"model": "majority", "harmonise": "combat"}, "site", "'harmonise' is for vectors of connectivity"),
+        ({"model": "majority", "fisher_z": True}, "site", "'fisher_z' is for vectors of connectivity"),
+        ({"model": "majority", "training": {"epochs": 2}}, "site", "'majority' has no epochs"),
+        ({"model": "majority", "connectivity": "crop"}, "site", "takes covariates"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_work(tmp_path, model, site, message):
+    base = load_dataset("series").model_dump(mode="json") | {"path": str(tmp_path), "site": site, "age": "age"}
+    data, path = write_yaml(tmp_path / "d.yaml", base), write_yaml(tmp_path / "m.yaml", model)
+    with pytest.raises(ConfigError, match=message):
+        check_names(Config(dataset=str(data), atlases=["cc200"], models=[str(path)]), load_dataset(str(data)))
+
+
+def test_the_penalty_must_be_positive():
+    with pytest.raises(ConfigError, match="C must be above 0"):
+        create_model("logistic", 8, 2, C=0, n_covariates=1)
+
+
+def test_the_cache_fills_in_the_displacement_that_confounds_say(tmp_path):
+    np.save(tmp_path / "s.npy", np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32))
+    scans = pd.DataFrame({"scan_id": ["a", "b", "c"], "mean_fd": [0.5, np.nan, np.nan], "n_volumes": 20, "kind": "raw"})
+    rois = pd.DataFrame({"value": [1, 2, 3], "name": list("abc"), "network": "n", "hemisphere": "L"})
+    build_cache(scans, "toy", rois, lambda _: tmp_path / "s.npy", tmp_path / "cache", mean_fd={"a": 9.0, "b": 0.25})
+    np.testing.assert_array_equal(SeriesCache(tmp_path / "cache").index["mean_fd"], [0.5, 0.25, np.nan])
