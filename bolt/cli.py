@@ -102,6 +102,10 @@ def _parser() -> argparse.ArgumentParser:
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
     command("truth", "Compare the demo's results with the phantom's truth.")
     command("report", "Write the HTML report.")
+    models = commands.add_parser("models", help="Print the table of models, in Markdown.")
+    models.description = "One row a file in config/models: its name is what 'models' of a configuration takes."
+    models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
+    models.add_argument("--threads", type=int, default=1)
     return parser
 
 

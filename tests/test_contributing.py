@@ -7,7 +7,9 @@ import yaml
 
 from bolt import config as configuration
 from bolt.atlas_files import ATLASES
+from bolt.cli import main
 from bolt.config import ROOT, Model
+from bolt.model_table import END, START, model_table
 from bolt.models._registry import create_model
 
 
@@ -22,10 +24,31 @@ def test_the_example_model_can_be_made_and_called():
     assert output.logits.shape == (3, 2)
 
 
-def test_every_model_and_atlas_has_its_line_in_the_readme():
+def test_the_table_of_models_in_the_readme_is_that_of_the_configurations():
+    assert f"{START}\n{model_table()}{END}" in (ROOT / "README.md").read_text(), "run `bolt models --into README.md`"
+
+
+def test_the_table_of_models(tmp_path, capsys):
+    assert main(["models"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == model_table()
+    for name in configuration.known("model"):
+        assert f"\n| `{name}` | " in printed
+    assert re.search(r"`motion_only` \| Motion only \| baseline \| `mean_fd` \| ", printed)
+    assert re.search(r"`majority` .* labels alone", printed)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    assert main(["models", "--into", str(page)]) == 0
+    assert page.read_text() == f"before\n{START}\n{printed}{END}\nafter\n"
+    page.write_text("no markers\n")
+    assert main(["models", "--into", str(page)]) == 2
+    assert "the markers of the table are not there" in capsys.readouterr().err
+
+
+def test_every_atlas_has_its_line_in_the_readme():
     text = (ROOT / "README.md").read_text()
-    for name in [*configuration.known("model"), *(path.parent.name for path in ATLASES.glob("*/atlas.yaml"))]:
-        assert f"| `{name}` |" in text, name
+    for path in ATLASES.glob("*/atlas.yaml"):
+        assert f"| `{path.parent.name}` |" in text, path
 
 
 def test_every_command_of_the_readme_is_one_the_makefile_or_cli_knows():

@@ -47,6 +47,7 @@ class Model(Keys):
     title: str = Field("", description="as figures and tables call it; default: the file's name")
     family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
     description: str = Field("", description="one line, for the table of models")
+    reference: str = Field("", description="where it comes from: authors, year, DOI")
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
     connectivity: Literal["scan", "crop"] = Field(
@@ -67,7 +68,7 @@ class Model(Keys):
 
     def hash(self) -> str:
         """Eight characters that name this configuration in paths; equal settings, equal hash."""
-        settings = self.model_dump(mode="json", exclude={"name", "title", "family", "description"})
+        settings = self.model_dump(mode="json", exclude={"name", "title", "family", "description", "reference"})
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
     @property

@@ -23,6 +23,10 @@ def run(options: argparse.Namespace) -> None:
         from bolt.check_folds import check_folds
 
         return check_folds(options)
+    if options.command == "models":
+        from bolt.model_table import show_models
+
+        return show_models(options.into)
     if options.command == "parcellate" and options.image is not None:
         from bolt.by_hand import parcellate_by_hand
 
