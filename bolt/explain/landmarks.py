@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from bolt.errors import DataError
-from bolt.evaluate.metrics import METRICS, scores
+from bolt.evaluate.classes import METRICS, scores
 from bolt.explain.weights import read_importance
 from bolt.files import atomic, read_json, write_table
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.cohort import effect_text
-from bolt.evaluate.metrics import METRICS
+from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.preprocess.measures import MEASURES
 

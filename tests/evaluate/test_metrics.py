@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import precision_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    brier_score_loss,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from bolt.errors import DataError
-from bolt.evaluate.metrics import fold_metrics, pooled, scores, summarise, write_metrics
+from bolt.evaluate.calibration import reliability
+from bolt.evaluate.classes import scores
+from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
 from bolt.files import read_table, write_status
 
 CLASSES = ["control", "patient"]
@@ -155,3 +163,46 @@ def test_no_fold_at_all_gives_empty_results(tmp_path: Path) -> None:
     write_metrics(tmp_path, CLASSES, range(2), tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text())["pooled"] is None
     assert read_table(tmp_path / "metrics.tsv")["accuracy"].isna().all()
+
+
+def test_metrics_beside_the_papers_agree_with_scikit_learn() -> None:
+    random = np.random.default_rng(3)
+    for n_classes in (2, 3):
+        p = random.dirichlet(np.ones(n_classes), 80)
+        truth, guess = random.integers(n_classes, size=80), p.argmax(axis=1)
+        values = scores(truth, guess, p)
+        assert values["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, guess))
+        summed = ((p - np.eye(n_classes)[truth]) ** 2).sum(axis=1).mean()
+        brier = brier_score_loss(truth, p[:, 1]) if n_classes == 2 else summed
+        assert values["brier"] == pytest.approx(brier)
+
+
+def test_calibration_error_by_hand() -> None:
+    p = np.array([0.9, 0.9, 0.9, 0.9, 0.4])  # patients; the last is a control with 0.6
+    truth, guess = np.array([1, 1, 1, 0, 0]), np.array([1, 1, 1, 1, 0])
+    values = scores(truth, guess, np.stack([1 - p, p], axis=1))
+    assert values["ece"] == pytest.approx(0.8 * abs(0.75 - 0.9) + 0.2 * abs(1 - 0.6))
+    bins = reliability(truth, guess, np.stack([1 - p, p], axis=1))
+    assert bins["n_scans"] == [1, 4] and bins["accuracy"] == [1.0, 0.75]
+    assert bins["probability"] == pytest.approx([0.6, 0.9])
+
+
+def test_calibration_error_tells_honest_from_overconfident() -> None:
+    random = np.random.default_rng(4)
+    p = random.uniform(size=20_000)
+    truth = (random.uniform(size=20_000) < p).astype(int)
+    bold = p**3 / (p**3 + (1 - p) ** 3)
+    honest, wrong = (scores(truth, (q > 0.5).astype(int), np.stack([1 - q, q], axis=1))["ece"][0] for q in (p, bold))
+    assert honest < 0.02 < 0.1 < wrong
+
+
+def test_sites_are_judged_apart(tmp_path: Path) -> None:
+    table = predictions(["control", "patient"] * 6, [0.1, 0.9] * 3 + [0.9, 0.1] * 3).assign(site=["a"] * 6 + ["b"] * 6)
+    write_fold(tmp_path, 0, table)
+    write_metrics(tmp_path, CLASSES, [0], tmp_path)
+    sites = json.loads((tmp_path / "summary.json").read_text())["sites"]
+    assert [(s["site"], s["n_scans"], s["accuracy"]["value"], s["auc"]["value"]) for s in sites] == [
+        ("a", 6, 1.0, 1.0),
+        ("b", 6, 0.0, 0.0),
+    ]
+    assert by_site(table.assign(site="a"), CLASSES) == [] == by_site(table.assign(site=None), CLASSES)
