@@ -1,0 +1,60 @@
+"""BAnD: a BERT encoder of the whole scan.
+
+Nguyen et al. Attend and decode: 4D fMRI task state decoding using attention models. ML4H at NeurIPS, PMLR 136, 2020.
+https://proceedings.mlr.press/v136/nguyen20a.html
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bolt.models._base import ModelOutput, SeriesModel
+from bolt.models._registry import register
+from bolt.models.layers import BertEncoder, Dropout, check_at_least, check_length, in_chunks
+
+
+@register("band")
+class Band(SeriesModel):
+    """BAnD on ROI series: a linear layer in place of its 3D CNN, as in the BolT paper.
+
+    Parameters
+    ----------
+    n_rois, n_classes : int
+    hidden, inner, n_heads : int
+        The published code's 512, 512 and 8.
+    n_layers : int
+        The published code trains one and fine-tunes two.
+    dropout : float
+    crop : int
+        Volumes of a training crop; each has a learned position. A longer scan is read in stretches of this length,
+        whose pooled CLS tokens are averaged (`layers.in_chunks`).
+    """
+
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int,
+        *,
+        hidden: int = 512,
+        inner: int = 512,
+        n_layers: int = 2,
+        n_heads: int = 8,
+        dropout: float = 0.2,
+        crop: int = 600,
+    ) -> None:
+        super().__init__()
+        check_at_least(1, n_layers=n_layers, crop=crop)
+        self.crop = crop
+        self.projection, self.cls = nn.Linear(n_rois, hidden), nn.Parameter(torch.randn(hidden))
+        self.encoder = BertEncoder(hidden, inner, n_layers, n_heads, crop + 1, dropout, "relu")
+        self.dropout, self.classifier = Dropout(dropout), nn.Linear(hidden, n_classes)
+        for layer in (self.projection, self.classifier):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> ModelOutput:
+        """Classify z-scored ROI series (batch, time, rois); `cls` is the pooled CLS token, (batch, hidden)."""
+        check_length(x, self.min_length)
+        features = in_chunks(x, self.crop, lambda part: self.encoder(self.cls, self.projection(part)))
+        return ModelOutput(self.classifier(self.dropout(features)), features, {})

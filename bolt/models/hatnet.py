@@ -1,0 +1,177 @@
+"""HATNet: attention among the words of a bag, then among bags; here volumes are words and windows are bags.
+
+Mehta et al. HATNet: An end-to-end holistic attention network for diagnosis of breast biopsy images. 2020.
+https://doi.org/10.48550/arXiv.2007.13007
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bolt.models._base import ModelOutput, SeriesModel
+from bolt.models._registry import register
+from bolt.models.layers import check_at_least, check_heads, check_length
+
+ATTENTION_DROPOUT = 0.1  # on attention weights, as published
+
+
+@register("hatnet")
+class HATNet(SeriesModel):
+    """HATNet on ROI series: a 1D CNN with ROIs as channels, whose output is cut into windows, as in the BolT paper.
+
+    Parameters
+    ----------
+    n_rois, n_classes : int
+    hidden, n_heads : int
+        The published script has 256 and 4.
+    channels : int
+        Of the convolutions.
+    window : int
+        Words of a bag: volumes after the convolutions. What is left after the last whole bag is not read.
+    stride : int
+        Of the last convolution: 2 halves the sequence.
+    global_words : bool
+        Words attend to those of all bags, as in the published code, whose images have few; by default to those of their
+        own bag, which is how the BolT paper describes it.
+    dropout, word_dropout : float
+        On the output of each layer; on the weights of words and bags.
+    """
+
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int,
+        *,
+        hidden: int = 256,
+        n_heads: int = 4,
+        channels: int = 256,
+        window: int = 16,
+        stride: int = 2,
+        global_words: bool = False,
+        dropout: float = 0.4,
+        word_dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        check_at_least(2, window=window)
+        check_at_least(1, stride=stride)
+        self.window = window
+        self.min_length = (window - 1) * stride + 1
+        self.convolutions = nn.Sequential(
+            *_convolution(n_rois, channels),
+            *_convolution(channels, channels),
+            *_convolution(channels, channels, stride),
+        )
+        self.bags = HolisticAttention(channels, hidden, n_heads, window, dropout, word_dropout, global_words)
+        self.classifier = nn.Linear(hidden, n_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv1d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+            elif isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> ModelOutput:
+        """Classify z-scored ROI series (batch, time, rois); `cls` is the weighted bag, (batch, hidden)."""
+        check_length(x, self.min_length)
+        words = self.convolutions(x.transpose(1, 2)).transpose(1, 2)
+        bags = words.shape[1] // self.window
+        features = self.bags(words[:, : bags * self.window].unflatten(1, (bags, self.window)))
+        return ModelOutput(self.classifier(features), features, {})
+
+
+class HolisticAttention(nn.Module):
+    """From words to bags to one vector, twice: of the words as they are, and of words that have attended to others.
+
+    The published model weighs bags by the matrix that weighs words, for an image has as many bags as a bag has words.
+    The bags of a scan grow with its length, so that here their energies are used as they are.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        n_heads: int,
+        window: int,
+        dropout: float,
+        word_dropout: float,
+        global_words: bool,
+    ) -> None:
+        super().__init__()
+        check_heads(hidden, n_heads)
+        self.global_words = global_words
+        self.project = nn.Linear(channels, hidden)
+        self.word_norm = nn.LayerNorm(hidden, eps=1e-6)
+        self.word_attention = _attention(hidden, n_heads)
+        self.word_mlp = _Residual(hidden, 4 * hidden, dropout)
+        self.word_weights = nn.Linear(window, window, bias=False)
+        self.attended_bag_mlp = _Residual(hidden, hidden // 2, dropout)
+        self.plain_bag_mlp = _Residual(hidden, hidden // 2, dropout)
+        self.bag_norm, self.query_norm = nn.LayerNorm(hidden, eps=1e-6), nn.LayerNorm(hidden, eps=1e-6)
+        self.bag_attention = _attention(hidden, n_heads)
+        self.context_norm, self.context_attention = nn.LayerNorm(hidden), _attention(hidden, n_heads)
+        self.bag_mlp = _Residual(hidden, 4 * hidden, dropout)
+        self.scan_mlp = _Residual(hidden, hidden // 2, dropout)
+        self.dropout, self.word_dropout = nn.Dropout(dropout), nn.Dropout(word_dropout)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Words (batch, bags, window, channels) to (batch, hidden)."""
+        plain = self.project(words)
+        together = plain.flatten(1, 2) if self.global_words else plain.flatten(0, 1)
+        attended = together + self.dropout(_self_attention(self.word_attention, self.word_norm(together)))
+        attended = self.word_mlp(attended).view_as(plain)
+        bags = self.plain_bag_mlp(self._weighted(plain, self.word_weights(_energy(plain))))
+        context = self.attended_bag_mlp(self._weighted(attended, self.word_weights(_energy(attended))))
+        bags = self._context(bags, self.context_norm(context))
+        return self.scan_mlp(self._weighted(bags, _energy(bags)))
+
+    def _context(self, bags: Tensor, context: Tensor) -> Tensor:
+        """Bags of plain words ask those of attended words, (batch, bags, hidden) both."""
+        query = bags + self.dropout(_self_attention(self.bag_attention, self.bag_norm(bags)))
+        answer = self.context_attention(self.query_norm(query), context, context, need_weights=False)[0]
+        return self.bag_mlp(bags + self.dropout(answer))
+
+    def _weighted(self, items: Tensor, scores: Tensor) -> Tensor:
+        """Sum of items (..., n, hidden) by the softmax of their scores (..., n)."""
+        weights = self.word_dropout(scores.softmax(dim=-1))
+        return (weights[..., None, :] @ items).squeeze(-2)
+
+
+class _Residual(nn.Module):
+    """Pre-norm MLP with a skip connection."""
+
+    def __init__(self, hidden: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.LayerNorm(hidden, eps=1e-6),
+            nn.Linear(hidden, inner),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(inner, hidden),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Module]:
+    return [
+        nn.Conv1d(channels_in, channels_out, 3, stride, padding=1, bias=False),
+        nn.BatchNorm1d(channels_out),
+        nn.ReLU(),
+    ]
+
+
+def _attention(hidden: int, n_heads: int) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(hidden, n_heads, ATTENTION_DROPOUT, batch_first=True)
+
+
+def _self_attention(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return layer(x, x, x, need_weights=False)[0]
+
+
+def _energy(x: Tensor) -> Tensor:
+    """Length of each vector over its number of elements, (..., hidden) to (...)."""
+    return torch.linalg.vector_norm(x, dim=-1) / x.shape[-1]
