@@ -33,6 +33,10 @@ def check_names(config: Config, dataset: Dataset) -> None:
     for name in config.models:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
+        for settings in model.by_fold.values():
+            check_model(model.model, settings.hyper)
+        for fold in config.folds.of(model.name):
+            model.for_fold(fold)
         check_covariates(model, dataset, list(COLUMNS))
         _check_inputs(model, config, dataset)
     denoise = configuration.load_denoise(config.denoise)
@@ -132,7 +136,7 @@ def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
             )
     if not fitted_at_once(model.model):
         return
-    if "training" in model.model_fields_set:
+    if "training" in model.model_fields_set or any(own.training for own in model.by_fold.values()):
         raise ConfigError(f"'{model.model}' has no epochs", where=where, mend="Remove 'training'")
     if dataset.classes is None:
         raise ConfigError(f"'{model.model}' needs classes, but the label is a number", where=where, mend="Leave it out")
@@ -159,5 +163,24 @@ def is_judged(config: Config, dataset: Dataset) -> bool:
 
 def minimum_volumes(config: Config) -> int:
     """Volumes that the longest window among the configured models needs."""
-    models = [configuration.load_model(name) for name in config.models]
-    return max(model.hyper.get("window", default_of(model.model, "window", 2)) for model in models)
+    return max(window_of(configuration.load_model(name)) for name in config.models)
+
+
+def window_of(model: Model) -> int:
+    """Volumes of a model's window, the longest of its folds; 2 where it has none."""
+    default = default_of(model.model, "window", 2)
+    every = [model.for_fold(fold) for fold in model.by_fold] or [model]
+    return max(int(own.hyper.get("window", default)) for own in every)
+
+
+def not_applicable(model: Model, config: Config, dataset: Dataset) -> str:
+    """Why a row of an experiment cannot be trained on this dataset; empty where it can."""
+    window = window_of(model)
+    if window > dataset.crop:
+        return f"a window of {window} volumes is longer than the crop of {dataset.crop}"
+    try:
+        check_covariates(model, dataset, list(COLUMNS))
+        _check_inputs(model, config, dataset)
+    except ConfigError as error:
+        return error.what
+    return ""

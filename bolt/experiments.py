@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bolt.config import Model
+from bolt.check import not_applicable
+from bolt.config import Config, Experiment, Model, Row, known, load_dataset, load_experiment, load_model, parse
+from bolt.errors import BoltError, ConfigError
+from bolt.files import read_yaml
+from bolt.layout import Layout
+from bolt.models._registry import check_model, fitted_at_once
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,9 +33,15 @@ class Entry:
     folds : list of int
         The folds that should be there.
     classes : list of str
-        In the dataset's order; of two the last is the positive one.
+        In the dataset's order; of two the last is the positive one; none where the label is a number.
     note : str
         Why the row cannot be run on this dataset (a window longer than the crop, say); empty where it can.
+    paper : dict
+        Columns and values of the paper's own table (`paper_table`) that are this row's; empty where it has no such row.
+    line : str
+        Of a sweep: what its rows have in common, a line of its figure; else empty.
+    value : float or None
+        Of a sweep: where on that line the row lies.
     """
 
     dataset: str
@@ -36,3 +52,141 @@ class Entry:
     folds: list[int]
     classes: list[str]
     note: str = ""
+    paper: dict[str, str] = field(default_factory=dict)
+    line: str = ""
+    value: float | None = None
+
+
+def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
+    """The rows of an experiment, sweeps spelled out, each with its model.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    config : Config
+        `quick` bounds the epochs.
+
+    Raises
+    ------
+    ConfigError
+        An unknown model or setting, two rows of one name.
+    """
+    titles = {name: _title(load_model(name)) for sweep in experiment.sweeps for name in sweep.models}
+    rows = experiment.rows + [row for sweep in experiment.sweeps for row in sweep.rows(titles)]
+    found = [_with_model(row, config, experiment.name) for row in rows]
+    names = [row.row for row, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two rows are called '{name}'", where=f"experiment '{experiment.name}'", mend="Name one with 'row'"
+            )
+    return found
+
+
+def entries(config: Config, experiment: Experiment) -> list[Entry]:
+    """What an experiment trains on the configured dataset; none for experiments that train nothing.
+
+    Parameters
+    ----------
+    config : Config
+    experiment : Experiment
+
+    Returns
+    -------
+    list of Entry
+        For each atlas all rows, in the order of the experiment's file.
+    """
+    if experiment.kind != "training":
+        return []
+    dataset, layout = load_dataset(config.dataset), Layout(config)
+    judged = [(row, model, not_applicable(model, config, dataset)) for row, model in rows_of(experiment, config)]
+    return [
+        Entry(
+            dataset=config.dataset_name,
+            atlas=atlas,
+            row=row.row,
+            model=model,
+            folders=[] if note else [layout.runs(atlas, model, seed) for seed in config.seeds],
+            folds=config.folds.of(model.name),
+            classes=dataset.classes or [],
+            note=note,
+            paper=row.paper,
+            line=row.line,
+            value=row.value,
+        )
+        for atlas in config.atlas_places
+        for row, model, note in judged
+    ]
+
+
+def all_entries(experiment: Experiment, results: Path) -> list[Entry]:
+    """What an experiment trains on every dataset that has begun with it.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    results : Path
+        The folder with a folder a dataset; each one's ``config.yaml`` says what its runs are.
+
+    Returns
+    -------
+    list of Entry
+        Datasets in the order of their names.
+    """
+    found: list[Entry] = []
+    for config in configurations(results):
+        if experiment.name not in config.experiment_places:
+            continue
+        try:
+            own = entries(config, experiment)
+        except BoltError as error:  # a dataset's file that has moved, say
+            log.warning("dataset '%s' is left out of '%s': %s", config.dataset_name, experiment.name, error)
+            continue
+        if any(folder.is_dir() for entry in own for folder in entry.folders):
+            found += own
+    return found
+
+
+def configurations(results: Path) -> Iterator[Config]:
+    """What was run below a folder of results: a configuration a dataset, in the order of their names."""
+    for file in sorted(results.glob("*/config.yaml")):
+        config = parse(Config, read_yaml(file), file)
+        yield config.model_copy(update={"paths": config.paths.model_copy(update={"results": results})})
+
+
+def available(config: Config) -> dict[str, Experiment]:
+    """Every experiment that can be asked for: those configured, and those of `config/experiments`."""
+    names = {name: name for name in known("experiment")} | config.experiment_places
+    return {name: load_experiment(place) for name, place in names.items()}
+
+
+def experiment_models(config: Config) -> dict[str, Model]:
+    """The models that experiments train, by the names of their runs."""
+    trained = [one for one in available(config).values() if one.kind == "training"]
+    return {model.run_name: model for experiment in trained for _, model in rows_of(experiment, config)}
+
+
+def _title(model: Model) -> str:
+    return model.title or model.name
+
+
+def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
+    """The row with its name, and its model: the named one with the row's changes."""
+    base = load_model(row.model)
+    data = base.model_dump(mode="json", exclude_unset=True)
+    data["hyper"] = base.hyper | row.hyper
+    training: dict[str, Any] = data.get("training", {}) | row.training
+    if config.quick and not fitted_at_once(base.model):
+        training["epochs"] = min(training.get("epochs", base.training.epochs), config.quick.epochs)
+        data.pop("by_fold", None)  # a first look has no settings of its own for a fold
+    if training:
+        data["training"] = training
+    data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
+    named = row.model_copy(update={"row": row.row or _title(base)})
+    where = f"experiment '{experiment}', row '{named.row}'"
+    model = parse(Model, data, where)
+    try:
+        check_model(model.model, model.hyper)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=f"{where}, {error.where}", mend=error.mend) from None
+    return named, model

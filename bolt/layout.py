@@ -25,6 +25,7 @@ class Layout:
     def __init__(self, config: Config) -> None:
         self.results = config.paths.results / config.dataset_name
         self.work = config.paths.work / config.dataset_name
+        self.paper = config.paths.results / "paper"  # what spans datasets
         self.space = config.preprocess.space
         self.native = config.preprocess.output == "native"
         denoise = Path(config.denoise).stem

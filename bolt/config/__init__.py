@@ -1,9 +1,9 @@
 """The configuration: YAML files to typed, checked objects.
 
 `config/config.yaml` (or any file given with ``--configfile``) holds the keys of `Config`; it names
-files in `config/datasets`, `config/models`, `config/denoise` and `config/registration`, which hold
-the keys of the classes below. Defaults are the paper's. An unknown key is an error that names the
-nearest known one.
+files in `config/datasets`, `config/models`, `config/experiments`, `config/denoise` and
+`config/registration`, which hold the keys of the classes below. Defaults are the paper's. An unknown
+key is an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
+from bolt.config._experiments import Complexity, Experiment, Quick, Row, Spectra, Sweep
 from bolt.config._keys import Keys, nearest, parse
 from bolt.config._models import Model, Training
 from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
@@ -25,17 +26,23 @@ __all__ = [
     "STRATEGY_PARAMETERS",
     "Abide",
     "Bucket",
+    "Complexity",
     "Dataset",
     "Denoise",
+    "Experiment",
     "Hcp",
     "Model",
     "Paper",
     "Parcellate",
     "Preprocess",
     "Quality",
+    "Quick",
     "Range",
     "Registration",
+    "Row",
     "Simulate",
+    "Spectra",
+    "Sweep",
     "Training",
     "nearest",
     "parse",
@@ -83,6 +90,11 @@ class Config(Keys):
     atlases: list[str] = ["schaefer400", "aal116"]
     models: list[str] = ["bolt"]
     seeds: list[int] = [0]
+    experiments: list[str] = Field(
+        ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve"],
+        description="files in config/experiments (or paths) that the target `paper` makes",
+    )
+    quick: Quick | None = Field(None, description="makes the experiments a cheap first look")
     denoise: str = "none"
     bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -96,6 +108,11 @@ class Config(Keys):
     @property
     def dataset_name(self) -> str:
         return Path(self.dataset).stem
+
+    @property
+    def experiment_places(self) -> dict[str, str]:
+        """Experiment name to what the configuration calls it: the name, or the path of a file."""
+        return {Path(experiment).stem: experiment for experiment in self.experiments}
 
     @property
     def atlas_places(self) -> dict[str, str]:
@@ -115,6 +132,7 @@ KINDS: dict[str, tuple[str, type[Keys]]] = {
     "dataset": ("datasets", Dataset),
     "model": ("models", Model),
     "denoising": ("denoise", Denoise),
+    "experiment": ("experiments", Experiment),
     "registration": ("registration", Registration),
 }
 
@@ -134,6 +152,10 @@ def load_model(name: str) -> Model:
 
 def load_denoise(name: str) -> Denoise:
     return _load("denoising", name)  # type: ignore[return-value]
+
+
+def load_experiment(name: str) -> Experiment:
+    return _load("experiment", name)  # type: ignore[return-value]
 
 
 def load_registration(name: str) -> Registration:

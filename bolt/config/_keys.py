@@ -43,6 +43,8 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
     group: Any = keys
     for part in place[:-1]:
+        if part.isdigit():  # of a list of groups
+            continue
         annotation = group.model_fields[part].annotation
         options = getattr(annotation, "__args__", ()) or (annotation,)
         group = next(o for o in options if isinstance(o, type) and issubclass(o, Keys))

@@ -1,0 +1,122 @@
+"""Keys of an experiment: `config/experiments/<name>.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from bolt.config._keys import Keys
+
+Band = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class Quick(Keys):
+    """How a first look at the experiments is made cheap."""
+
+    epochs: int = Field(1, ge=1, description="torch models are trained for at most so many epochs")
+    max_length: int = Field(300, ge=2, description="volumes of the longest scan that the complexity is measured at")
+
+
+class Row(Keys):
+    """A row of an experiment: a model, and what is changed of it."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    row: str = Field(description="what the tables call it; default: the model's title", default="")
+    model: str = Field(description="a file in config/models (or the path of one)")
+    hyper: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    connectivity: Literal["scan", "crop"] | None = None
+    train_share: float | None = Field(None, gt=0, le=1)
+    paper: dict[str, str] = Field(
+        {}, description="columns and values of the paper's own table (config/experiments/paper) that are this row's"
+    )
+    line: str = Field("", description="of a sweep: what its rows have in common, one line of its figure")
+    value: float | None = Field(None, description="of a sweep: where on that line the row lies")
+
+
+class Sweep(Keys):
+    """Rows that differ in one number: a row for each model and value."""
+
+    row: str = Field(description="with {model}, its title, and {value}")
+    line: str = Field("{model}", description="what the figure calls the line")
+    models: list[str] = Field(min_length=1)
+    key: str = Field(description="what is changed: hyper.<setting>, training.<key> or train_share")
+    values: list[float] = Field(min_length=1)
+    hyper: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    paper: str | None = Field(None, description="column of the paper's own table that holds the value")
+
+    @model_validator(mode="after")
+    def _known_key(self) -> Sweep:
+        group, _, setting = self.key.partition(".")
+        if self.key != "train_share" and not (group in ("hyper", "training") and setting):
+            raise ValueError(f"'key' must be hyper.<setting>, training.<key> or train_share, not '{self.key}'")
+        return self
+
+    def rows(self, titles: dict[str, str]) -> list[Row]:
+        """One row for each model and value.
+
+        Parameters
+        ----------
+        titles : dict
+            Model to its title.
+        """
+        return [self._row(model, titles[model], value) for model in self.models for value in self.values]
+
+    def _row(self, model: str, title: str, number: float) -> Row:
+        value = int(number) if number.is_integer() and self.key != "train_share" else number
+        group, _, setting = self.key.partition(".")
+        changes: dict[str, Any] = {"hyper": self.hyper, "training": self.training}
+        if setting:
+            changes[group] = {**changes[group], setting: value}
+        else:
+            changes[group] = value
+        return Row(
+            row=self.row.format(model=title, value=value),
+            line=self.line.format(model=title),
+            value=number,
+            model=model,
+            paper={self.paper: str(value)} if self.paper else {},
+            **changes,
+        )
+
+
+class Complexity(Keys):
+    """How operations, time and memory are measured."""
+
+    lengths: list[int] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
+    repeats: int = Field(3, ge=1, description="passes that are timed; the fastest counts")
+
+
+class Spectra(Keys):
+    """How power spectra are taken."""
+
+    segment_seconds: float = Field(100.0, gt=0, description="length of Welch's segments; a tenth of 1/Hz resolution")
+    bands: dict[str, Band] = Field({}, description="name to lowest and highest frequency, Hz")
+
+
+class Experiment(Keys):
+    """A table of the paper, or a question of one's own: `config/experiments/<name>.yaml`."""
+
+    name: str
+    title: str
+    description: str = ""
+    paper_dataset: str | None = Field(None, description="the dataset of the paper's table, where it has no such column")
+    rows: list[Row] = []
+    sweeps: list[Sweep] = []
+    complexity: Complexity | None = Field(None, description="the rows are not trained but measured")
+    spectra: Spectra | None = Field(None, description="no rows: the series themselves are looked at")
+
+    @property
+    def kind(self) -> Literal["training", "complexity", "spectra"]:
+        if self.spectra:
+            return "spectra"
+        return "complexity" if self.complexity else "training"
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Experiment:
+        if bool(self.rows or self.sweeps) == (self.kind == "spectra"):
+            raise ValueError("an experiment needs 'rows' or 'sweeps'; one with 'spectra' has none")
+        return self

@@ -1,0 +1,125 @@
+"""Experiments as data: rows, sweeps, what cannot be run, what is shared."""
+
+import pytest
+import yaml
+
+from bolt.config import Config, Model, known, load_experiment
+from bolt.errors import ConfigError
+from bolt.experiments import all_entries, entries, experiment_models, rows_of
+from bolt.files import read_table
+from bolt.layout import Layout
+from tests.snake import write_yaml
+
+PAPER = "config/experiments/paper"
+
+
+def configured(**keys) -> Config:
+    return Config(**({"dataset": "abide1", "atlases": ["cc200"]} | keys))
+
+
+def experiment(folder, **keys):
+    file = write_yaml(folder / "mine.yaml", {"title": "Mine"} | keys)
+    return load_experiment(str(file))
+
+
+@pytest.mark.parametrize("name", known("experiment"))
+def test_every_experiment_has_its_rows_and_models(name):
+    found = load_experiment(name)
+    assert bool(rows_of(found, configured())) == (found.kind != "spectra")
+
+
+@pytest.mark.parametrize("name", ["comparison", "ablation", "window_size"])
+def test_every_row_of_the_papers_tables_has_a_row_here(name):
+    columns = {"comparison": ["model"], "window_size": ["window_size"]}.get(
+        name, ["cls_token", "windowing", "token_fusion", "cross_attention", "cwr"]
+    )
+    table = read_table(f"{PAPER}/{name}.tsv", text=tuple(columns))
+    theirs = {tuple(row) for row in table[columns].to_numpy()}
+    rows = [row.paper for row, _ in rows_of(load_experiment(name), configured()) if row.paper]
+    assert {tuple(paper[c] for c in columns) for paper in rows} == theirs
+    assert len(rows) == len(theirs)
+
+
+def test_equal_models_are_one_run():
+    config = configured()
+    whole = entries(config, load_experiment("ablation"))[-1]
+    window = next(e for e in entries(config, load_experiment("window_size")) if e.paper == {"window_size": "20"})
+    bolt = next(e for e in entries(config, load_experiment("comparison")) if e.row == "BolT")
+    assert whole.folders == window.folders == bolt.folders
+    assert whole.folders == [Layout(config).runs("cc200", whole.model, 0)]
+    windows = [e for e in entries(config, load_experiment("window_size")) if e.line == "windows only"]
+    assert entries(config, load_experiment("ablation"))[3].folders == windows[1].folders
+    assert whole.model.run_name in experiment_models(config)
+
+
+def test_a_window_longer_than_the_crop_is_noted_and_has_no_run():
+    found = {e.row: e for e in entries(configured(), load_experiment("window_size"))}
+    assert found["BolT, W = 200"].note == "a window of 200 volumes is longer than the crop of 100"
+    assert not found["BolT, W = 200"].folders
+    assert found["BolT, W = 80"].folders and not found["BolT, W = 80"].note
+
+
+def test_what_a_row_changes(tmp_path):
+    row = {"model": "bolt", "hyper": {"window": 10}, "training": {"epochs": 3}, "train_share": 0.5}
+    mine = experiment(tmp_path, rows=[{"row": "small", **row}])
+    [(_, model)] = rows_of(mine, configured())
+    assert (model.hyper["window"], model.hyper["hidden"]) == (10, 400)
+    assert (model.training.epochs, model.training.batch_size, model.train_share) == (3, 32, 0.5)
+    assert model.name == "bolt"
+
+
+def test_a_first_look_bounds_the_epochs_of_torch_models():
+    quick = configured(quick={"epochs": 2})
+    whole, cheap = (
+        {row.row: model for row, model in rows_of(load_experiment("comparison"), c)} for c in (configured(), quick)
+    )
+    assert cheap["BolT"].training.epochs == 2
+    assert cheap["BolT"].run_name != whole["BolT"].run_name  # its runs are never taken for real ones
+    assert cheap["SVM"].run_name == whole["SVM"].run_name
+
+
+def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
+    sweep = {"row": "{model}: {value:.0%}", "models": ["svm", "bolt"], "key": "train_share", "values": [0.5, 1]}
+    found = rows_of(experiment(tmp_path, sweeps=[sweep]), configured())
+    assert [row.row for row, _ in found] == ["SVM: 50%", "SVM: 100%", "BolT: 50%", "BolT: 100%"]
+    assert [model.train_share for _, model in found] == [0.5, 1, 0.5, 1]
+    assert [(row.line, row.value) for row, _ in found[:2]] == [("SVM", 0.5), ("SVM", 1)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (
+            {"rows": [{"model": "bolt", "hyper": {"windw": 10}}]},
+            "row 'BolT'.*no setting 'windw'.*did you mean 'window'",
+        ),
+        ({"rows": [{"model": "bolt", "training": {"epoch": 1}}]}, "row 'BolT'.*training.epoch.*did you mean 'epochs'"),
+        ({"rows": [{"model": "bollt"}]}, "unknown model 'bollt'.*did you mean 'bolt'"),
+        ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are called 'BolT'"),
+        ({"rows": [{"model": "bolt", "hyperr": {}}]}, "hyperr"),
+        ({"sweeps": [{"row": "x", "models": ["bolt"], "key": "window", "values": [1]}]}, "hyper.<setting>"),
+        ({}, "needs 'rows' or 'sweeps'"),
+    ],
+)
+def test_what_is_wrong_in_an_experiment_is_said(tmp_path, keys, words):
+    with pytest.raises(ConfigError, match=f"(?s){words}"):
+        rows_of(experiment(tmp_path, **keys), configured())
+
+
+def test_every_dataset_that_has_begun_is_in_the_table(tmp_path):
+    mine = experiment(tmp_path, rows=[{"model": "svm"}])
+    for name, asked in (("abide1", True), ("hcp_rest", True), ("hcp_task", False)):
+        config = configured(dataset=name, experiments=[str(tmp_path / "mine.yaml")] if asked else ["spectra"])
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    assert all_entries(mine, tmp_path / "results") == []
+    for name in ("hcp_task", "hcp_rest"):
+        run = Layout(configured(dataset=name, paths={"results": tmp_path / "results"})).runs("cc200", svm(), 0)
+        run.mkdir(parents=True)
+    [found] = all_entries(mine, tmp_path / "results")
+    assert (found.dataset, found.classes) == ("hcp_rest", ["female", "male"])
+    assert found.folders[0].is_dir()
+
+
+def svm() -> Model:
+    return rows_of(load_experiment("comparison"), configured())[0][1]
