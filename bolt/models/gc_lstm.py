@@ -1,0 +1,138 @@
+"""GC-LSTM: an LSTM over windows whose gates are graph convolutions on the connectivity of the window.
+
+Xing et al. Dynamic spectral graph convolution networks with assistant task training for early MCI diagnosis.
+MICCAI 2019. https://doi.org/10.1007/978-3-030-32251-9_70
+Spectral filters: Defferrard, Bresson, Vandergheynst. NeurIPS 2016. https://arxiv.org/abs/1606.09375
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from bolt.errors import ConfigError, DataError
+from bolt.models._base import ModelOutput, SeriesModel
+from bolt.models._connectivity import pearson
+from bolt.models._registry import register
+from bolt.models.layers import Dropout
+
+
+@register("gc_lstm")
+class GCLSTM(SeriesModel):
+    """Graph-convolutional LSTM on sliding windows; states averaged over windows and ROIs; MLP.
+
+    Parameters
+    ----------
+    n_rois, n_classes : int
+    hidden : int
+        Numbers in the state of each ROI.
+    order : int
+        Chebyshev polynomials in each graph convolution: an ROI hears of others up to ``order - 1`` edges away.
+    window_seconds, stride_seconds : float
+        Rounded to volumes, at least 2 and 1.
+    crop_share : float
+        The window is never longer than this share of a training crop, where `crop` is known: otherwise crops could hold
+        one window, or none, and nothing could recur. In HCP-Task 120 s are 167 volumes and a crop has 150: the window
+        is 75 volumes, 54 s. Training and test scans have the same window.
+    mlp : int
+        Width of the classifier's hidden layer.
+    dropout : float
+        In the classifier.
+    tr : float
+        Seconds between volumes: one number, for a model has one window. Filled in from the training scans.
+    crop : int, optional
+        Volumes of a training crop. Filled in from the data.
+
+    Notes
+    -----
+    Two ROIs that correlate positively within a window have an edge, weighted by the correlation; there are no loops.
+    The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to eigenvalues within
+    [-1, 1] by its largest possible one, 2. What an ROI brings to a window is its row of the (signed) correlations.
+
+    Windows are read one after the other and their matrices forgotten; training computes them again on the way back.
+    So memory holds the matrices of one window, and of the others no more than the state of each ROI.
+    """
+
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int,
+        *,
+        hidden: int = 32,
+        order: int = 3,
+        window_seconds: float = 120.0,
+        stride_seconds: float = 2.0,
+        crop_share: float = 0.5,
+        mlp: int = 64,
+        dropout: float = 0.5,
+        tr: float = 2.0,
+        crop: int | None = None,
+    ) -> None:
+        super().__init__()
+        for key, value in {"order": order, "tr": tr, "crop_share": crop_share}.items():
+            if value <= 0:
+                raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", mend="Correct the value")
+        volumes = round(window_seconds / tr)
+        self.window = max(2, volumes if crop is None else min(volumes, int(crop * crop_share)))
+        self.stride = max(1, round(stride_seconds / tr))
+        self.min_length, self.hidden, self.order = self.window, hidden, order
+        self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
+        self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)
+        self.bias = nn.Parameter(torch.zeros(4 * hidden))
+        self.classifier = nn.Sequential(nn.Linear(hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes))
+
+    def window_starts(self, length: int) -> range:
+        """First volume of each window of a scan of `length` volumes."""
+        return range(0, length - self.window + 1, self.stride)
+
+    def forward(self, x: Tensor) -> ModelOutput:
+        starts = self.window_starts(x.shape[1])
+        if not starts:
+            raise DataError(
+                f"the scan has {x.shape[1]} volumes, fewer than the model's window of {self.window}",
+                mend="Leave the scan out, or shorten 'window_seconds' in the model's configuration",
+            )
+        state = cell = x.new_zeros(len(x), x.shape[2], self.hidden)
+        total = torch.zeros_like(state)
+        for start in starts:
+            window = x[:, start : start + self.window]
+            if torch.is_grad_enabled():
+                state, cell = checkpoint(self._step, window, state, cell, use_reentrant=False, preserve_rng_state=False)
+            else:
+                state, cell = self._step(window, state, cell)
+            total = total + state
+        features = (total / len(starts)).mean(1)
+        return ModelOutput(self.classifier(features), features, {})
+
+    def _step(self, window: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One window (batch, volumes, rois): from state and cell (batch, rois, hidden) to the next."""
+        correlations = pearson(window)
+        graph = scaled_laplacian(correlations)
+        terms = (self.input(correlations) + self.recurrent(state)).chunk(self.order, dim=-1)
+        i, f, g, o = (chebyshev(graph, terms) + self.bias).chunk(4, dim=-1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+
+
+def scaled_laplacian(correlations: Tensor) -> Tensor:
+    """``-D^(-1/2) A D^(-1/2)`` of the positive correlations without loops, (batch, rois, rois); eigenvalues in [-1, 1].
+
+    An ROI without edges has a row of zeros.
+    """
+    edges = correlations.clamp(min=0) * (1 - torch.eye(correlations.shape[-1], device=correlations.device))
+    degree = edges.sum(-1)
+    scale = torch.where(degree > 0, degree, 1).rsqrt()
+    return -scale[:, :, None] * edges * scale[:, None, :]
+
+
+def chebyshev(graph: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
+    """The sum over k of T_k(graph) @ terms[k], by Clenshaw's recurrence.
+
+    The terms come with the filters' weights applied, which is cheaper than to filter first: they are narrower than the
+    input.
+    """
+    later = last = torch.zeros_like(terms[0])
+    for term in terms[:0:-1]:
+        last, later = term + 2 * (graph @ last) - later, last
+    return terms[0] + graph @ last - later
