@@ -1,0 +1,93 @@
+"""All models at sizes that a test can afford, and signals that a model should be able to learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bolt.config import Model, known, load_model
+from bolt.models._base import ConnectivityModel, SeriesModel
+from bolt.models._registry import create_model, fitted_at_once, with_facts
+
+SMALL: dict[str, dict[str, Any]] = {
+    "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},
+    "bnt": {"feedforward": 16, "clusters": 4},
+    "bolt": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 6},
+    "braingnn": {"dims": [8, 8, 16]},
+    "brainnetcnn": {"edge_channels": [4, 4], "graph_channels": 8, "linear": [8, 8]},
+    "cnn_lstm": {"channels": 8, "hidden": 8},
+    "gc_lstm": {"hidden": 8, "window_seconds": 24, "mlp": 8},
+    "hatnet": {"hidden": 16, "n_heads": 2, "channels": 16, "window": 4},
+    "ift_net": {"hidden": 16, "n_blocks": 2, "n_heads": 2},
+    "longformer": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 6},
+    "lstm": {"hidden": 8},
+    "meanmlp": {"hidden": 16},
+    "stagin": {"hidden": 8, "n_layers": 2, "window": 12},
+    "swint": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 6},
+    "tff": {"hidden": 16, "inner": 16, "n_heads": 2, "window": 6, "stride": 3},
+    # these need no smaller size
+    "logistic": {},
+    "majority": {},
+    "svm": {},
+}
+"""Settings of each model (a file in `bolt/models`) with which its tests take a fraction of a second."""
+
+NOT_REACHED = {
+    "bolt": ("blocks.1.attention.bias_distance", "blocks.1.attention.bias_bold_to_cls"),
+    "longformer": ("blocks.1.attention.local.weight", "blocks.1.attention.local.bias"),
+}
+"""Parameters without a gradient by design: in the last block nobody but CLS asks."""
+
+OF_CORRELATION = ("gc_lstm", "stagin")
+"""Models of series that look at correlations in windows alone."""
+
+ALL = known("model")
+"""Every file in `config/models`."""
+TORCH = [name for name in ALL if not fitted_at_once(load_model(name).model)]
+AT_ONCE = [name for name in ALL if name not in TORCH]
+CROP = 30  # volumes
+
+
+def small(name: str) -> Model:
+    """A configuration as shipped, at the size of the tests."""
+    model = load_model(name)
+    if model.model not in SMALL:
+        pytest.fail(
+            f"model '{model.model}' has no entry in tests/models/conformance.py: add its small settings to SMALL"
+        )
+    return model.model_copy(update={"hyper": model.hyper | SMALL[model.model]})
+
+
+def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
+    """A small torch model with fresh weights."""
+    torch.manual_seed(seed)
+    model = small(name)
+    settings = with_facts(model.model, model.hyper, {"crop": CROP, "tr": 2.0})
+    net: SeriesModel = create_model(model.model, n_rois, n_classes, **settings)
+    return net
+
+
+def of_correlation(name: str, net: SeriesModel) -> bool:
+    return isinstance(net, ConnectivityModel) or load_model(name).model in OF_CORRELATION
+
+
+def labelled(n: int, time: int, n_rois: int, n_classes: int, *, correlated: bool, seed: int) -> tuple[Tensor, Tensor]:
+    """Series (n, time, rois) whose class moves the level of an ROI, or lets a pair of ROIs go together."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, time, n_rois, generator=random)
+    labels = torch.arange(n) % n_classes
+    for i, label in enumerate(labels.tolist()):
+        if correlated:
+            shared = torch.randn(time, generator=random)
+            x[i, :, [label, label + 1]] += 2 * shared[:, None]
+        else:
+            x[i, :, label] += 1
+    return x, labels
+
+
+def loss_of(net: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
+    output = net(x)
+    return nn.functional.cross_entropy(output.logits, labels) + sum(output.losses.values())

@@ -1,0 +1,159 @@
+"""What every model must do, over all files in config/models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from bolt.checkpoint import load_checkpoint, save_checkpoint
+from bolt.config import load_model
+from bolt.files import read_table
+from bolt.model_table import FAMILIES
+from bolt.models._registry import create_model, known_models, with_facts
+from bolt.train import Job, train_folds
+from tests.models.conformance import (
+    ALL,
+    AT_ONCE,
+    NOT_REACHED,
+    SMALL,
+    TORCH,
+    labelled,
+    loss_of,
+    make,
+    of_correlation,
+    small,
+)
+from tests.test_train import DATASET, write_toy
+
+
+def test_every_file_in_the_folder_of_models_is_configured():
+    assert {load_model(name).model for name in ALL} == set(known_models())
+    assert set(SMALL) == set(known_models()), "tests/models/conformance.py knows other models than bolt/models"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_configuration_says_what_it_is(name):
+    model = load_model(name)
+    assert model.title and model.description and model.family in FAMILIES
+    assert not model.description.endswith(".") and len(model.description) <= 160
+
+
+# ---- torch models ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize(
+    ("batch", "time", "n_rois", "n_classes"), [(1, 61, 12, 2), (3, 37, 13, 7), (1, None, 9, 1), (2, 30, 12, 2)]
+)
+def test_shapes(name, batch, time, n_rois, n_classes):
+    """Any number of volumes from the shortest on, of ROIs and of classes; a batch of one scan in training, too."""
+    net = make(name, n_rois, n_classes)
+    x = torch.randn(batch, time or net.min_length, n_rois)
+    for training in (True, False):
+        output = net.train(training)(x)
+        assert output.logits.shape == (batch, n_classes)
+        assert output.logits.isfinite().all()
+        assert all(term.ndim == 0 and term.isfinite() for term in output.losses.values())
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_gradients_reach_every_parameter(name):
+    net = make(name, 12, 3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    reached = dict.fromkeys(dict(net.named_parameters()), 0.0)
+    for step in range(4):  # a weight that starts at zero may hold back others in the first
+        x, labels = labelled(6, 40, 12, 3, correlated=True, seed=step)
+        optimizer.zero_grad()
+        loss_of(net.train(), x, labels).backward()
+        for key, parameter in net.named_parameters():
+            if parameter.grad is not None:
+                assert parameter.grad.isfinite().all(), key
+                reached[key] += float(parameter.grad.abs().sum())
+        optimizer.step()
+    assert tuple(key for key, total in reached.items() if total == 0) == NOT_REACHED.get(load_model(name).model, ())
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_what_it_says_of_a_scan_depends_on_that_scan_alone(name):
+    net = make(name, 12, 2)
+    with torch.no_grad():
+        for step in range(2):  # running statistics that are not those at the start
+            net.train()(torch.randn(4, 40, 12, generator=torch.Generator().manual_seed(step)))
+        net.eval()
+        x = torch.randn(5, 44, 12, generator=torch.Generator().manual_seed(9))
+        together = net(x).logits
+        assert torch.equal(net(x).logits, together)
+        torch.testing.assert_close(net(x[2:3]).logits, together[2:3], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(net(x.flip(0)).logits, together.flip(0), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_its_checkpoint_says_the_same(name, tmp_path):
+    net, model = make(name, 12, 2), small(name)
+    x = torch.randn(2, 40, 12)
+    with torch.no_grad():
+        net.train()(x)
+        due = net.eval()(x).logits
+    hyper = with_facts(model.model, model.hyper, {"crop": CROP, "tr": 2.0})
+    facts = model.model_copy(update={"hyper": hyper}).model_dump(mode="json")
+    save_checkpoint(tmp_path, net, {"model": facts, "n_rois": 12, "classes": ["no", "yes"], "covariates": []})
+    again, _ = load_checkpoint(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(x).logits, due)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_it_learns_what_it_should_be_able_to(name):
+    net = make(name, 8, 2)
+    correlated = of_correlation(name, net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
+    new, truth = labelled(60, 40, 8, 2, correlated=correlated, seed=1000)
+    for step in range(1, 161):
+        loss = loss_of(net.train(), *labelled(16, 30, 8, 2, correlated=correlated, seed=step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 0:
+            with torch.no_grad():
+                share = (net.eval()(new).logits.argmax(1) == truth).float().mean()
+            if share > 0.9:
+                return
+    pytest.fail(f"{share:.0%} of new scans rightly classified after {step} steps")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("conformance"))
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_fold_is_trained_and_predicted(name, toy, tmp_path):
+    """With the settings of its training, of eight scans in batches of seven: the last batch holds one."""
+    model = small(name)
+    training = model.training.model_copy(update={"epochs": 1, "batch_size": 7})
+    one = model.model_copy(update={"training": training})
+    assert train_folds(*toy, one, DATASET, [Job(1, 0, tmp_path)], device="cpu") == [None]
+    table = read_table(tmp_path / "predictions.tsv")
+    np.testing.assert_allclose(table["p_no"] + table["p_yes"], 1, atol=1e-6)
+
+
+# ---- models trained at once ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", AT_ONCE)
+@pytest.mark.parametrize("n_classes", [2, 7])
+def test_a_model_trained_at_once(name, n_classes):
+    model = small(name)
+    settings = model.hyper | ({"n_covariates": 10} if model.covariates else {})
+    random = np.random.default_rng(0)
+    labels = np.arange(70) % n_classes
+    features = random.standard_normal((70, 10)).astype(np.float32)
+    features[np.arange(70), labels] += 4
+    fitted = create_model(model.model, 5, n_classes, **settings)
+    fitted.fit(features, labels, np.arange(70), seed=3)
+    probabilities = fitted.probabilities(features)
+    assert probabilities.shape == (70, n_classes)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(fitted.probabilities(features[:1]), probabilities[:1], rtol=1e-6)
+    if name != "majority":
+        assert (probabilities.argmax(axis=1) == labels).mean() > 0.9
+    again = create_model(model.model, 5, n_classes, **settings)
+    again.load_state({key: np.array(value) for key, value in fitted.state().items()})
+    np.testing.assert_array_equal(again.probabilities(features), probabilities)
