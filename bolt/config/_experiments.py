@@ -104,6 +104,7 @@ class Experiment(Keys):
     title: str
     description: str = ""
     paper_dataset: str | None = Field(None, description="the dataset of the paper's table, where it has no such column")
+    reference: str = Field("BolT", description="the row that every other is tested against; no tests without it")
     rows: list[Row] = []
     sweeps: list[Sweep] = []
     complexity: Complexity | None = Field(None, description="the rows are not trained but measured")

@@ -21,7 +21,6 @@ from bolt.evaluate.calibration import BINS, brier_score, calibration_error, reli
 METRICS = ("accuracy", "recall", "precision", "auc")
 """Those of the paper."""
 CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "ece")
-LOWER_IS_BETTER = ("brier", "ece", "mae")
 CLASS_COLUMNS = {
     "accuracy": "share of test scans whose class was predicted",
     "recall": "of the positive class (two classes), or macro average",
@@ -131,7 +130,7 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
     counts = np.bincount(truth, minlength=len(classes))
     summary: dict[str, Any] = {
         "majority_accuracy": float(counts.max() / counts.sum()),
-        "n_scans": len(truth),
+        "n_scans": predictions["scan_id"].nunique(),  # several seeds predict a scan several times
         "classes": list(classes),
         "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(classes))),
         "calibration": reliability(truth, predicted, probability),

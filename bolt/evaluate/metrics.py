@@ -20,6 +20,7 @@ from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays,
 from bolt.files import read_json, read_table, write_json, write_table
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
+LOWER_IS_BETTER = ("brier", "ece", "mae")
 COLUMNS = {
     "fold": "outer fold; the last two rows hold the mean and standard deviation (ddof 0) over finished folds",
     "state": "ok, failed, excluded or missing; only folds that are ok enter the mean",

@@ -1,0 +1,205 @@
+"""Whether one model predicts better than another on the same scans: three tests, none of which is the last word.
+
+What they share: differences are reference minus other, p-values are two-sided, and only scans that both predicted in
+folds that both finished enter. They differ in what they take for independent:
+
+- `wilcoxon`, the paper's test: the folds' differences. Training sets of two folds overlap (by 8 of 9 parts with ten
+  folds), so the differences are not independent, and p comes out too small.
+- `corrected_t`: the same differences, with a variance that is widened for that overlap.
+- `sign_flip`: the persons (or families). It says whether these two sets of trained models differ on such persons, not
+  whether another training would do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from bolt.cohort import holm
+from bolt.evaluate.metrics import fold_metrics, metrics_of
+from bolt.evaluate.numbers import number_arrays
+
+FEWEST_FOLDS = 6  # with five, the smallest two-sided p of signed ranks is 0.06
+DRAWS = 9999
+EXACT = 13  # so many differences: all their signs are tried, which is right for ties too
+TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
+TEST_COLUMNS = {
+    "metric": "Metric",
+    "n_folds": "Folds that both rows finished",
+    "n_scans": "Test scans of those folds that both predicted",
+    "n_groups": "Families (else subjects) of those scans",
+    "difference": "Reference minus row: mean over folds",
+    "pooled_difference": "Reference minus row: over all test scans (accuracy; of numbers: minus the absolute error)",
+    "wilcoxon_p": "Wilcoxon signed-rank test over folds, two-sided (n/a: fewer than six folds)",
+    "corrected_t_p": "Corrected resampled t-test over folds (Nadeau and Bengio), two-sided",
+    "permutation_p": "Paired sign-flip test over families (else subjects), two-sided (accuracy, absolute error)",
+    **{
+        f"{name}_holm": f"{name}, corrected by Holm for the rows compared on this dataset, atlas and metric"
+        for name in TESTS
+    },
+    "note": "Why a test was not made",
+}
+
+
+def wilcoxon(difference: NDArray[np.floating]) -> float:
+    """p of the signed-rank test, two-sided; exact for up to `EXACT` differences. NaN for fewer than `FEWEST_FOLDS`.
+
+    Folds without a difference are left out (Wilcoxon 1945, doi:10.2307/3001968); where none is left, p is 1.
+    """
+    if len(difference) < FEWEST_FOLDS:
+        return float("nan")
+    moved = np.round(difference[difference != 0], 12)  # equal differences shall tie
+    moved = moved[moved != 0]
+    if not len(moved):
+        return 1.0
+    if len(moved) > EXACT:
+        return float(stats.wilcoxon(moved).pvalue)
+    ranks = stats.rankdata(np.abs(moved))
+    signs = np.array(np.meshgrid(*[(-1, 1)] * len(moved))).reshape(len(moved), -1)
+    return float(np.mean(np.abs(ranks @ signs) >= abs(ranks @ np.sign(moved)) - 1e-9))
+
+
+def corrected_t(difference: NDArray[np.floating], ratio: float) -> float:
+    """p of the corrected resampled t-test, two-sided.
+
+    With k folds' differences d, t = mean(d) / sqrt((1/k + n_test/n_train) var(d)), var with k - 1, and k - 1 degrees
+    of freedom: the term n_test/n_train stands for the overlap of the training sets, which 1/k alone ignores (Nadeau
+    and Bengio 2003, doi:10.1023/A:1024068626366).
+
+    Parameters
+    ----------
+    difference : float array (folds,)
+    ratio : float
+        n_test/n_train, mean over folds.
+
+    Returns
+    -------
+    float
+        1 where no fold differs; NaN for one fold, and where all differ by the same.
+    """
+    if not np.round(difference, 12).any():
+        return 1.0 if len(difference) else float("nan")
+    if len(difference) < 2 or np.ptp(np.round(difference, 12)) == 0:
+        return float("nan")
+    k = len(difference)
+    t = difference.mean() / np.sqrt((1 / k + ratio) * difference.var(ddof=1))
+    return float(2 * stats.t.sf(abs(t), k - 1))
+
+
+def sign_flip(difference: NDArray[np.floating], *, draws: int = DRAWS, seed: int = 0) -> float:
+    """p of the paired permutation test, two-sided: how often random signs give as large a sum.
+
+    Parameters
+    ----------
+    difference : float array (groups,)
+        Sum over a group's scans of correct answers of the one minus those of the other.
+    draws : int
+    seed : int
+
+    Returns
+    -------
+    float
+        (1 + draws at least as extreme) / (1 + draws), never 0 (Phipson and Smyth 2010, doi:10.2202/1544-6115.1585);
+        1 where no group differs.
+    """
+    moved = difference[np.abs(difference) > 1e-12]
+    random, extreme, observed = np.random.default_rng(seed), 0, abs(moved.sum()) - 1e-9
+    for first in range(0, draws, 1000):
+        signs = random.integers(0, 2, (min(1000, draws - first), len(moved))) * 2.0 - 1
+        extreme += int((np.abs(signs @ moved) >= observed).sum())
+    return (1 + extreme) / (1 + draws)
+
+
+def compare(
+    reference: pd.DataFrame, other: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
+) -> list[dict[str, Any]]:
+    """All tests of one row against the reference.
+
+    Parameters
+    ----------
+    reference, other : DataFrame
+        Rows of all parts of ``predictions.tsv``, of every fold (and seed) that finished.
+    classes : sequence of str or None
+    seed : int
+        Of the permutations.
+
+    Returns
+    -------
+    list of dict
+        `TEST_COLUMNS` without those of Holm, one a metric.
+    """
+    tests, n_train = [], []
+    keys = ["fold", "seed", "scan_id"]
+    for table in (reference, other):
+        tests.append(table[table["role"] == "test"].set_index(keys).sort_index())
+        n_train.append(table[table["role"] == "train"].groupby(["fold", "seed"]).size())
+    shared = tests[0].index.intersection(tests[1].index)
+    a, b = (part.loc[shared].reset_index() for part in tests)
+    folds = sorted(a["fold"].unique())
+    counts = {"n_folds": len(folds), "n_scans": a["scan_id"].nunique(), "n_groups": a["group"].nunique()}
+    if not folds:
+        return [counts | {"metric": metric, "note": "no fold that both finished"} for metric in metrics_of(classes)]
+    differences = _by_fold(a, classes) - _by_fold(b, classes)
+    train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
+    ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
+    gain = pd.Series(_right(a, classes) - _right(b, classes)).groupby([a["group"], a["scan_id"]]).mean()
+    rows = []
+    for metric in metrics_of(classes):
+        d = differences[metric].dropna().to_numpy()
+        row = {"metric": metric, **counts, "difference": d.mean() if len(d) else np.nan}
+        row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio)}
+        few = f"not testable by ranks: {len(d)} of at least {FEWEST_FOLDS} folds"
+        row["note"] = few if len(d) < FEWEST_FOLDS else ""
+        if metric in ("accuracy", "mae"):
+            row["pooled_difference"] = gain.mean()
+            row["permutation_p"] = sign_flip(gain.groupby("group").sum().to_numpy(), seed=seed)
+        rows.append(row)
+    return rows
+
+
+def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence[str] | None) -> pd.DataFrame:
+    """Every row against the reference, with Holm's correction over the rows for each metric and test.
+
+    Parameters
+    ----------
+    rows : dict
+        Row to its predictions, as for `compare`; all of one dataset and atlas.
+    reference : str
+        One of them.
+    classes : sequence of str or None
+
+    Returns
+    -------
+    DataFrame
+        ``row`` and `TEST_COLUMNS`.
+    """
+    found = [
+        {"row": row, **test}
+        for row, predictions in rows.items()
+        if row != reference
+        for test in compare(rows[reference], predictions, classes)
+    ]
+    table = pd.DataFrame(found).reindex(columns=["row", *TEST_COLUMNS])
+    for name in TESTS:
+        table[name] = table[name].astype(float)
+        table[f"{name}_holm"] = table.groupby("metric", sort=False)[name].transform(holm)
+    return table
+
+
+def _by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+    """A row a fold, a column a metric; several seeds of a fold are averaged."""
+    found = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
+    return pd.DataFrame.from_dict(found, orient="index").groupby(level=0).mean()
+
+
+def _right(tests: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[np.floating]:
+    """What a prediction is worth, (n,): 1 where it is right, of numbers minus its absolute error."""
+    if classes is None:
+        truth, predicted = number_arrays(tests)
+        return -np.abs(truth - predicted)
+    return (tests["label"].astype(str) == tests["predicted"].astype(str)).to_numpy(float)
