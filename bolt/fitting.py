@@ -11,7 +11,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from bolt.errors import BoltError
 from bolt.files import write_table
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
-from bolt.targets import Target
+from bolt.targets import Classes, Target
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,8 @@ class Fit:
         Names the settings and data; what other ones left is not gone on with.
     position : int
         Line of the progress bar among several.
+    watch : callable
+        Told the row of the history that each epoch has added, once it is kept; what it raises ends the training.
     """
 
     net: SeriesModel
@@ -132,6 +134,7 @@ class Fit:
     out: Path
     fingerprint: str
     position: int = 0
+    watch: Callable[[dict[str, float]], None] = lambda row: None
 
     @property
     def title(self) -> str:
@@ -156,6 +159,8 @@ class Fit:
         done, steps = len(progress.history), -(-len(self.train.scans) // training.batch_size)
         if done:
             log.info("%s: going on after epoch %d of %d", self.title, done, training.epochs)
+            for row in progress.history:
+                self.watch(row)
         with tqdm(
             total=training.epochs * steps,
             initial=done * steps,
@@ -177,6 +182,7 @@ class Fit:
                     progress.chosen = {name: value.clone() for name, value in self.net.state_dict().items()}
                 write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
                 save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
+                self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
         if choose:
             self.net.load_state_dict(progress.chosen)
@@ -240,7 +246,10 @@ class Fit:
         return self.net.classify(x) if isinstance(self.net, ConnectivityModel) else forward(self.net, x, covariates)
 
     def _loss(self, output: ModelOutput, logits: Tensor, truth: Tensor) -> Tensor:
-        return self.target.loss(logits, truth) + sum(term.float() for term in output.losses.values())
+        terms = list(output.losses.values())
+        if isinstance(self.target, Classes) and not self.model.training.mixup:
+            terms += self.net.label_losses(output, truth).values()
+        return self.target.loss(logits, truth) + sum(term.float() for term in terms)
 
     def _step(
         self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, truth: Tensor

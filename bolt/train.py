@@ -34,6 +34,8 @@ __all__ = ["Job", "learning_rate", "load_checkpoint", "predict", "train_fold", "
 
 log = logging.getLogger(__name__)
 
+ROLES = ("train", "validation", "test")
+
 
 class Job(NamedTuple):
     """One training among several on the same data: fold, seed, and its folder."""
@@ -149,15 +151,46 @@ def _take_turns(trainings: Sequence[Iterator[None]], device: torch.device) -> li
     return errors
 
 
-def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int) -> Iterator[None]:
-    """One training from its table of scans to its predictions; pauses after every step."""
+class Prepared(NamedTuple):
+    """A training that is ready to begin.
+
+    Attributes
+    ----------
+    fit : Fit
+    table : DataFrame
+        Its scans (rows of the cache's index) with their role.
+    too_short : DataFrame
+        Scans that the model cannot read.
+    covariates : Covariates
+    everything : Scans
+        Those of `table`.
+    """
+
+    fit: Fit
+    table: pd.DataFrame
+    too_short: pd.DataFrame
+    covariates: Covariates
+    everything: Scans
+
+
+def prepare(
+    pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int = 0, roles: Sequence[str] = ROLES
+) -> Prepared:
+    """Build the model of one fold and find its scans; those of other `roles` are not looked at.
+
+    Raises
+    ------
+    DataError, ConfigError
+        As in `train_fold`.
+    """
     fold, seed, out = job
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(".[0-9]*.*"):  # temporary files of a killed run; nobody else writes here
         left.unlink()
-    series = pool.cache
+    series, model = pool.cache, model.for_fold(fold)
     check_covariates(model, dataset, list(series.index))
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
+    table = table[table["role"].isin(roles)]
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     seconds = table.loc[table.role == "train"].get("tr", pd.Series(dtype=float)).median()
@@ -170,7 +203,7 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     table, too_short = _long_enough(table, net.min_length)
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)
-    if not (table["role"] == "test").any():
+    if "test" in roles and not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     if crop < net.min_length:
         raise ConfigError(
@@ -187,6 +220,14 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     validation = part("validation") if (table.role == "validation").any() else None
     fingerprint = _fingerprint(series.folder, table, model, dataset, fold, seed)
     fit = Fit(net, part("train"), validation, target, model, crop, fold, seed, out, fingerprint, line)
+    return Prepared(fit, table, too_short, covariates, everything)
+
+
+def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int) -> Iterator[None]:
+    """One training from its table of scans to its predictions; pauses after every step."""
+    fit, table, too_short, covariates, everything = prepare(pool, folds, model, dataset, job, line)
+    (fold, seed, out), series, target = job, pool.cache, fit.target
+    model, net, crop = fit.model, fit.net, fit.crop
     progress = yield from fit.run()
     facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
     about = {"n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}

@@ -131,18 +131,64 @@ def _train(
 ) -> None:
     """One fold, from its table of scans to its predictions; `features` of the whole cache, None for covariates."""
     fold, seed, out = job
-    start = time.monotonic()
+    start, model = time.monotonic(), model.for_fold(job.fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
+    if not (table["role"] == "test").any():
+        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
+    target = class_target(model, dataset, table, fold, folds)
+    vectors = None if features is None else features[table.index.to_numpy()]
+    trained, probabilities = learn(series, table, vectors, target, model, job)
+    save_trained(out, trained)
+    facts = {name: trained.info[name] for name in ("model", "fold", "seed")}
+    write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
+    write_table(pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), out / "exclusions.tsv", EXCLUSION_COLUMNS)
+    predicted = target.columns(probabilities)
+    write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
+    write_status(out / "status.json", "ok", "train")
+    log.info("%s, fold %d, seed %d: trained in %.1f s", model.name, fold, seed, time.monotonic() - start)
+
+
+def class_target(model: Model, dataset: Dataset, table: pd.DataFrame, fold: int, folds: Path) -> Classes:
+    """What is predicted in one fold, where it is a class; these models know no numbers."""
     target = fit_target(dataset.classes, table, fold, folds)
     if not isinstance(target, Classes):
         raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", mend="Leave the model out")
-    if not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
-    rows, train = table.index.to_numpy(), (table["role"] == "train").to_numpy()
+    return target
+
+
+def learn(
+    series: SeriesCache,
+    table: pd.DataFrame,
+    vectors: NDArray[np.float32] | None,
+    target: Classes,
+    model: Model,
+    job: Job,
+) -> tuple[Trained, NDArray[np.float64]]:
+    """Learn from the training scans of a table, and predict all of its scans.
+
+    Parameters
+    ----------
+    series : SeriesCache
+    table : DataFrame
+        Rows of the cache's index with their role.
+    vectors : (len(table), F) array or None
+        Their connectivity; None for a model of covariates.
+    target : Classes
+    model : Model
+        As it is trained in this fold.
+    job : Job
+
+    Returns
+    -------
+    tuple
+        The trained model, and class probabilities (len(table), classes).
+    """
+    train = (table["role"] == "train").to_numpy()
     covariates = Covariates.fit(table[train], model.covariates)
-    vectors = covariates.encode(table) if features is None else features[rows]
+    if vectors is None:
+        vectors = covariates.encode(table)
     learned, sites = vectors[train], table["site"][train]
-    facts = {"model": model.model_dump(mode="json"), "fold": fold, "seed": seed}
+    facts = {"model": model.model_dump(mode="json"), "fold": job.fold, "seed": job.seed}
     about = {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
     about |= {"covariates": covariates.columns}
     settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
@@ -151,15 +197,8 @@ def _train(
         trained.combat = Combat.fit(learned, sites)
         learned = trained.combat.apply(learned, sites, pooled=model.unseen_site == "pooled")
     groups = table["group"].fillna(table["subject"])[train].to_numpy()
-    trained.model.fit(learned, target.encode(table)[train], groups, seed)
-    probabilities = trained.probabilities(vectors, table["site"])
-    save_trained(out, trained)
-    write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
-    write_table(pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), out / "exclusions.tsv", EXCLUSION_COLUMNS)
-    predicted = target.columns(probabilities)
-    write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
-    write_status(out / "status.json", "ok", "train")
-    log.info("%s, fold %d, seed %d: trained in %.1f s", model.name, fold, seed, time.monotonic() - start)
+    trained.model.fit(learned, target.encode(table)[train], groups, job.seed)
+    return trained, trained.probabilities(vectors, table["site"])
 
 
 def save_trained(folder: Path, trained: Trained) -> None:

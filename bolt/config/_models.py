@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from bolt.config._keys import Keys
+from bolt.config._keys import Keys, parse
+from bolt.errors import ConfigError
 
 
 class Training(Keys):
@@ -40,6 +41,13 @@ class Training(Keys):
     )
 
 
+class FoldSettings(Keys):
+    """What of a model differs in one fold; keys that are left out are the model's own."""
+
+    hyper: dict[str, Any] = {}
+    training: dict[str, Any] = Field({}, description="keys of `Training`")
+
+
 class Model(Keys):
     """A model and how it is trained: `config/models/<name>.yaml`."""
 
@@ -59,6 +67,15 @@ class Model(Keys):
     harmonise: Literal["combat"] | None = Field(None, description="connectivity only: remove what sites add")
     unseen_site: Literal["refuse", "pooled"] = Field("refuse", description="a site that no training scan is from")
     training: Training = Training()
+    by_fold: dict[int, FoldSettings] = Field(
+        {}, description="settings of single folds, as `bolt search` writes them; every fold that is run needs its own"
+    )
+
+    @model_validator(mode="after")
+    def _folds_have_known_keys(self) -> Model:
+        for fold in self.by_fold:
+            self.for_fold(fold)
+        return self
 
     @model_validator(mode="after")
     def _different_covariates(self) -> Model:
@@ -68,8 +85,32 @@ class Model(Keys):
 
     def hash(self) -> str:
         """Eight characters that name this configuration in paths; equal settings, equal hash."""
-        settings = self.model_dump(mode="json", exclude={"name", "title", "family", "description", "reference"})
+        unread = {"name", "title", "family", "description", "reference"} | (set() if self.by_fold else {"by_fold"})
+        settings = self.model_dump(mode="json", exclude=unread)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+    def for_fold(self, fold: int) -> Model:
+        """The model as it is trained in one fold: with the settings of that fold as its own, and no others'.
+
+        Raises
+        ------
+        ConfigError
+            Where other folds have settings and this one has none, or one of its keys of training is unknown.
+        """
+        if not self.by_fold:
+            return self
+        if fold not in self.by_fold:
+            raise ConfigError(
+                f"model '{self.name}' has settings by fold, but none for fold {fold}",
+                where="by_fold",
+                mend=f"Run folds {', '.join(map(str, sorted(self.by_fold)))} alone, or search the others too",
+            )
+        own = self.by_fold[fold]
+        training = self.training
+        if own.training:  # not otherwise: a model without epochs must not seem to have been given any
+            training = parse(Training, {**training.model_dump(), **own.training}, f"by_fold.{fold}.training")
+        update: dict[str, Any] = {"hyper": {**self.hyper, **own.hyper}, "by_fold": {}}
+        return self.model_copy(update=update | ({"training": training} if own.training else {}))
 
     @property
     def run_name(self) -> str:
