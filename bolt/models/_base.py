@@ -18,11 +18,14 @@ class ModelOutput(NamedTuple):
         The features that the classifier saw; for BolT the CLS tokens, (batch, windows, hidden).
     losses : dict
         Loss terms beside cross entropy, already weighted, by name.
+    scores : Tensor or None
+        How much each ROI counts, (batch, rois), where a model says so.
     """
 
     logits: Tensor
     cls: Tensor
     losses: dict[str, Tensor]
+    scores: Tensor | None = None
 
 
 class SeriesModel(nn.Module):
@@ -43,6 +46,13 @@ class SeriesModel(nn.Module):
 
     inputs = "series"
     min_length: int = 1
+
+    def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
+        """Further loss terms, already weighted, that need the classes of a training batch, (batch,).
+
+        They are asked for in training alone, where the target is a class and scans are not mixed (`mixup`).
+        """
+        return {}
 
 
 class ConnectivityModel(SeriesModel):

@@ -1,0 +1,96 @@
+"""Brain Network Transformer: attention between the rows of a connectivity matrix, then clusters of ROIs.
+
+Kan et al. Brain Network Transformer. NeurIPS 2022. https://doi.org/10.48550/arXiv.2210.06681
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bolt.errors import ConfigError
+from bolt.models._base import ConnectivityModel, ModelOutput
+from bolt.models._connectivity import pearson
+from bolt.models._registry import register
+
+
+@register("bnt")
+class BrainNetworkTransformer(ConnectivityModel):
+    """Brain Network Transformer on Pearson correlations.
+
+    An ROI is a token, its correlations are its features. After the transformer one perceptron over all tokens gives
+    each ROI an embedding; ROIs are assigned softly to fixed orthonormal centres, whose embeddings are classified.
+
+    Parameters
+    ----------
+    n_rois, n_classes : int
+    n_layers : int
+    n_heads : int
+        A divisor of `n_rois`.
+    feedforward : int
+        Inner width of the transformer's perceptrons.
+    dropout : float
+        In the transformer.
+    clusters : int
+        K, centres; not more than ROIs.
+    bottleneck : int
+        Width of the perceptron over all tokens.
+
+    Attributes
+    ----------
+    centres : Tensor
+        (clusters, rois), drawn with the initial weights and not learned, as published. All rows have length 1; the
+        published code leaves its first one as drawn.
+    """
+
+    centres: Tensor
+
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int,
+        *,
+        n_layers: int = 2,
+        n_heads: int = 4,
+        feedforward: int = 1024,
+        dropout: float = 0.1,
+        clusters: int = 100,
+        bottleneck: int = 32,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or n_rois % n_heads:
+            possible = [heads for heads in range(1, min(n_rois, 16) + 1) if n_rois % heads == 0]
+            raise ConfigError(
+                f"{n_rois} ROIs cannot be shared out to {n_heads} attention heads",
+                where="hyper.n_heads",
+                mend=f"Set 'n_heads' to one of {', '.join(map(str, possible))}",
+            )
+        layer = nn.TransformerEncoderLayer(n_rois, n_heads, feedforward, dropout, batch_first=True)
+        self.transformer = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
+        self.embed = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(n_rois**2, bottleneck),
+            nn.LeakyReLU(),
+            nn.Linear(bottleneck, bottleneck),
+            nn.LeakyReLU(),
+            nn.Linear(bottleneck, n_rois**2),
+            nn.Unflatten(1, (n_rois, n_rois)),
+        )
+        clusters = min(clusters, n_rois)
+        self.register_buffer("centres", nn.init.orthogonal_(torch.empty(clusters, n_rois)))
+        self.reduce = nn.Sequential(nn.Linear(n_rois, 8), nn.LeakyReLU(), nn.Flatten())
+        self.head = nn.Sequential(nn.Linear(8 * clusters, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU())
+        self.classifier = nn.Linear(32, n_classes)
+
+    def matrices(self, x: Tensor) -> Tensor:
+        return pearson(x)[:, None]
+
+    def assignments(self, embedded: Tensor) -> Tensor:
+        """Share of each ROI in each cluster, (batch, rois, clusters), of embeddings (batch, rois, rois)."""
+        return (embedded @ self.centres.T).square().softmax(-1)
+
+    def classify(self, matrices: Tensor) -> ModelOutput:
+        embedded = self.embed(self.transformer(matrices[:, 0]))
+        pooled = self.assignments(embedded).mT @ embedded
+        features = self.head(self.reduce(pooled))
+        return ModelOutput(logits=self.classifier(features), cls=features, losses={})
