@@ -47,8 +47,9 @@ class GCLSTM(SeriesModel):
     Notes
     -----
     Two ROIs that correlate positively within a window have an edge, weighted by the correlation; there are no loops.
-    The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to eigenvalues within
-    [-1, 1] by its largest possible one, 2. What an ROI brings to a window is its row of the (signed) correlations.
+    The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to eigenvalues
+    within [-1, 1] by its largest possible one, 2. What an ROI brings to a window is its row of the correlations, with
+    their signs.
 
     Windows are read one after the other and their matrices forgotten; training computes them again on the way back.
     So memory holds the matrices of one window, and of the others no more than the state of each ROI.
