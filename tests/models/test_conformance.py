@@ -15,6 +15,7 @@ from bolt.train import Job, train_folds
 from tests.models.conformance import (
     ALL,
     AT_ONCE,
+    CROP,
     NOT_REACHED,
     SMALL,
     TORCH,
