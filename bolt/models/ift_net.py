@@ -146,7 +146,7 @@ class _Block(nn.Module):
         self.convolutions = nn.Sequential(
             Convolution(hidden, kernel), nn.ReLU(), Convolution(hidden, kernel), nn.ReLU()
         )
-        squeezed = max(hidden // 16, 1)
+        squeezed = max(hidden // 16, 8)
         self.gate = nn.Sequential(nn.Linear(hidden, squeezed), nn.ReLU(), nn.Linear(squeezed, hidden), nn.Sigmoid())
         self.to_tokens = nn.Linear(hidden, hidden)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.models.layers import Dropout, dropout
+from bolt.models.layers import Dropout, attention, dropout, in_chunks
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -33,3 +33,25 @@ def test_nothing_is_dropped_in_evaluation_or_at_zero():
     x = torch.randn(5, 7)
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize(("time", "starts"), [(1, [0]), (30, [0]), (31, [0, 1]), (60, [0, 30]), (75, [0, 30, 45])])
+def test_chunks_cover_a_scan_and_the_last_ends_with_it(time, starts):
+    x, seen = torch.arange(2.0 * time).view(2, time, 1), []
+
+    def read(part):
+        seen.append(part)
+        return part.sum(1)
+
+    out = in_chunks(x, 30, read)
+    (parts,) = seen
+    assert parts[::2, 0, 0].tolist() == starts
+    expected = torch.stack([x[:, start : start + 30].sum(1) for start in starts]).mean(0)
+    torch.testing.assert_close(out, expected)
+
+
+def test_dropout_of_attention_is_for_training():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 5, 8)
+    assert torch.equal(attention(q, k, v, 2), attention(q, k, v, 2))
+    assert not torch.equal(attention(q, k, v, 2, dropout=0.5), attention(q, k, v, 2))

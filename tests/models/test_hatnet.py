@@ -1,0 +1,93 @@
+"""HATNet's bags, and its attention against the equations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bolt.models.hatnet import HATNet, HolisticAttention
+from tests.models.recurrent import size
+from tests.models.transformers import joint_attention
+
+
+def bags_of(model: HATNet, time: int) -> tuple[int, ...]:
+    """Shape of what the transformer part is given of a scan."""
+    seen: list[tuple[int, ...]] = []
+    handle = model.bags.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
+    model(torch.randn(1, time, 5))
+    handle.remove()
+    return seen[0]
+
+
+def holistic(**settings: object) -> HolisticAttention:
+    torch.manual_seed(0)
+    part = HolisticAttention(6, 8, 2, 4, 0.4, 0.2, **{"global_words": False} | settings).eval()
+    for parameter in part.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return part
+
+
+@pytest.mark.parametrize(("time", "bags"), [(31, 1), (100, 3), (150, 4), (600, 18), (1200, 37)])
+def test_bags_of_16_words_at_half_the_rate(time, bags):
+    model = HATNet(5, 2, hidden=16, n_heads=2, channels=8).eval()
+    assert bags_of(model, time) == (1, bags, 16, 8)
+
+
+def test_twice_as_many_bags_without_a_stride():
+    model = HATNet(5, 2, hidden=16, n_heads=2, channels=8, stride=1).eval()
+    assert bags_of(model, 100) == (1, 6, 16, 8)
+    assert model.min_length == 16
+
+
+@pytest.mark.parametrize(("hidden", "n_heads", "parameters"), [(256, 4, 2_374_373), (128, 2, 680_485)])
+def test_the_transformer_part_has_the_size_of_the_published_one(hidden, n_heads, parameters):
+    """With its 1280 channels, 7 × 7 words of a bag and 4 classes."""
+    part = HolisticAttention(1280, hidden, n_heads, 49, 0.4, 0.2, False)
+    assert size(part) + size(torch.nn.Linear(hidden, 4)) == parameters
+
+
+@pytest.mark.parametrize("global_words", [False, True])
+def test_equals_its_equations(global_words):
+    part, words = holistic(global_words=global_words), torch.randn(1, 3, 4, 6)
+
+    def weighted(items, scores):
+        return (scores.softmax(-1)[..., None] * items).sum(-2)
+
+    def energy(items):
+        return items.square().sum(-1).sqrt() / items.shape[-1]
+
+    plain = part.project(words[0])
+    own = [plain.flatten(0, 1)] if global_words else list(plain)
+    normed = [part.word_norm(each) for each in own]
+    attended = [x + joint_attention(part.word_attention, n, n) for x, n in zip(own, normed, strict=True)]
+    attended = part.word_mlp(torch.cat(attended)).view(3, 4, 8)
+    bags = part.plain_bag_mlp(weighted(plain, part.word_weights(energy(plain))))
+    context = part.context_norm(part.attended_bag_mlp(weighted(attended, part.word_weights(energy(attended)))))
+    normed = part.bag_norm(bags)
+    query = part.query_norm(bags + joint_attention(part.bag_attention, normed, normed))
+    bags = part.bag_mlp(bags + joint_attention(part.context_attention, query, context))
+    torch.testing.assert_close(part(words)[0], part.scan_mlp(weighted(bags, energy(bags))), rtol=1e-4, atol=1e-4)
+
+
+def test_words_attend_within_their_bag_only():
+    def others(global_words):
+        """Whether a word of bag 0 changes bag 1 as it goes to the attention among bags."""
+        part, words = holistic(global_words=global_words), torch.randn(1, 2, 4, 6, requires_grad=True)
+        seen = []
+        part.attended_bag_mlp.register_forward_hook(lambda *call: seen.append(call[2]))
+        part(words)
+        gradient = torch.autograd.grad(seen[0][0, 1].sum(), words)[0]
+        return bool(gradient[0, 0].any())
+
+    assert not others(False)
+    assert others(True)
+
+
+def test_what_is_left_after_the_last_bag_is_not_read():
+    torch.manual_seed(0)
+    model, x = HATNet(5, 2, hidden=16, n_heads=2, channels=8).eval(), torch.randn(1, 100, 5)
+    changed = x.clone()
+    changed[:, 98:] += 1  # word 47, the last of bag 2, is made of volumes up to 97
+    assert torch.equal(model(changed).logits, model(x).logits)
+    changed[:, 97] += 1
+    assert not torch.equal(model(changed).logits, model(x).logits)

@@ -1,0 +1,95 @@
+"""SwinT's windows against full attention under a mask, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bolt.models import swint
+from bolt.models.swint import SwinT
+from tests.models.transformers import attended
+
+
+def rolled(time: int, window: int, shift: int) -> torch.Tensor:
+    """Which volumes see which as the original has it: the padded sequence is rolled and cut into windows, and what the
+    roll brings together is kept apart."""
+    whole = -(-time // window) * window
+    rows = torch.arange(whole).roll(-shift).view(-1, window)
+    seen = torch.zeros(whole, whole, dtype=torch.bool)
+    for row in rows:
+        for i in row:
+            seen[i, row[(row < shift) == (i < shift)]] = True
+    return seen[:time, :time]
+
+
+def by_hand(model: SwinT, x: torch.Tensor) -> torch.Tensor:
+    """Logits of one scan (time, rois)."""
+    time = len(x)
+    tokens = model.projection(x)
+    for m, block in enumerate(model.blocks):
+        layer = block.attention
+        shift = layer.window // 2 if m % 2 and time > layer.window else 0
+        distance = (torch.arange(time)[:, None] - torch.arange(time)).clamp(1 - layer.window, layer.window - 1)
+        bias = layer.bias[distance + layer.window - 1].permute(2, 0, 1)
+        q, k, v = layer.qkv(block.attention_norm(tokens)).chunk(3, dim=1)
+        tokens = tokens + layer.output(attended(q, k, v, layer.n_heads, rolled(time, layer.window, shift), bias))
+        inner = functional.gelu(block.mlp[0](block.mlp_norm(tokens)))
+        tokens = tokens + block.mlp[3](inner)
+    return model.classifier(model.norm(tokens).mean(0))
+
+
+def tiny(window: int = 6) -> SwinT:
+    torch.manual_seed(0)
+    model = SwinT(5, 3, hidden=12, n_blocks=4, n_heads=3, window=window).eval()
+    for block in model.blocks:  # large enough to matter
+        torch.nn.init.normal_(block.attention.bias)
+        torch.nn.init.normal_(block.attention.qkv.weight, std=0.5)
+    return model
+
+
+@pytest.mark.parametrize("time", [1, 4, 6, 7, 12, 17, 24])
+def test_equals_full_attention_under_a_mask(time):
+    model, x = tiny(), torch.randn(2, time, 5)
+    with torch.no_grad():
+        expected = torch.stack([by_hand(model, scan) for scan in x])
+        torch.testing.assert_close(model(x).logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mask_by_hand_is_the_originals():
+    groups = [sorted(map(int, row.nonzero()[:, 0])) for row in rolled(10, 4, 2)]
+    assert groups[0] == groups[1] == [0, 1]
+    assert groups[2] == groups[5] == [2, 3, 4, 5]
+    assert groups[9] == [6, 7, 8, 9]
+    plain = [sorted(map(int, row.nonzero()[:, 0])) for row in rolled(10, 4, 0)]
+    assert plain[8] == plain[9] == [8, 9]
+
+
+def test_what_padding_holds_does_not_matter(monkeypatch):
+    model, x = tiny(), torch.randn(2, 17, 5)
+    expected = model(x).logits
+    monkeypatch.setattr(swint, "pad", lambda tensor, sizes: functional.pad(tensor, sizes, value=1e3))
+    torch.testing.assert_close(model(x).logits, expected)
+
+
+def test_reach_grows_with_shifted_windows():
+    model, x = tiny(), torch.randn(1, 24, 5)
+    tokens = model.projection(x).detach().requires_grad_()
+    model.blocks[0](tokens)[0, 0].sum().backward()
+    assert tokens.grad[0].abs().sum(1).nonzero()[:, 0].tolist() == list(range(6))
+    tokens = model.projection(x).detach().requires_grad_()
+    model.blocks[1](model.blocks[0](tokens))[0, 3].sum().backward()
+    assert tokens.grad[0].abs().sum(1).nonzero()[:, 0].tolist() == list(range(12))
+
+
+def test_heads_of_another_size():
+    assert SwinT(5, 2, hidden=10, n_heads=3, head_dim=4)(torch.randn(1, 9, 5)).logits.shape == (1, 2)
+
+
+def test_stochastic_depth_leaves_out_whole_branches_of_scans():
+    torch.manual_seed(0)
+    block = SwinT(5, 2, hidden=12, n_blocks=2, n_heads=3, window=6, dropout=0.0, drop_path=0.5).blocks[1].train()
+    more = block._path(torch.ones(2000, 3, 4)).flatten(1)
+    assert set(more.unique().tolist()) == {0.0, 2.0}
+    assert (more == more[:, :1]).all()
+    assert float(more.mean()) == pytest.approx(1, abs=0.1)

@@ -1,0 +1,48 @@
+"""What the tests of the transformer baselines share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tests.models.recurrent import zscored
+
+NAMES = ("swint", "longformer", "band", "tff", "ift_net", "hatnet")
+WITH_POSITIONS = ("longformer", "band", "ift_net")
+TINY: dict[str, dict[str, object]] = {
+    "swint": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 8},
+    "longformer": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 8, "crop": 64},
+    "band": {"hidden": 16, "inner": 16, "n_layers": 1, "n_heads": 2, "crop": 64},
+    "tff": {"hidden": 16, "inner": 32, "n_layers": 1, "n_heads": 2, "window": 12, "stride": 6},
+    "ift_net": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "crop": 64},
+    "hatnet": {"hidden": 16, "n_heads": 2, "channels": 16, "window": 8},
+}
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, n_heads: int, seen: Tensor | None = None, bias: Tensor | float = 0.0):
+    """Attention written out, (tokens, n) each; `seen` (queries, keys) and `bias` (heads, queries, keys)."""
+    heads = []
+    size = q.shape[1] // n_heads
+    for head in range(n_heads):
+        own = slice(head * size, (head + 1) * size)
+        scores = q[:, own] @ k[:, own].T / size**0.5
+        scores = scores + (bias[head] if isinstance(bias, Tensor) else bias)
+        if seen is not None:
+            scores[~seen] = -torch.inf
+        heads.append(scores.softmax(1) @ v[:, own])
+    return torch.cat(heads, dim=1)
+
+
+def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:
+    """Torch's attention layer written out, (tokens, n) each."""
+    (wq, wk, wv), (bq, bk, bv) = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)
+    return layer.out_proj(attended(query @ wq.T + bq, key @ wk.T + bk, key @ wv.T + bv, layer.num_heads))
+
+
+def together_or_opposed(n: int = 96, time: int = 48, n_rois: int = 6) -> tuple[Tensor, Tensor]:
+    """Scans of two classes in which ROIs 0 and 1 move together, or against one another."""
+    torch.manual_seed(1)
+    truth = torch.arange(n) % 2
+    x = torch.randn(n, time, n_rois)
+    x[..., 1] = (2 * truth - 1)[:, None] * x[..., 0] + 0.3 * x[..., 1]
+    return zscored(x), truth
