@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from bolt.checkpoint import Progress, load_resume, save_resume
 from bolt.config import Model, Training
 from bolt.errors import BoltError
 from bolt.files import write_table
+from bolt.memory import Room, is_shortage
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
 from bolt.targets import Classes, Target
@@ -135,6 +137,11 @@ class Fit:
     fingerprint: str
     position: int = 0
     watch: Callable[[dict[str, float]], None] = lambda row: None
+
+    @cached_property
+    def room(self) -> Room:
+        """How many scans of a batch are worked on at once."""
+        return Room(self.net, self.title)
 
     @property
     def title(self) -> str:
@@ -265,18 +272,44 @@ class Fit:
             share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
             partner = torch.randperm(len(x)).to(x.device)
             x = share * x + (1 - share) * x[partner]
+        while True:
+            optimizer.zero_grad()
+            try:
+                parts = [
+                    self._gradient(x[part], covariates if covariates is None else covariates[part],
+                                   truth[part], truth[partner[part]], share, len(x))
+                    for part in self.room.parts(len(x))
+                ]  # fmt: skip
+                break
+            except (RuntimeError, MemoryError) as error:
+                if not is_shortage(error):
+                    raise
+                on_gpu = isinstance(error, torch.OutOfMemoryError)
+            self.room.shrink(len(x), on_gpu)  # here, where the failed pass holds nothing any more
+        self.room.settle(len(x))
+        if training.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
+        optimizer.step()
+        losses, logits = zip(*parts, strict=True)
+        return torch.stack(losses).sum(), torch.cat(logits)
+
+    def _gradient(
+        self, x: Tensor, covariates: Tensor | None, truth: Tensor, other: Tensor, share: float, n: int
+    ) -> tuple[Tensor, Tensor]:
+        """Add what some scans say to the gradient of a batch of `n`; their part of its loss, and logits.
+
+        `other` is the truth of the scans that they are mixed with, by 1 - `share`.
+        """
+        training = self.model.training
         with _tensor_float(training.precision == "tf32" and x.is_cuda):
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
                 output = self._ask(x, covariates)
             logits = output.logits.float()
             loss = self._loss(output, logits, truth)
             if training.mixup:
-                loss = share * loss + (1 - share) * self._loss(output, logits, truth[partner])
-            optimizer.zero_grad()
+                loss = share * loss + (1 - share) * self._loss(output, logits, other)
+            loss = loss * (len(x) / n)
             loss.backward()
-        if training.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
-        optimizer.step()
         return loss.detach(), logits.detach()
 
     def _check_finite(self, row: dict[str, float], epoch: int) -> None:

@@ -1,0 +1,132 @@
+"""What happens where memory does not hold a batch: a fake that raises, as no test can count on a full GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from bolt import fitting
+from bolt.config import Model, Training
+from bolt.errors import BoltError
+from bolt.memory import is_shortage, learns_from_batches
+from bolt.models import _registry
+from bolt.models._base import ModelOutput, SeriesModel
+from bolt.train import Job, load_checkpoint, train_folds
+from tests.models.conformance import TORCH, make
+from tests.test_train import DATASET, equal, write_toy
+
+LIMIT = {"scans": 100, "error": torch.OutOfMemoryError("CUDA out of memory")}
+
+
+class Hungry(SeriesModel):
+    """Fits `LIMIT` scans at once in training."""
+
+    def __init__(self, n_rois: int, n_classes: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(n_rois) if normalise else nn.Identity()
+        self.linear = nn.Linear(n_rois, n_classes)
+        self.asked: list[int] = []
+
+    def forward(self, x):
+        if self.training:
+            self.asked.append(len(x))
+            if len(x) > LIMIT["scans"]:
+                raise LIMIT["error"]
+        features = self.norm(x.mean(1))
+        return ModelOutput(self.linear(features), features, {"size": 0.1 * features.square().mean()})
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    real = _registry.known_models()
+    monkeypatch.setitem(_registry._MODELS, "hungry", Hungry)
+    monkeypatch.setattr(_registry, "known_models", lambda: [*real, "hungry"])
+    monkeypatch.setattr("bolt.train.code_fingerprint", lambda *_: "")  # the model has no file
+    monkeypatch.setitem(LIMIT, "scans", 100)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("memory"))
+
+
+def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
+    monkeypatch.setitem(LIMIT, "scans", scans)
+    monkeypatch.setitem(LIMIT, "error", error or torch.OutOfMemoryError("CUDA out of memory"))
+    settings = {"epochs": 3, "batch_size": 7, "warmup_epochs": 1, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
+    model = Model(name="h", model="hungry", hyper=hyper or {}, training=Training(**{**settings, **training}))
+    return train_folds(*toy, model, DATASET, [Job(1, 0, out)], device="cpu")[0]
+
+
+@pytest.mark.parametrize("training", [{}, {"mixup": 1.0, "clip_gradient": 0.05}])
+def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training):
+    assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
+    seen = []
+    real = fitting.Fit._step
+    monkeypatch.setattr(fitting.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
+    assert train(toy, tmp_path / "parts", monkeypatch, scans=2, **training) is None
+    whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
+    for key in whole:
+        torch.testing.assert_close(parts[key], whole[key], atol=1e-6, rtol=1e-5)
+    # 8 scans in batches of 7 and 1: halved to 3 and to 1 once, and remembered in all later steps
+    assert seen[0].asked == [7, 3, 1, 1, 1, 1, 1, 1, 1, 1] + [1] * 16
+    assert caplog.text.count("do not fit in the GPU's memory") == 2  # 7, and 3
+
+
+def test_enough_memory_changes_nothing(toy, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        assert train(toy, tmp_path / name, monkeypatch) is None
+    one, two = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("one", "two"))
+    assert equal(one, two)
+
+
+def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
+    error = train(toy, tmp_path, monkeypatch, scans=3, hyper={"normalise": True}, batch_size=8)
+    assert isinstance(error, BoltError)
+    assert "does not hold a batch of 8 scans" in str(error) and "batch_size: 2'" in str(error)
+
+
+def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
+    error = train(toy, tmp_path, monkeypatch, scans=0)
+    assert "does not hold a single scan" in str(error) and "'device: cpu'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")]
+)
+def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
+    told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
+    assert isinstance(told, BoltError)
+    assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
+
+
+def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
+    assert not is_shortage(RuntimeError("shapes differ"))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        train(toy, tmp_path, monkeypatch, scans=3, error=RuntimeError("shapes differ"))
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
+    """The gradient of a batch is the sum of its parts', or the model is known not to allow it. Without dropout."""
+    net = make(name, 9, 2).train()
+    for module in net.modules():
+        if hasattr(module, "p"):
+            module.p = 0.0
+        for key in ("dropout", "input_dropout", "word_dropout", "drop_path"):
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+    x, truth = torch.randn(6, 30, 9, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1] * 3)
+
+    def gradient(parts):
+        net.zero_grad()
+        for part in parts:
+            output = net(x[part])
+            loss = nn.functional.cross_entropy(output.logits, truth[part]) + sum(output.losses.values())
+            (loss * len(x[part]) / 6).backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+
+    whole, parts = gradient([slice(0, 6)]), gradient([slice(0, 4), slice(4, 6)])
+    alike = torch.allclose(whole, parts, atol=1e-5, rtol=1e-3)
+    assert alike or learns_from_batches(net), "gradients differ: a term over the batch that nobody knows of"
