@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bolt.errors import ConfigError
 from bolt.models._base import ConnectivityModel, ModelOutput
@@ -26,7 +27,7 @@ class BrainNetworkTransformer(ConnectivityModel):
     n_rois, n_classes : int
     n_layers : int
     n_heads : int
-        A divisor of `n_rois`.
+        Where ROIs cannot be shared out to them evenly, profiles are filled up with zeros.
     feedforward : int
         Inner width of the transformer's perceptrons.
     dropout : float
@@ -58,18 +59,15 @@ class BrainNetworkTransformer(ConnectivityModel):
         bottleneck: int = 32,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or n_rois % n_heads:
-            possible = [heads for heads in range(1, min(n_rois, 16) + 1) if n_rois % heads == 0]
-            raise ConfigError(
-                f"{n_rois} ROIs cannot be shared out to {n_heads} attention heads",
-                where="hyper.n_heads",
-                mend=f"Set 'n_heads' to one of {', '.join(map(str, possible))}",
-            )
-        layer = nn.TransformerEncoderLayer(n_rois, n_heads, feedforward, dropout, batch_first=True)
+        if n_heads < 1:
+            raise ConfigError(f"n_heads is {n_heads}", where="hyper.n_heads", mend="Set it to 1 or more")
+        self.filling = -n_rois % n_heads
+        width = n_rois + self.filling
+        layer = nn.TransformerEncoderLayer(width, n_heads, feedforward, dropout, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
         self.embed = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(n_rois**2, bottleneck),
+            nn.Linear(n_rois * width, bottleneck),
             nn.LeakyReLU(),
             nn.Linear(bottleneck, bottleneck),
             nn.LeakyReLU(),
@@ -90,7 +88,7 @@ class BrainNetworkTransformer(ConnectivityModel):
         return (embedded @ self.centres.T).square().softmax(-1)
 
     def classify(self, matrices: Tensor) -> ModelOutput:
-        embedded = self.embed(self.transformer(matrices[:, 0]))
+        embedded = self.embed(self.transformer(functional.pad(matrices[:, 0], (0, self.filling))))
         pooled = self.assignments(embedded).mT @ embedded
         features = self.head(self.reduce(pooled))
         return ModelOutput(logits=self.classifier(features), cls=features, losses={})

@@ -16,7 +16,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},
     "bnt": {"feedforward": 16, "clusters": 4},
     "bolt": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 6},
-    "braingnn": {"dims": [8, 8, 16]},
+    "braingnn": {"hidden": 8, "inner": 16},
     "brainnetcnn": {"edge_channels": [4, 4], "graph_channels": 8, "linear": [8, 8]},
     "cnn_lstm": {"channels": 8, "hidden": 8},
     "gc_lstm": {"hidden": 8, "window_seconds": 24, "mlp": 8},
