@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bolt.covariates import Covariates
-from bolt.errors import ConfigError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import write_table
 from bolt.models._base import ModelOutput, SeriesModel
 from bolt.series import SeriesCache
@@ -147,12 +147,26 @@ def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
             same = [i for i, own in enumerate(scans.lengths) if own == length]
             batch = max(1, VOLUMES_AT_ONCE // length)
             for first in range(0, len(same), batch):
-                which = same[first : first + batch]
-                covariates = None if scans.covariates is None else scans.covariates[which]
-                parts.append(forward(model, scans.whole(which), covariates).logits)
+                parts.append(_logits(model, scans, same[first : first + batch]))
             order += same
     model.train(was_training)
     return torch.cat(parts)[torch.tensor(order).argsort()]
+
+
+def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
+    """Logits of scans of one length, (len(which), classes); of fewer at once where a GPU's memory is short."""
+    try:
+        covariates = None if scans.covariates is None else scans.covariates[which]
+        return forward(model, scans.whole(which), covariates).logits
+    except torch.OutOfMemoryError:
+        if len(which) == 1:
+            raise BoltError(
+                f"the GPU's memory does not hold a scan of {scans.lengths[which[0]]} volumes",
+                mend="Free the GPU, choose a smaller model, or set 'device: cpu'",
+            ) from None
+    torch.cuda.empty_cache()
+    half = len(which) // 2
+    return torch.cat([_logits(model, scans, part) for part in (which[:half], which[half:])])
 
 
 def predict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,7 +13,8 @@ from bolt.errors import BoltError
 from bolt.memory import is_shortage, learns_from_batches
 from bolt.models import _registry
 from bolt.models._base import ModelOutput, SeriesModel
-from bolt.train import Job, load_checkpoint, train_folds
+from bolt.series import SeriesCache
+from bolt.train import Job, load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
 from tests.test_train import DATASET, equal, write_toy
 
@@ -99,6 +101,26 @@ def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
     told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
     assert isinstance(told, BoltError)
     assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
+
+
+def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch):
+    cache = SeriesCache(toy[0])
+    torch.manual_seed(0)
+    net = Hungry(cache.n_rois, 2)
+    due = predict(net, cache, range(12))
+    real = Hungry.forward
+
+    def short(self, x):
+        if len(x) > LIMIT["scans"]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, x)
+
+    monkeypatch.setattr(Hungry, "forward", short)
+    monkeypatch.setitem(LIMIT, "scans", 2)
+    np.testing.assert_allclose(predict(net, cache, range(12)), due, rtol=1e-6)
+    monkeypatch.setitem(LIMIT, "scans", 0)
+    with pytest.raises(BoltError, match="does not hold a scan of 18 volumes"):
+        predict(net, cache, range(12))
 
 
 def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
