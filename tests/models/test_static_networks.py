@@ -1,0 +1,100 @@
+"""BrainNetCNN and BNT: their published sizes, and their parts by hand."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bolt.config import load_model
+from bolt.errors import ConfigError
+from bolt.models._registry import create_model
+from bolt.models.brainnetcnn import EdgeToEdge
+from tests.models.recurrent import as_configured, size
+
+ORIGINAL = {"edge_channels": [32, 32], "node_channels": 64}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_rois", "changed", "count"),
+    [
+        ("brainnetcnn", 400, {}, 1_829_277),
+        ("brainnetcnn", 116, {}, 556_957),
+        ("brainnetcnn", 400, ORIGINAL, 8_254_876),
+        ("bnt", 400, {}, 13_545_290),
+        ("bnt", 116, {}, 1_676_930),
+        ("bnt", 200, {}, 3_960_890),
+    ],
+)
+def test_as_many_weights_as_published(name, n_rois, changed, count):
+    assert size(as_configured(name, n_rois, 2, **changed)) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "batch", "rate"), [("brainnetcnn", 20, 16, 1e-4), ("braingnn", 50, 100, 1e-2)]
+)
+def test_trained_as_the_paper_says(name, epochs, batch, rate):
+    training = load_model(name).training
+    assert (training.epochs, training.batch_size, training.learning_rate) == (epochs, batch, rate)
+    assert training.optimizer == "adam" and load_model(name).connectivity == "scan"
+
+
+# ---- BrainNetCNN -----------------------------------------------------------------------------------------------------
+def test_edge_to_edge_is_two_convolutions_spread_over_the_matrix():
+    torch.manual_seed(0)
+    layer = EdgeToEdge(3, 4, 5)
+    with torch.no_grad():
+        for part in (layer.rows, layer.columns):
+            part.bias.normal_()
+        x = torch.randn(2, 3, 5, 5)
+        rows, columns = (part.weight.permute(2, 0, 1) for part in (layer.rows, layer.columns))
+        across = functional.conv2d(x, rows[:, :, None, :], layer.rows.bias[:, 0])
+        down = functional.conv2d(x, columns[:, :, :, None], layer.columns.bias[:, 0])
+        torch.testing.assert_close(layer(x), across.expand(-1, -1, -1, 5) + down.expand(-1, -1, 5, -1))
+
+
+def test_brainnetcnn_reads_correlations_with_their_diagonal():
+    x = torch.randn(2, 30, 6)
+    matrices = as_configured("brainnetcnn", 6, 2).matrices(x)
+    assert matrices.shape == (2, 1, 6, 6)
+    torch.testing.assert_close(matrices[1, 0], torch.corrcoef(x[1].T))
+
+
+def test_brainnetcnn_drops_out_in_training_alone_and_its_logits_are_linear():
+    """Both went wrong in published versions: dropout while testing, and a rectifier on the logits."""
+    model = as_configured("brainnetcnn", 6, 2)
+    x = torch.randn(4, 30, 6)
+    assert torch.equal(model(x).logits, model(x).logits)
+    torch.manual_seed(1)
+    assert not torch.equal(model.train()(x).logits, model(x).logits)
+    output = model.eval()(x)
+    torch.testing.assert_close(output.logits, functional.linear(output.cls, *model.classifier.parameters()))
+
+
+@pytest.mark.parametrize("wrong", [{"edge_channels": []}, {"graph_channels": 0}])
+def test_brainnetcnn_without_channels_is_refused(wrong):
+    with pytest.raises(ConfigError, match="at least one channel"):
+        create_model("brainnetcnn", 6, 2, **wrong)
+
+
+# ---- BNT -------------------------------------------------------------------------------------------------------------
+def test_the_centres_are_orthonormal_and_stay():
+    model = as_configured("bnt", 24, 2, clusters=10)
+    torch.testing.assert_close(model.centres @ model.centres.T, torch.eye(10), atol=1e-5, rtol=0)
+    assert "centres" in model.state_dict() and "centres" not in dict(model.named_parameters())
+    assert as_configured("bnt", 8, 2).centres.shape == (8, 8)  # no more centres than ROIs
+
+
+def test_rois_are_shared_out_by_their_squared_projections():
+    model = as_configured("bnt", 8, 2, clusters=3)
+    embedded = torch.randn(2, 8, 8)
+    shares = model.assignments(embedded)
+    powers = torch.stack([(embedded @ centre) ** 2 for centre in model.centres], -1).exp()
+    torch.testing.assert_close(shares, powers / powers.sum(-1, keepdim=True))
+
+
+def test_bnt_fills_up_profiles_that_heads_cannot_share():
+    torch.manual_seed(0)
+    model = create_model("bnt", 13, 3, feedforward=16).eval()
+    assert model(torch.randn(2, 20, 13)).logits.shape == (2, 3)
+    assert model.transformer.layers[0].self_attn.embed_dim == 16
+    with pytest.raises(ConfigError, match="n_heads is 0"):
+        create_model("bnt", 13, 3, n_heads=0)
