@@ -1,0 +1,149 @@
+"""GC-LSTM: windows by hand, correlations and filters by numpy, memory, and a signal in connectivity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from bolt.errors import ConfigError, DataError
+from bolt.models import gc_lstm
+from bolt.models._registry import create_model, with_facts
+from bolt.models.gc_lstm import chebyshev, scaled_laplacian
+from tests.models.recurrent import as_configured, learned, size, zscored
+
+
+@pytest.mark.parametrize(
+    ("n_rois", "n_classes", "parameters"), [(400, 2, 168_258), (400, 7, 168_583), (116, 2, 59_202)]
+)
+def test_sizes(n_rois, n_classes, parameters):
+    assert size(as_configured("gc_lstm", n_rois, n_classes)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("facts", "window", "stride", "length", "windows"),
+    [
+        ({"tr": 0.72, "crop": 600}, 167, 3, 600, 145),  # HCP-Rest, training
+        ({"tr": 0.72, "crop": 600}, 167, 3, 1200, 345),  # and test
+        ({"tr": 0.72, "crop": 150}, 75, 3, 150, 26),  # HCP-Task: 167 volumes do not fit
+        ({"tr": 2.0, "crop": 100}, 50, 1, 100, 51),  # ABIDE-I
+        ({"tr": 3.0, "crop": 100}, 40, 1, 100, 61),
+        ({}, 60, 1, 100, 41),  # nothing known: 2 s
+        ({"crop": 3}, 2, 1, 3, 2),
+    ],
+)
+def test_windows_follow_from_the_data(facts, window, stride, length, windows):
+    model = create_model("gc_lstm", 5, 2, **with_facts("gc_lstm", {}, facts))
+    assert (model.window, model.stride, model.min_length) == (window, stride, window)
+    starts = [start for start in range(length) if start % stride == 0 and start + window <= length]
+    assert list(model.window_starts(length)) == starts
+    assert len(starts) == windows
+
+
+def by_hand(model, scan):
+    """The model on one scan (time, rois), window by window in numpy, filters as explicit polynomials."""
+    weights = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
+    n, width = scan.shape[1], 4 * model.hidden
+    h = c = np.zeros((n, model.hidden))
+    states = []
+    for start in model.window_starts(len(scan)):
+        fc = np.corrcoef(scan[start : start + model.window].T)
+        a = np.where(fc > 0, fc, 0) - np.eye(n)
+        d = np.diag(a.sum(1) ** -0.5)
+        graph = -d @ a @ d
+        t = [np.eye(n), graph, 2 * graph @ graph - np.eye(n)]
+        gates = np.tile(weights["bias"], (n, 1))
+        for k in range(3):
+            rows = slice(k * width, (k + 1) * width)
+            gates += t[k] @ (fc @ weights["input.weight"][rows].T + h @ weights["recurrent.weight"][rows].T)
+        i, f, g, o = np.split(gates, 4, axis=1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        states.append(h)
+    return np.mean(states, axis=(0, 1))
+
+
+def test_it_is_its_equations():
+    model = as_configured("gc_lstm", 7, 2, crop=24, tr=3.0)
+    with torch.no_grad():
+        model.bias.normal_()
+    x = torch.randn(2, 31, 7)
+    features = model(x).cls.detach().numpy()
+    for own, scan in zip(features, x.double().numpy(), strict=True):
+        np.testing.assert_allclose(own, by_hand(model, scan), atol=1e-5)
+
+
+def test_windowed_correlations_are_those_of_numpy(monkeypatch):
+    seen = []
+    monkeypatch.setattr(gc_lstm, "pearson", lambda window, own=gc_lstm.pearson: seen.append(own(window)) or seen[-1])
+    model, x = as_configured("gc_lstm", 6, 2, crop=20, tr=0.72), torch.randn(1, 25, 6)
+    with torch.no_grad():
+        model(x)
+    expected = [np.corrcoef(x[0, start : start + 10].T) for start in (0, 3, 6, 9, 12, 15)]
+    np.testing.assert_allclose(torch.cat(seen), expected, atol=1e-6)
+
+
+def test_chebyshev_filters_of_any_order():
+    graph = scaled_laplacian(torch.rand(1, 5, 5).triu(1) + torch.rand(1, 5, 5).triu(1).mT).double()
+    terms = tuple(torch.randn(5, 1, 5, 3).double())
+    eye = torch.eye(5).double()
+    t = [eye, graph[0]]
+    for _ in range(3):
+        t.append(2 * graph[0] @ t[-1] - t[-2])
+    for order in range(1, 6):
+        expected = sum(t[k] @ terms[k][0] for k in range(order))
+        torch.testing.assert_close(chebyshev(graph, terms[:order])[0], expected)
+
+
+def test_laplacian_has_eigenvalues_within_one_and_survives_a_roi_without_edges():
+    correlations = torch.from_numpy(np.corrcoef(np.random.default_rng(0).normal(size=(8, 20)))).float()[None]
+    correlations[0, 3] = correlations[0, :, 3] = 0
+    graph = scaled_laplacian(correlations)
+    assert torch.linalg.eigvalsh(graph).abs().max() <= 1 + 1e-6
+    assert not graph[0, 3].any()
+
+
+def test_a_constant_roi_gives_finite_gradients():
+    model, x = as_configured("gc_lstm", 5, 1, crop=12).train(), torch.randn(1, 12, 5)
+    x[..., 2] = 0
+    model(x).logits.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_training_keeps_no_matrix_of_a_window():
+    """What is kept for the way back grows with a window's states, not with its matrices."""
+    model, x = as_configured("gc_lstm", 40, 2, crop=20, hidden=2).train(), torch.randn(2, 60, 40)
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        model(x)
+    windows, matrix = len(model.window_starts(60)), 2 * 40 * 40 * 4
+    assert sum(kept.values()) < windows * matrix / 4
+
+
+def test_training_and_evaluation_agree_without_dropout():
+    model, x = as_configured("gc_lstm", 6, 2, crop=20, dropout=0.0), torch.randn(2, 40, 6)
+    with torch.no_grad():
+        expected = model(x).logits
+    torch.testing.assert_close(model.train()(x).logits, expected)
+
+
+def test_refusals():
+    with pytest.raises(DataError, match="the scan has 9 volumes, fewer than the model's window of 10"):
+        as_configured("gc_lstm", 5, 2, crop=20)(torch.randn(1, 9, 5))
+    with pytest.raises(ConfigError, match="'tr' must be above 0"):
+        create_model("gc_lstm", 5, 2, tr=0.0)
+
+
+def test_it_learns_connectivity():
+    """Two ROIs share their signal or do not."""
+    torch.manual_seed(1)
+    truth = torch.arange(64) % 2
+    x = torch.randn(64, 30, 5)
+    x[..., 1] = torch.where(truth[:, None] == 1, x[..., 0], x[..., 1]) + 0.5 * x[..., 1]
+    assert learned(as_configured("gc_lstm", 5, 2, crop=30), zscored(x), truth, steps=40, rate=1e-2) > 0.9

@@ -1,0 +1,144 @@
+"""STAGIN: windows and edges by hand, its equations in plain loops, the orthogonality term in numpy, and a signal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bolt.errors import ConfigError, DataError
+from bolt.models._registry import create_model
+from bolt.models.stagin import alikeness
+from tests.models.recurrent import as_configured, learned, size, zscored
+
+
+@pytest.mark.parametrize(
+    ("n_rois", "n_classes", "parameters"), [(400, 2, 1_209_804), (400, 7, 1_212_384), (116, 2, 917_852)]
+)
+def test_sizes(n_rois, n_classes, parameters):
+    assert size(as_configured("stagin", n_rois, n_classes)) == parameters
+
+
+@pytest.mark.parametrize(("batch", "time", "n_rois", "n_classes"), [(1, 50, 2, 2), (3, 61, 7, 1), (1, 120, 30, 7)])
+def test_shapes(batch, time, n_rois, n_classes):
+    out = as_configured("stagin", n_rois, n_classes)(torch.randn(batch, time, n_rois))
+    assert out.logits.shape == (batch, n_classes)
+    assert out.cls.shape == (batch, 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("length", "windows"), [(50, 1), (52, 1), (53, 2), (100, 17), (150, 34), (600, 184), (1200, 384)]
+)
+def test_windows(length, windows):
+    starts = list(as_configured("stagin", 5, 2).window_starts(length))
+    assert len(starts) == windows
+    assert starts == list(range(0, 3 * windows, 3))
+    assert starts[-1] + 50 <= length
+
+
+@pytest.mark.parametrize("n_rois", [5, 20, 53])
+def test_edges_are_the_correlations_above_the_percentile_of_their_window(n_rois):
+    model, x = as_configured("stagin", n_rois, 2), torch.randn(2, 61, n_rois)
+    edges = model.adjacency(x).numpy()
+    assert edges.shape == (2, 4, n_rois, n_rois)
+    for scan, own in zip(x.numpy(), edges, strict=True):
+        for start, found in zip((0, 3, 6, 9), own, strict=True):
+            fc = np.corrcoef(scan[start : start + 50].T)
+            expected = (fc > np.percentile(fc, 70)) | np.eye(n_rois, dtype=bool)
+            np.testing.assert_array_equal(found, expected)
+    if n_rois > 20:
+        np.testing.assert_allclose(edges.mean((2, 3)), 0.3, atol=2 / n_rois**2)
+
+
+def test_a_constant_roi_is_its_own_neighbour_alone():
+    x = torch.randn(1, 50, 6)
+    x[..., 2] = 0
+    edges = as_configured("stagin", 6, 2).adjacency(x)[0, 0]
+    assert edges[2].tolist() == [0, 0, 1, 0, 0, 0]
+
+
+def by_hand(model, x):
+    """The logits of one scan (time, rois), one window, ROI and layer at a time."""
+    n, starts = x.shape[1], list(model.window_starts(len(x)))
+    states = model.time(x[None])[0][0]
+    edges = model.adjacency(x[None])[0]
+    nodes = [
+        [model.node(torch.cat([torch.eye(n)[i], states[start + model.window - 1]])) for i in range(n)]
+        for start in starts
+    ]
+    logits = 0
+    for graph, (readout, attention), classifier in zip(model.graphs, model.summaries, model.classifiers, strict=True):
+        windows = []
+        for f in range(len(starts)):
+            gathered = [sum(edges[f, i, j] * nodes[f][j] for j in range(n)) + graph.own * nodes[f][i] for i in range(n)]
+            nodes[f] = [graph.mlp(one[None])[0] for one in gathered]
+            mean = torch.stack(nodes[f]).mean(0)
+            share = readout.excite(readout.squeeze(mean[None]))[0].sigmoid()
+            windows.append(sum(share[i] * nodes[f][i] for i in range(n)) / n)
+        z, own = torch.stack(windows), attention.attention
+        query, key, value = functional.linear(z, own.in_proj_weight, own.in_proj_bias).chunk(3, dim=1)
+        attended = own.out_proj((query @ key.T / query.shape[1] ** 0.5).softmax(1) @ value)
+        attended = attention.attention_norm(attended)
+        attended = attention.mlp_norm(attended + attention.mlp(attended))
+        logits = logits + classifier(attended.sum(0))
+    return logits
+
+
+def test_it_is_its_equations():
+    model = as_configured("stagin", 6, 3, window=20)
+    with torch.inference_mode():
+        for graph in model.graphs:
+            graph.own.fill_(0.5)
+        x = torch.randn(2, 27, 6)
+        torch.testing.assert_close(model(x).logits, torch.stack([by_hand(model, scan) for scan in x]))
+
+
+def test_the_orthogonality_term():
+    nodes = torch.rand(3, 6, 4)
+    nodes[1, 2] = 0  # an ROI that no unit answers to
+    norms = []
+    for window in nodes.double().numpy():
+        inner = window @ window.T
+        largest = inner.max(1, keepdims=True)
+        inner = np.divide(inner, largest, out=np.zeros_like(inner), where=largest > 0) - np.eye(6)
+        norms.append(np.sqrt(sum(inner[i, j] ** 2 for i in range(6) for j in range(i, 6))))
+    assert float(alikeness(nodes)) == pytest.approx(np.mean(norms), rel=1e-5)
+
+
+def test_the_orthogonality_term_is_a_sum_over_layers_and_belongs_to_training():
+    model, x = as_configured("stagin", 6, 2, window=20), torch.randn(2, 30, 6)
+    assert model(x).losses == {}
+    seen = []
+    for graph in model.graphs:
+        graph.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
+    term = model.train()(x).losses["orthogonality"].detach()
+    expected = 1e-5 * sum(float(alikeness(nodes.flatten(0, 1))) for nodes in seen)
+    assert float(term) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_training_batch_of_one_scan_with_one_window():
+    model = as_configured("stagin", 6, 2).train()
+    out = model(torch.randn(1, model.min_length, 6))
+    (out.logits.sum() + out.losses["orthogonality"]).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_refusals():
+    with pytest.raises(DataError, match="the scan has 49 volumes, fewer than the model's window of 50"):
+        as_configured("stagin", 5, 2)(torch.randn(1, 49, 5))
+    with pytest.raises(ConfigError, match="'n_heads' must divide 'hidden', 128"):
+        create_model("stagin", 5, 2, n_heads=3)
+    with pytest.raises(ConfigError, match="'density' must be above 0 and below 1"):
+        create_model("stagin", 5, 2, density=1.0)
+
+
+def test_it_learns_connectivity():
+    """One half of the ROIs shares a signal, or the other."""
+    torch.manual_seed(1)
+    truth = (torch.arange(48) % 2)[:, None, None]
+    x, shared = torch.randn(48, 53, 8), torch.randn(48, 53, 1)
+    x[..., :4] += truth * shared
+    x[..., 4:] += (1 - truth) * shared
+    model = as_configured("stagin", 8, 2, hidden=32, n_layers=2)
+    assert learned(model, zscored(x), truth.flatten(), steps=50) > 0.9
