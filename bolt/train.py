@@ -123,7 +123,7 @@ def train_folds(
     ConfigError
         As in `train_fold`: what is wrong for one is wrong for all.
     """
-    place = _device(device, threads)
+    place = device_of(device, threads)
     pool = Pool(SeriesCache(cache), place)
     work = [_train(pool, folds, model, dataset, job, line) for line, job in enumerate(jobs)]
     return _take_turns(work, place)
@@ -242,7 +242,8 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     remove_resume(out)
 
 
-def _device(device: str, threads: int | None) -> torch.device:
+def device_of(device: str, threads: int | None) -> torch.device:
+    """Where models are trained; ``auto`` is a GPU where there is one."""
     if threads is not None:
         torch.set_num_threads(threads)
     if device == "auto":
