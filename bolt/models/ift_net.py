@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bolt.errors import ConfigError
 from bolt.models._base import ModelOutput, SeriesModel
@@ -114,7 +115,8 @@ class _TimeAttention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.output(attention(self.query(x), *self.key_value(x).chunk(2, dim=-1), self.n_heads))
+        key, value = self.key_value(x).chunk(2, dim=-1)
+        return self.output(attention(self.query(x), key, value, self.n_heads))
 
 
 class _ChannelAttention(nn.Module):
@@ -127,8 +129,8 @@ class _ChannelAttention(nn.Module):
         self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        heads = (part.unflatten(2, (self.n_heads, -1)).permute(0, 2, 3, 1) for part in self.qkv(x).chunk(3, dim=-1))
-        out = nn.functional.scaled_dot_product_attention(*heads, scale=1 / x.shape[1])
+        q, k, v = (part.unflatten(2, (self.n_heads, -1)).permute(0, 2, 3, 1) for part in self.qkv(x).chunk(3, dim=-1))
+        out = functional.scaled_dot_product_attention(q, k, v, scale=1 / x.shape[1])
         return self.output(out.permute(0, 3, 1, 2).flatten(2))
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tests.models.conformance import SMALL
 from tests.models.recurrent import zscored
 
 NAMES = ("swint", "longformer", "band", "tff", "ift_net", "hatnet")
 WITH_POSITIONS = ("longformer", "band", "ift_net")
-TINY: dict[str, dict[str, object]] = {
-    "swint": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 8},
-    "longformer": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 8, "crop": 64},
-    "band": {"hidden": 16, "inner": 16, "n_layers": 1, "n_heads": 2, "crop": 64},
-    "tff": {"hidden": 16, "inner": 32, "n_layers": 1, "n_heads": 2, "window": 12, "stride": 6},
-    "ift_net": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "crop": 64},
-    "hatnet": {"hidden": 16, "n_heads": 2, "channels": 16, "window": 8},
-}
+
+
+def tiny(name: str, **changed: object) -> dict[str, object]:
+    """Small settings of a model, with positions for 64 volumes where it learns some."""
+    return SMALL[name] | ({"crop": 64} if name in WITH_POSITIONS else {}) | changed
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, n_heads: int, seen: Tensor | None = None, bias: Tensor | float = 0.0):
