@@ -19,8 +19,7 @@ DOI = re.compile(r"doi:(\S+)")
 def model_table() -> str:
     """One row a file in `config/models`, in Markdown: BolT, then by family."""
     models = sorted(map(load_model, known("model")), key=_place)
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_row, models)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return _line(COLUMNS) + _line(("---",) * len(COLUMNS)) + "".join(map(model_row, models))
 
 
 def _place(model: Model) -> tuple[bool, int, str]:
@@ -28,10 +27,15 @@ def _place(model: Model) -> tuple[bool, int, str]:
     return model.model != "bolt", family, model.name
 
 
-def _row(model: Model) -> tuple[str, ...]:
+def model_row(model: Model) -> str:
+    """A model's line of the table."""
     reference = DOI.sub(r"[doi:\1](https://doi.org/\1)", model.reference)
     cells = (model.title or model.name, model.family, _inputs(model), model.description, reference)
-    return (f"`{model.name}`", *(cell.replace("|", r"\|") or "–" for cell in cells))
+    return _line((f"`{model.name}`", *(cell.replace("|", r"\|") or "–" for cell in cells)))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _inputs(model: Model) -> str:

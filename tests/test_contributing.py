@@ -2,26 +2,39 @@
 
 import re
 
-import torch
 import yaml
 
 from bolt import config as configuration
 from bolt.atlas_files import ATLASES
 from bolt.cli import main
 from bolt.config import ROOT, Model
-from bolt.model_table import END, START, model_table
-from bolt.models._registry import create_model
+from bolt.files import read_table
+from bolt.model_table import END, START, model_row, model_table
+from bolt.models import _registry
+from bolt.train import Job, train_folds
+from tests.test_train import DATASET, write_toy
 
 
-def test_the_example_model_can_be_made_and_called():
+def test_the_example_model_is_trained(tmp_path, monkeypatch):
+    """A step of it, as it stands in the page: code and settings, through the runner."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
     settings = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1])
+    _registry.known_models()  # all are imported before the copy is made
+    monkeypatch.setattr(_registry, "_MODELS", dict(_registry._MODELS))
+    monkeypatch.setattr("bolt.train.code_fingerprint", lambda *_: "")  # the model has no file
     exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
-    model = Model(name="example", **settings)
-    net = create_model(model.model, n_rois=5, n_classes=2, **model.hyper)
-    output = net(torch.randn(3, 12, 5))
-    assert output.logits.shape == (3, 2)
+    model = Model(name=settings["model"], **settings)
+    one_step = model.training.model_copy(update={"epochs": 1})
+    job = Job(1, 0, tmp_path / "run")
+    training = model.model_copy(update={"training": one_step})
+    assert train_folds(*write_toy(tmp_path), training, DATASET, [job], device="cpu") == [None]
+    history = read_table(job.out / "history.tsv")
+    assert len(history) == 1 and history["train_loss"].notna().all()
+    assert len(read_table(job.out / "predictions.tsv")) == 12
+    assert model_row(model).startswith(
+        "| `mean_magnitude` | Mean magnitude | baseline | series | logistic regression on"
+    )
 
 
 def test_the_table_of_models_in_the_readme_is_that_of_the_configurations():
