@@ -40,6 +40,7 @@ wildcard_constraints:
     model=r"[^/]+",
     seed=r"\d+",
     fold=r"\d+",
+    experiment=r"[^/]+",
 
 
 include: "workflow/rules/resources.smk"
@@ -53,6 +54,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/explain.smk"
 include: "workflow/rules/truth.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/experiments.smk"
 
 
 given = workflow.resource_settings

@@ -99,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         command("regions", "Landmark regressions, ROI weights and brain maps.", *fold[:3]),
     ):
         one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")
+    command("complexity", "Operations, time and memory of an experiment's models against scan length.", "name", "atlas")
+    command("spectra", "Power spectra of the ROI series of all scans.", "name", "atlas")
+    command("experiment", "Statistics and tables of an experiment over all datasets that have begun.", "name")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
     command("truth", "Compare the demo's results with the phantom's truth.")
     command("report", "Write the HTML report.")

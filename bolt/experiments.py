@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.check import not_applicable
-from bolt.config import Config, Experiment, Model, Row, known, load_dataset, load_experiment, load_model, parse
+from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_dataset, load_experiment, load_model, parse
 from bolt.errors import BoltError, ConfigError
 from bolt.files import read_yaml
 from bolt.layout import Layout
@@ -158,6 +158,11 @@ def available(config: Config) -> dict[str, Experiment]:
     """Every experiment that can be asked for: those configured, and those of `config/experiments`."""
     names = {name: name for name in known("experiment")} | config.experiment_places
     return {name: load_experiment(place) for name, place in names.items()}
+
+
+def paper_table(name: str) -> Path:
+    """Where the paper's own values of an experiment are kept, if it has some."""
+    return ROOT / "config/experiments/paper" / f"{name}.tsv"
 
 
 def experiment_models(config: Config) -> dict[str, Model]:

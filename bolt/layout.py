@@ -181,6 +181,23 @@ class Layout:
         name = model if isinstance(model, str) else model.run_name
         return self.results / "explain" / atlas / (variant or self.variant) / name / f"seed-{seed}"
 
+    # ---- experiments -------------------------------------------------------------------------
+    def complexity(self, experiment: str, atlas: str) -> Path:
+        """What models cost with the ROIs of an atlas; the same for all datasets."""
+        return self.paper / experiment / f"{atlas}.tsv"
+
+    def spectra(self, experiment: str, atlas: str) -> Path:
+        """Power spectra of the ROI series of an atlas."""
+        return self.results / "spectra" / experiment / atlas / "spectra.tsv"
+
+    def bands(self, experiment: str, atlas: str) -> Path:
+        """Share of the power in each band, a row a scan and network."""
+        return self.spectra(experiment, atlas).with_name("bands.tsv")
+
+    def experiment(self, name: str) -> Path:
+        """The table of an experiment over all datasets."""
+        return self.paper / f"{name}.tsv"
+
     # ---- report ------------------------------------------------------------------------------
     @property
     def tables(self) -> Path:

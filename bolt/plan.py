@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,16 +41,25 @@ class Estimate:
         )
 
 
-def estimate(run: Run) -> Estimate:
-    """Estimate a complete run from `config/costs.yaml` and, where this run has some, its own benchmark files."""
+def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
+    """Estimate a complete run from `config/costs.yaml` and, where this run has some, its own benchmark files.
+
+    Parameters
+    ----------
+    run : Run
+    experiments : sequence of str
+        What is made of them, in place of the configured models' runs and the report.
+    """
     scans = _scans(run)
     raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
-    models = len(run.runs())
-    folds = {model: len(run.folds_of(model)) for model in run.models}
-    trained = [(model, folds[model]) for _, model, _ in run.runs()]
+    runs = list(dict.fromkeys(one for name in experiments for one in run.experiment_runs(name)))
+    runs = runs if experiments else run.runs()
+    folds = {model: len(run.folds_of(model)) for _, model, _ in runs}
+    trained = [(model, folds[model]) for _, model, _ in runs]
     phantom = run.dataset.source == "phantom"
-    explained = sum(run.explained(model) for model, _ in trained)
-    judged = bool(run.truth())
+    explained = 0 if experiments else sum(run.explained(model) for model, _ in trained)
+    judged = bool(run.truth()) and not experiments
+    kinds = [run.experiments[name].kind for name in experiments]
     times = 2 if judged else 1  # the oracle is trained and explained as well
     jobs = {
         "download": len(scans) if run.dataset.downloaded else 0,
@@ -59,14 +69,18 @@ def estimate(run: Run) -> Estimate:
         "cache": len(run.config.atlases),
         "train_fold": sum(n for model, n in trained if not run.fitted_at_once(model)) * times,
         "train_features": sum(n for model, n in trained if run.fitted_at_once(model)) * times,
-        "explain_fold": sum(n for model, n in trained if run.explained(model)) * times,
-        "evaluate": models * times,
+        "explain_fold": 0 if experiments else sum(n for model, n in trained if run.explained(model)) * times,
+        "evaluate": 0 if experiments else len(runs) * times,
         "regions": explained * times,
+        "measure_complexity": kinds.count("complexity") * len(run.config.atlases),
+        "take_spectra": kinds.count("spectra") * len(run.config.atlases),
+        "experiment": len(experiments),
     }
     if phantom:
         jobs["simulate"] = 1
-    single = 4 if raw else 3  # index, folds and report; the template for raw images
-    single += 2 * run.judged  # quality and its pages
+    single = 3 if raw else 2  # index and folds; the template for raw images
+    single += not experiments  # the report
+    single += run.judged * (1 if experiments else 2)  # quality and its pages
     single += run.dataset.downloaded  # the table of subjects
     single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items() if n)
@@ -78,9 +92,11 @@ def estimate(run: Run) -> Estimate:
 
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
-    """Print the estimate as the last line of a dry run."""
+    """Print the estimate as the last line of a dry run: of the experiments, where these are what is asked for."""
     if is_dry_run(arguments):
-        atexit.register(lambda: print(estimate(run), file=sys.stderr, flush=True))
+        asked = [name for name in run.experiments if name in arguments]
+        asked = list(run.config.experiment_places) if "paper" in arguments else asked
+        atexit.register(lambda: print(estimate(run, asked), file=sys.stderr, flush=True))
 
 
 def _scans(run: Run) -> list[tuple[str, str]]:
@@ -118,5 +134,6 @@ def _benchmarks(run: Run, stage: str) -> list[Path]:
     files = sorted((run.layout.results / "benchmarks" / rule).glob("**/*.tsv"))
     if rule != "train_fold":
         return files
-    quick = {model for model in run.models if run.fitted_at_once(model)}
+    known = [*run.models, *run.experiment_models]
+    quick = {model for model in known if run.fitted_at_once(model)}
     return [file for file in files if bool(quick & set(file.parts)) == (stage == "train_features")]

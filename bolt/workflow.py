@@ -17,9 +17,10 @@ import yaml
 from bolt import config as configuration
 from bolt.atlas_files import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.check import check_names, check_room, is_judged, minimum_volumes
-from bolt.config import ROOT, Config
+from bolt.config import ROOT, Config, Model
 from bolt.datasets import source_of
 from bolt.errors import BoltError, ConfigError, DataError
+from bolt.experiments import available, entries, experiment_models, paper_table
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
@@ -54,6 +55,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
     "report": ("bolt.report.collect", "bolt.report.html"),
+    "measure_complexity": ("bolt.complexity",),
+    "take_spectra": ("bolt.spectra",),
+    "experiment": ("bolt.experiments", "bolt.report.complexity", "bolt.report.spectra"),
 }
 """The modules that a stage runs; with what they import they are its code fingerprint."""
 
@@ -80,6 +84,7 @@ class Run:
         self.dataset = configuration.load_dataset(self.config.dataset)
         self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
         self.layout = Layout(self.config)
+        self.experiments = available(self.config)
 
     def save_config(self) -> Path:
         """Write the merged configuration where every command reads it, if it changed.
@@ -140,6 +145,7 @@ class Run:
             "train": lambda: [dataset.classes, dataset.crop, config.device],
             "regions": lambda: [self._atlases(), self._images(), config.explain],
             "truth": lambda: dataset.expected,
+            "measure_complexity": lambda: [config.device, config.quick],
             "report": lambda: [_templates(), config.model_dump(mode="json"), dataset],  # its page prints these
         }
         return chosen[stage]() if stage in chosen else None
@@ -191,11 +197,19 @@ class Run:
 
     def model_code(self, run_name: str) -> str:
         runner = ["bolt.train_features"] if self.fitted_at_once(run_name) else []
-        return self.code("train", f"bolt.models.{self.models[run_name].model}", *runner)
+        return self.code("train", f"bolt.models.{self.model(run_name).model}", *runner)
+
+    def model(self, run_name: str) -> Model:
+        """A configured model, or one that an experiment trains."""
+        return self.models.get(run_name) or self.experiment_models[run_name]
+
+    @cached_property
+    def experiment_models(self) -> dict[str, Model]:
+        return experiment_models(self.config)
 
     def fitted_at_once(self, run_name: str) -> bool:
         """Whether a model learns without epochs, in seconds."""
-        return fitted_at_once(self.models[run_name].model)
+        return fitted_at_once(self.model(run_name).model)
 
     # ---- which scans and files ---------------------------------------------------------------
     @cached_property
@@ -285,16 +299,37 @@ class Run:
         folds = self.folds_of(wildcards.model)
         return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in folds]
 
-    def predictions(self) -> list[Path]:
-        folds = [(run, fold) for run in self.runs() for fold in self.folds_of(run[1])]
+    def predictions(self, runs: list[tuple[str, str, int]] | None = None) -> list[Path]:
+        """What every fold of some runs predicts; by default of those that are configured."""
+        runs = self.runs() if runs is None else runs
+        folds = [(run, fold) for run in runs for fold in self.folds_of(run[1])]
         return [self.layout.fold(*run, fold) / "predictions.tsv" for run, fold in folds]
 
     def folds_of(self, run_name: str) -> list[int]:
-        return self.config.folds.of(self.models[run_name].name)
+        return self.config.folds.of(self.model(run_name).name)
 
     def runs(self) -> list[tuple[str, str, int]]:
-        """Every (atlas, model, seed) that is asked for."""
+        """Every (atlas, model, seed) that is configured; experiments have more."""
         return [(a, m, s) for a in self.config.atlas_places for m in self.models for s in self.config.seeds]
+
+    def experiment_runs(self, name: str) -> list[tuple[str, str, int]]:
+        """Every (atlas, model, seed) that an experiment needs, each once."""
+        rows = [row for row in entries(self.config, self.experiments[name]) if not row.note]
+        return list(dict.fromkeys((row.atlas, row.model.run_name, s) for row in rows for s in self.config.seeds))
+
+    def experiment_inputs(self, name: str) -> list[Path]:
+        """What the table of an experiment waits for, of this dataset."""
+        kind, atlases = self.experiments[name].kind, self.config.atlas_places
+        if kind == "complexity":
+            return [self.layout.complexity(name, atlas) for atlas in atlases]
+        if kind == "spectra":
+            return [self.layout.spectra(name, atlas) for atlas in atlases]
+        return self.predictions(self.experiment_runs(name))
+
+    def experiment_settings(self, name: str) -> str:
+        """What an experiment's file says, and the paper's own table of it."""
+        theirs = paper_table(name)
+        return repr([self.experiments[name], sha256(theirs) if theirs.is_file() else None])
 
     def metrics(self, variant: str | None = None) -> list[Path]:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]

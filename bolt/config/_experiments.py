@@ -88,13 +88,25 @@ class Complexity(Keys):
 
     lengths: list[int] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
     repeats: int = Field(3, ge=1, description="passes that are timed; the fastest counts")
+    tr: float = Field(0.72, gt=0, description="seconds, for models whose window is in seconds")
+
+    def up_to(self, quick: Quick | None) -> list[int]:
+        """The lengths, of a first look only the short ones."""
+        return [n for n in sorted(self.lengths) if quick is None or n <= quick.max_length]
 
 
 class Spectra(Keys):
     """How power spectra are taken."""
 
-    segment_seconds: float = Field(100.0, gt=0, description="length of Welch's segments; a tenth of 1/Hz resolution")
-    bands: dict[str, Band] = Field({}, description="name to lowest and highest frequency, Hz")
+    segment_seconds: float = Field(100.0, gt=0, description="length of Welch's segments")
+    bands: dict[str, Band] = Field(min_length=1, description="name to lowest and highest frequency, Hz")
+
+    @model_validator(mode="after")
+    def _have_width(self) -> Spectra:
+        for name, (low, high) in self.bands.items():
+            if not 0 < low < high:
+                raise ValueError(f"band '{name}' must go from a frequency above 0 to a higher one")
+        return self
 
 
 class Experiment(Keys):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 
 from bolt.stages._data import DataStages
+from bolt.stages._experiments import ExperimentStages
 from bolt.stages._models import ModelStages
 from bolt.stages._scans import ScanStages
 
 
-class Stages(DataStages, ScanStages, ModelStages):
+class Stages(DataStages, ScanStages, ModelStages, ExperimentStages):
     """Every command of `bolt.cli` is a method here, its options the method's `options`."""
 
 

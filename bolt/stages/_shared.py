@@ -12,6 +12,7 @@ from bolt import config as configuration
 from bolt.config import Config, Dataset
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import DataError
+from bolt.experiments import experiment_models
 from bolt.files import read_table, write_table
 from bolt.layout import Layout
 from bolt.outcome import Outcome, command_again
@@ -89,9 +90,10 @@ class Shared:
 
     def _model(self) -> configuration.Model:
         name = self.options.model
-        if name not in self.models:
-            raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(self.models)}")
-        return self.models[name]
+        known = self.models if name in self.models else self.models | experiment_models(self.config)
+        if name not in known:
+            raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(known)}")
+        return known[name]
 
     def _fold(self, fold: int) -> Path:
         options = self.options

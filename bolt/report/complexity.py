@@ -1,0 +1,114 @@
+"""What models cost against scan length: the table over all atlases, and its picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from bolt.complexity import COLUMNS, exponents
+from bolt.config import Experiment
+from bolt.files import read_table, write_table, write_text
+from bolt.report.markdown import markdown
+from bolt.report.style import INK, MANY, canvas
+from bolt.report.tables import DASH, number
+
+MEASURES = {
+    "operations": ("operations", 1e9, "10⁹"),
+    "seconds": ("time", 1.0, "s"),
+    "peak_bytes": ("memory", 1e6, "MB"),
+}
+"""Column to its name, the size of its unit, and the unit."""
+EXPONENT_COLUMNS = {
+    "atlas": "Atlas",
+    "row": "What the experiment's file calls the row",
+    "parameters": "Trainable parameters, built for the shortest length",
+    **{
+        measure: f"Exponent of {name} against length, fitted over the upper half of the lengths: 1 linear, 2 quadratic"
+        for measure, (name, _, _) in MEASURES.items()
+    },
+}
+STYLES = ("-", "--")
+
+
+def write_complexity(experiment: Experiment, out: Path) -> None:
+    """Write the table, the exponents, a text and a picture of an experiment.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    out : Path
+        Holds ``<experiment>/<atlas>.tsv``, as measured; receives ``<experiment>.tsv``, ``<experiment>_exponents.tsv``,
+        ``<experiment>.md``, and ``.png`` and ``.svg``.
+    """
+    files = sorted((out / experiment.name).glob("*.tsv"))
+    table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
+    slopes = exponents(table, list(MEASURES))
+    stem = out / experiment.name
+    draw(table, stem.with_suffix(".png"))
+    write_table(slopes, out / f"{experiment.name}_exponents.tsv", EXPONENT_COLUMNS)
+    write_text(_text(experiment, table, slopes), stem.with_suffix(".md"))
+    write_table(table, stem.with_suffix(".tsv"), COLUMNS)
+
+
+def draw(table: pd.DataFrame, out: Path) -> None:
+    """Operations, time and memory against length, a row an atlas, a line a model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `bolt.complexity.COLUMNS`.
+    out : Path
+        Ends in ``.png``.
+    """
+    atlases, names = sorted(table["atlas"].unique()), list(table["row"].unique())
+    looks = {name: (MANY[i % len(MANY)], STYLES[i // len(MANY) % len(STYLES)]) for i, name in enumerate(names)}
+    with canvas(out, height=0.6 + 2.6 * len(atlases)) as figure:
+        grid = figure.subplots(len(atlases), len(MEASURES), squeeze=False, sharex=True)
+        for axes, atlas in zip(grid, atlases, strict=True):
+            part = table[table["atlas"] == atlas]
+            for axis, (measure, (name, size, unit)) in zip(axes, MEASURES.items(), strict=True):
+                for row, line in part.groupby("row", sort=False):
+                    colour, style = looks[str(row)]
+                    known = line.dropna(subset=[measure])
+                    axis.loglog(known["length"], known[measure] / size, style, marker="o", ms=2.5, lw=1.3, color=colour)
+                axis.set_title(f"{name}, {unit}" if measure != "operations" else f"{name}, {unit} · {atlas}")
+                lengths = sorted(table["length"].unique())
+                axis.set_xticks(lengths, [str(n) for n in lengths])
+                axis.minorticks_off()
+        for axis in grid[-1]:
+            axis.set_xlabel("volumes")
+        handles = [
+            figure.axes[0].plot([], [], style, color=colour, marker="o", ms=2.5, label=name)[0]
+            for name, (colour, style) in looks.items()
+        ]
+        figure.legend(handles=handles, loc="outside right upper", labelcolor=INK)
+
+
+def _text(experiment: Experiment, table: pd.DataFrame, slopes: pd.DataFrame) -> str:
+    longest, shortest = int(table["length"].max()), int(table["length"].min())
+    parts = [f"# {experiment.title}\n", f"{experiment.description}\n"]
+    for atlas, part in table.groupby("atlas"):
+        at_end = part[part["length"] == longest].set_index("row")
+        own = slopes[slopes["atlas"] == atlas].set_index("row")
+        rows = []
+        for name in at_end.index:
+            row = {"": name, "parameters": number(at_end.at[name, "parameters"])}
+            for measure, (what, size, unit) in MEASURES.items():
+                value, slope = at_end.at[name, measure], own.at[name, measure]
+                row[f"{what} ({unit})"] = number(value / size)
+                row[f"{what}, exponent"] = DASH if pd.isna(slope) else f"{slope:.2f}"
+            rows.append(row)
+        device = ", ".join(sorted(part["device"].dropna().unique()))
+        n_rois = int(part["n_rois"].iloc[0])
+        parts.append(f"## {atlas}, {n_rois} ROIs, one scan of {longest} volumes ({device})\n")
+        parts.append(markdown(pd.DataFrame(rows)))
+    notes = [
+        f"Exponents are slopes in double logarithm over the upper half of the lengths ({shortest} to {longest} volumes "
+        "were measured): 1 is linear, 2 quadratic.",
+        f"Operations: {COLUMNS['operations']}.",
+        "Memory: the largest sum of tensors alive at one time, beyond weights, gradients and the scan itself.",
+    ]
+    missing = table[table["note"].notna() & (table["note"] != "")]
+    notes += [f"{row.row}, {row.atlas}, {row.length} volumes: {row.note}." for row in missing.itertuples()]
+    return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"

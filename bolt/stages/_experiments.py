@@ -1,0 +1,63 @@
+"""Stages of experiments: tables that span runs and datasets, and measures of models and series that need no run."""
+
+from __future__ import annotations
+
+from bolt.config import Experiment
+from bolt.errors import ConfigError
+from bolt.experiments import all_entries, available, configurations, rows_of
+from bolt.files import write_table
+from bolt.stages._shared import Shared
+
+
+class ExperimentStages(Shared):
+    """One command a method."""
+
+    def experiment(self) -> None:
+        from bolt.report.complexity import write_complexity
+        from bolt.report.experiment import write_experiment
+        from bolt.report.spectra import write_spectra
+
+        experiment, out = self._experiment(), self.layout.paper
+        if experiment.kind == "complexity":
+            write_complexity(experiment, out)
+        elif experiment.kind == "spectra":
+            write_spectra(experiment, list(configurations(self.config.paths.results)), out)
+        else:
+            write_experiment(experiment, all_entries(experiment, self.config.paths.results), out)
+
+    def complexity(self) -> None:
+        from bolt.atlases import load_labels
+        from bolt.complexity import COLUMNS, device_of, measure
+
+        experiment, atlas = self._experiment("complexity"), self.options.atlas
+        settings = experiment.complexity
+        assert settings is not None
+        n_rois = len(load_labels(self.config.atlas_places[atlas], atlas_dir=self.config.paths.atlas_dir))
+        rows = [(row.row, model) for row, model in rows_of(experiment, self.config)]
+        table = measure(
+            rows,
+            atlas,
+            n_rois,
+            settings.up_to(self.config.quick),
+            tr=settings.tr,
+            repeats=settings.repeats,
+            device=device_of(self.config.device),
+        )
+        write_table(table, self.layout.complexity(experiment.name, atlas), COLUMNS)
+
+    def spectra(self) -> None:
+        from bolt.series import SeriesCache
+        from bolt.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
+
+        experiment, atlas = self._experiment("spectra"), self.options.atlas
+        assert experiment.spectra is not None
+        spectra, bands = spectra_of(SeriesCache(self.layout.cache(atlas)), experiment.spectra)
+        write_table(bands, self.layout.bands(experiment.name, atlas), BAND_COLUMNS)
+        write_table(spectra, self.layout.spectra(experiment.name, atlas), SPECTRUM_COLUMNS)
+
+    def _experiment(self, kind: str | None = None) -> Experiment:
+        name, known = self.options.name, available(self.config)
+        if name not in known or kind not in (None, known[name].kind):
+            fitting = [one for one, found in known.items() if kind in (None, found.kind)]
+            raise ConfigError(f"no experiment '{name}'", mend=f"Known here: {', '.join(fitting)}")
+        return known[name]
