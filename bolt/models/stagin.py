@@ -18,6 +18,8 @@ from bolt.models._connectivity import pearson
 from bolt.models._registry import register
 from bolt.models.layers import BatchNorm, Dropout
 
+PRODUCTS = 2**25  # of ROIs with ROIs in memory at a time, for the orthogonality term
+
 
 @register("stagin")
 class STAGIN(SeriesModel):
@@ -133,7 +135,8 @@ class STAGIN(SeriesModel):
             summaries.append(summary(nodes).sum(1))
             logits.append(classifier(summaries[-1]))
             if self.training:
-                terms.append(torch.stack([checkpoint(alikeness, scan, use_reentrant=False) for scan in nodes]).mean())
+                parts = nodes.flatten(0, 1).split(max(1, PRODUCTS // nodes.shape[2] ** 2))
+                terms.append(torch.cat([checkpoint(alikeness, part, use_reentrant=False) for part in parts]).mean())
         losses = {"orthogonality": self.orthogonality_weight * torch.stack(terms).sum()} if terms else {}
         return ModelOutput(torch.stack(logits).sum(0), torch.stack(summaries, 1), losses)
 
@@ -192,7 +195,7 @@ class WindowAttention(nn.Module):
 
 
 def alikeness(nodes: Tensor) -> Tensor:
-    """How far the ROIs of a scan's windows are from orthogonal, mean over windows; nodes (F, rois, hidden).
+    """How far the ROIs of windows are from orthogonal, (windows,); nodes (windows, rois, hidden).
 
     The Frobenius norm of the upper triangle, with its diagonal, of the ROIs' inner products, each row divided by its
     largest, minus the identity. An ROI whose features are all zero counts as one that is not orthogonal to itself.
@@ -200,4 +203,4 @@ def alikeness(nodes: Tensor) -> Tensor:
     inner = nodes @ nodes.mT
     largest = inner.amax(2, keepdim=True)
     inner = inner / torch.where(largest > 0, largest, 1)
-    return (inner - torch.eye(nodes.shape[1], device=nodes.device)).triu().flatten(1).norm(dim=1).mean()
+    return (inner - torch.eye(nodes.shape[1], device=nodes.device)).triu().flatten(1).norm(dim=1)
