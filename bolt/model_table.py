@@ -13,7 +13,7 @@ from bolt.models._registry import inputs_of
 START, END = "<!-- table of models: made by `bolt models --into README.md` -->", "<!-- end of the table of models -->"
 COLUMNS = ("model", "in tables", "family", "learns from", "what it is", "reference")
 FAMILIES = ("transformer", "RNN", "GNN", "CNN", "traditional", "baseline")
-DOI = re.compile(r"doi:(\S+)")
+DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
 
 
 def model_table() -> str:
@@ -30,6 +30,7 @@ def _place(model: Model) -> tuple[bool, int, str]:
 def model_row(model: Model) -> str:
     """A model's line of the table."""
     reference = DOI.sub(r"[doi:\1](https://doi.org/\1)", model.reference)
+    reference = ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", reference)
     cells = (model.title or model.name, model.family, _inputs(model), model.description, reference)
     return _line((f"`{model.name}`", *(cell.replace("|", r"\|") or "–" for cell in cells)))
 
