@@ -1,8 +1,8 @@
 """The configuration: YAML files to typed, checked objects.
 
 `config/config.yaml` (or any file given with ``--configfile``) holds the keys of `Config`; it names
-files in `config/datasets`, `config/models`, `config/experiments`, `config/denoise` and
-`config/registration`, which hold the keys of the classes below. Defaults are the paper's. An unknown
+files in `config/datasets`, `config/models`, `config/experiments`, `config/denoise`, `config/registration`
+and `config/search`, which hold the keys of the classes below. Defaults are the paper's. An unknown
 key is an error that names the nearest known one.
 """
 
@@ -16,9 +16,10 @@ from pydantic import Field, model_validator
 from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
 from bolt.config._experiments import Complexity, Experiment, Quick, Row, Spectra, Sweep
 from bolt.config._keys import Keys, nearest, parse
-from bolt.config._models import Model, Training
+from bolt.config._models import FoldSettings, Model, Training
 from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
 from bolt.config._quality import Quality
+from bolt.config._search import Search, Space, Span
 from bolt.errors import ConfigError
 from bolt.files import read_yaml
 
@@ -30,6 +31,7 @@ __all__ = [
     "Dataset",
     "Denoise",
     "Experiment",
+    "FoldSettings",
     "Hcp",
     "Model",
     "Paper",
@@ -40,7 +42,10 @@ __all__ = [
     "Range",
     "Registration",
     "Row",
+    "Search",
     "Simulate",
+    "Space",
+    "Span",
     "Spectra",
     "Sweep",
     "Training",
@@ -104,6 +109,7 @@ class Config(Keys):
     quality: Quality = Quality()
     folds: Folds = Folds()
     explain: Explain = Explain()
+    search: Search = Search()
 
     @property
     def dataset_name(self) -> str:
@@ -134,6 +140,7 @@ KINDS: dict[str, tuple[str, type[Keys]]] = {
     "denoising": ("denoise", Denoise),
     "experiment": ("experiments", Experiment),
     "registration": ("registration", Registration),
+    "search": ("search", Space),
 }
 
 
@@ -156,6 +163,10 @@ def load_denoise(name: str) -> Denoise:
 
 def load_experiment(name: str) -> Experiment:
     return _load("experiment", name)  # type: ignore[return-value]
+
+
+def load_space(name: str) -> Space:
+    return _load("search", name)  # type: ignore[return-value]
 
 
 def load_registration(name: str) -> Registration:
