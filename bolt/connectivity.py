@@ -67,3 +67,30 @@ def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = 
     for row, i in enumerate(ids):
         features[row] = connectivity(cache.series(int(i)), fisher_z=fisher_z)
     return features
+
+
+def connectivity_of_crops(
+    cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
+) -> NDArray[np.float32]:
+    """Connectivity of scans of a cache, each over one random stretch of it.
+
+    Parameters
+    ----------
+    cache : SeriesCache
+    ids : sequence of int
+        Rows of the cache's index.
+    length : int
+        Volumes of a stretch; a shorter scan is taken whole.
+    random : numpy.random.Generator
+    fisher_z : bool
+
+    Returns
+    -------
+    (len(ids), R (R - 1) / 2) float32 array
+    """
+    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
+    for row, i in enumerate(ids):
+        series = cache.series(int(i))
+        start = random.integers(max(len(series) - length, 0) + 1)
+        features[row] = connectivity(series[start : start + length], fisher_z=fisher_z)
+    return features

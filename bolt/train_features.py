@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from bolt.checkpoint import checked_weights
 from bolt.config import Dataset, Model
-from bolt.connectivity import connectivity_of
+from bolt.connectivity import connectivity_of, connectivity_of_crops
 from bolt.covariates import Covariates, check_covariates
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import atomic, read_json, write_json, write_status, write_table, write_yaml
@@ -137,7 +137,7 @@ def _train(
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     target = class_target(model, dataset, table, fold, folds)
     vectors = None if features is None else features[table.index.to_numpy()]
-    trained, probabilities = learn(series, table, vectors, target, model, job)
+    trained, probabilities = learn(series, table, vectors, target, model, job, dataset.crop)
     save_trained(out, trained)
     facts = {name: trained.info[name] for name in ("model", "fold", "seed")}
     write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
@@ -163,6 +163,7 @@ def learn(
     target: Classes,
     model: Model,
     job: Job,
+    crop: int,
 ) -> tuple[Trained, NDArray[np.float64]]:
     """Learn from the training scans of a table, and predict all of its scans.
 
@@ -177,6 +178,8 @@ def learn(
     model : Model
         As it is trained in this fold.
     job : Job
+    crop : int
+        Volumes of the stretches that are learned from where the model says ``connectivity: crop``.
 
     Returns
     -------
@@ -188,6 +191,9 @@ def learn(
     if vectors is None:
         vectors = covariates.encode(table)
     learned, sites = vectors[train], table["site"][train]
+    if model.connectivity == "crop":
+        random = np.random.default_rng([job.seed, job.fold])
+        learned = connectivity_of_crops(series, table.index[train].tolist(), crop, random, fisher_z=model.fisher_z)
     facts = {"model": model.model_dump(mode="json"), "fold": job.fold, "seed": job.seed}
     about = {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
     about |= {"covariates": covariates.columns}

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from bolt.config import Dataset, Folds, Model
+from bolt.connectivity import connectivity, connectivity_of
 from bolt.errors import DataError
 from bolt.files import read_json, read_table, write_table
 from bolt.folds import FOLD_COLUMNS, make_folds
+from bolt.models.svm import SVM
 from bolt.series import SeriesCache, build_cache
 from bolt.train import Job
 from bolt.train_features import load_trained, train_features
@@ -156,3 +158,45 @@ def test_an_unseen_site_fails_the_fold_or_is_left_alone(tmp_path):
     assert isinstance(error, DataError) and "(z)" in str(error) and not (out / "predictions.tsv").is_file()
     out, error = run(tmp_path, svm(harmonise="combat", unseen_site="pooled"), out="pooled")
     assert error is None and (out / "predictions.tsv").is_file()
+
+
+# ---- connectivity of whole scans, or of a crop of each ---------------------------------------------------------------
+def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
+    """The vectors from which a fold is learned, those of which it is asked, and the roles of the latter."""
+    seen = []
+    original = SVM.fit
+    with monkeypatch.context() as patch:
+        patch.setattr(SVM, "fit", lambda self, x, *rest: (seen.append(x), original(self, x, *rest))[1])
+        patch.setattr(SVM, "probabilities", lambda self, x: (seen.append(x), np.full((len(x), 2), 0.5))[1])
+        model, toy = svm(**settings), dataset().model_copy(update={"crop": crop})
+        out = folder / f"seen-{seed}"
+        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Job(0, seed, out)]) == [None]
+    roles = read_table(out / "predictions.tsv").set_index("scan_id")["role"]
+    return seen[0], seen[1], roles
+
+
+def test_scans_are_learned_whole_by_default(folder, monkeypatch):
+    learned, asked, roles = learned_and_asked(folder, monkeypatch)
+    cache = SeriesCache(folder / "cache")
+    rows = [cache.index["scan_id"].tolist().index(scan) for scan in roles.index]
+    np.testing.assert_array_equal(asked, connectivity_of(cache, rows))
+    np.testing.assert_array_equal(learned, asked[(roles == "train").to_numpy()])
+
+
+def test_crops_are_learned_and_whole_scans_asked(folder, monkeypatch):
+    whole, asked, roles = learned_and_asked(folder, monkeypatch)
+    cropped, also_asked, _ = learned_and_asked(folder, monkeypatch, connectivity="crop")
+    np.testing.assert_array_equal(asked, also_asked)
+    cache = SeriesCache(folder / "cache")
+    starts = []
+    for vector, scan in zip(cropped[:12], roles.index[roles == "train"], strict=False):
+        series = cache.series(cache.index["scan_id"].tolist().index(scan))
+        stretches = [connectivity(series[i : i + 40]) for i in range(len(series) - 39)]
+        starts += [i for i, stretch in enumerate(stretches) if np.array_equal(stretch, vector)]
+    assert len(starts) == 12 and min(starts) < 5 and max(starts) > 15
+    again, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop")
+    other, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop", seed=1)
+    np.testing.assert_array_equal(cropped, again)
+    assert not np.array_equal(cropped, other)
+    short, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop", crop=100)
+    np.testing.assert_array_equal(short, whole)
