@@ -25,7 +25,7 @@ RESULT_COLUMNS = {
     "mean": "Mean over the finished folds",
     "sd": "Standard deviation over the finished folds (ddof 0)",
     "n_folds": "Finished folds",
-    "expected_folds": "Folds that should be there",
+    "expected_folds": "Folds that should be there; 0: the row cannot be run on this dataset, see note",
     "missing_folds": "Folds that are not finished",
     "n_scans": "Test scans of the finished folds",
     "pooled": "Over all test scans of the finished folds",
@@ -72,11 +72,11 @@ class Found(NamedTuple):
 def gather(entry: Entry) -> Found:
     """Read the predictions of an entry's finished folds."""
     kept, missing = [], {}
-    for fold in entry.folds:
+    for fold in entry.folds if not entry.note else []:
         parts = [fold_predictions(folder / f"fold-{fold}") for folder in entry.folders]
         reasons = [reason or state for state, reason, _ in parts if state != "ok"]
-        if reasons or not parts:
-            missing[fold] = reasons[0] if reasons else entry.note
+        if reasons:
+            missing[fold] = reasons[0]
         else:
             kept += [predictions for _, _, predictions in parts]
     return Found(pd.concat(kept, ignore_index=True) if kept else pd.DataFrame({"role": []}), missing)
@@ -90,8 +90,8 @@ def summaries(entry: Entry, found: Found) -> pd.DataFrame:
         "dataset": entry.dataset,
         "atlas": entry.atlas,
         "row": entry.row,
-        "n_folds": len(entry.folds) - len(found.missing),
-        "expected_folds": len(entry.folds),
+        "n_folds": 0 if entry.note else len(entry.folds) - len(found.missing),
+        "expected_folds": 0 if entry.note else len(entry.folds),
         "missing_folds": ", ".join(map(str, found.missing)) or None,
         "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
         "note": entry.note or "; ".join(dict.fromkeys(found.missing.values())) or None,

@@ -1,0 +1,120 @@
+"""All rows of an experiment in one picture: values of all test scans with their 95 % intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bolt.evaluate.classes import METRICS
+from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.report.style import INK, MANY, MUTED, canvas
+from bolt.report.tables import NAMES
+
+ROW = 0.27  # inches
+SOFT = "#f2f4f7"
+
+
+def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
+    """Draw an experiment: a panel a dataset and metric, a line a row, a colour an atlas.
+
+    Parameters
+    ----------
+    results : DataFrame
+        `bolt.evaluate.results.RESULT_COLUMNS`.
+    out : Path
+        PNG; an SVG is written beside it.
+    reference : str
+        A row whose name stands out.
+    """
+    atlases = {atlas: MANY[i % len(MANY)] for i, atlas in enumerate(dict.fromkeys(results["atlas"]))}
+    parts = [(dataset, part) for dataset, part in results.groupby("dataset", sort=False)]
+    counts = [part["row"].nunique() for _, part in parts]
+    metrics = [METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS for _, part in parts]
+    heights = [n * ROW + 0.75 for n in counts] or [1.0]
+    with canvas(out, width=10.5, height=sum(heights) + 0.6) as figure:
+        rows: Any = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0] if parts else []
+        for place, (dataset, part), names in zip(rows, parts, metrics, strict=True):
+            place.suptitle(dataset, x=0.01, ha="left", fontweight="bold", fontsize=10.5)
+            axes = place.subplots(1, len(names), sharey=True, squeeze=False)[0]
+            for axis, metric in zip(axes, names, strict=True):
+                _panel(axis, part[part["metric"] == metric], atlases, reference)
+                title = NAMES.get(metric, metric.capitalize())
+                axis.set_title(title if metric in NUMBER_METRICS else f"{title} (%)")
+        _legend(figure, atlases, results)
+
+
+def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str], reference: str) -> None:
+    order = list(dict.fromkeys(part["row"]))
+    scale = 1 if part["metric"].iloc[0] in NUMBER_METRICS else 100
+    for i in range(0, len(order), 2):
+        axis.axhspan(i - 0.5, i + 0.5, color=SOFT, lw=0, zorder=0)
+    own = [atlas for atlas in atlases if atlas in set(part["atlas"])]
+    offsets = dict(zip(own, np.linspace(-0.18, 0.18, len(own)) if len(own) > 1 else [0.0], strict=True))
+    for value in part.itertuples():
+        y, colour = order.index(value.row) + offsets[value.atlas], atlases[value.atlas]
+        if pd.notna(value.paper_mean):
+            axis.plot(scale * value.paper_mean, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
+        if pd.isna(value.pooled):
+            continue
+        whole = value.n_folds == value.expected_folds
+        axis.hlines(y, scale * value.low, scale * value.high, color=colour, lw=1.6, ls="-" if whole else ":", zorder=2)
+        axis.plot(scale * value.pooled, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
+    _limits(axis, part, scale)
+    for i, row in enumerate(order):
+        _mark_missing(axis, part[part["row"] == row], i)
+    axis.set_yticks(range(len(order)), order)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    for label in axis.get_yticklabels():
+        if label.get_text() == reference:
+            label.set_fontweight("bold")
+
+
+def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> None:
+    """Limits by the data; no skill is drawn where that leaves them room, and named at the edge where it does not."""
+    seen = scale * part[["low", "high", "pooled", "paper_mean"]].to_numpy(float)
+    seen = seen[np.isfinite(seen)]
+    if not len(seen):
+        return
+    low, high = seen.min(), seen.max()
+    span = max(high - low, 0.01 * scale)
+    levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
+    near = [level for level in levels if low - 0.8 * span <= level <= high + 0.8 * span]
+    for level in near:
+        axis.axvline(level, color=INK, ls="--", lw=0.9, zorder=1)
+    if levels and not near:
+        axis.text(
+            0.01, 1.0, f"← no skill: {levels[0]:g}", transform=axis.transAxes, fontsize=7, color=MUTED, va="bottom"
+        )
+    low, high = min([low, *near]), max([high, *near])
+    axis.set_xlim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+
+
+def _mark_missing(axis: Axes, values: pd.DataFrame, i: int) -> None:
+    """Words where a row has no value, or not all folds, once a panel."""
+    lost = values[values["n_folds"] < values["expected_folds"]]
+    if not values["expected_folds"].any():
+        words = "not applicable"
+    elif lost.empty:
+        return
+    else:
+        words = ", ".join(f"{n} of {due}" for n, due in zip(lost["n_folds"], lost["expected_folds"], strict=True))
+        words += " folds"
+    axis.text(0.99, i, words, transform=axis.get_yaxis_transform(), ha="right", va="center", fontsize=6.5, color=MUTED)
+
+
+def _legend(figure: Figure, atlases: dict[str, str], results: pd.DataFrame) -> None:
+    keys = [figure.axes[0].plot([], [], "D-", ms=3.6, lw=1.6, color=c, label=a)[0] for a, c in atlases.items()]
+    if figure.axes:
+        axis = figure.axes[0]
+        if results["paper_mean"].notna().any():
+            keys.append(axis.plot([], [], "o", ms=5, mfc="none", mec=INK, label="the paper's mean over folds")[0])
+        if (results["n_folds"] < results["expected_folds"]).any():
+            keys.append(axis.plot([], [], ":", lw=1.6, color=INK, label="folds are missing")[0])
+        keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
+        figure.legend(handles=keys, loc="outside lower center", ncols=6, title="all test scans, 95 % interval")
