@@ -243,8 +243,10 @@ class Fit:
         """What some training scans are learned from: random crops of their series (batch, time, rois), or matrices."""
         scans, net = self.train.scans, self.net
         if isinstance(net, ConnectivityModel) and self.model.connectivity == "scan":
-            with torch.no_grad():
-                return torch.cat([net.matrices(scans.whole([i])) for i in which.tolist()])
+            lengths = torch.tensor(scans.lengths)[which]
+            same = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
+            parts = [net.matrices(scans.whole(which[own].tolist())) for own in same]
+            return torch.cat(parts)[torch.cat(same).argsort()]
         crops = scans.crops(which, self.crop, random)
         return net.matrices(crops) if isinstance(net, ConnectivityModel) else crops
 
