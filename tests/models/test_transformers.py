@@ -27,6 +27,10 @@ from tests.models.transformers import NAMES, WITH_POSITIONS, tiny, together_or_o
         ("tff", 400, {"hidden": 2640, "inner": 3072}, 103_343_666),
         ("ift_net", 400, {}, 6_356_290),
         ("hatnet", 400, {}, 2_811_522),
+        ("band", 116, {"crop": 1200}, 4_096_002),
+        ("tff", 116, {}, 4_231_602),
+        ("ift_net", 116, {}, 6_283_586),
+        ("hatnet", 116, {}, 2_593_410),
     ],
 )
 def test_sizes(name, n_rois, settings, parameters):
