@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.models.layers import Dropout, attention, dropout, in_chunks
+from bolt.models.layers import BatchNorm, Dropout, attention, dropout, in_chunks
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -55,3 +55,17 @@ def test_dropout_of_attention_is_for_training():
     q, k, v = torch.randn(3, 1, 5, 8)
     assert torch.equal(attention(q, k, v, 2), attention(q, k, v, 2))
     assert not torch.equal(attention(q, k, v, 2, dropout=0.5), attention(q, k, v, 2))
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1, 4, 1)])
+def test_batch_norm_of_one_value_a_feature_is_that_of_evaluation(shape):
+    norm, x = BatchNorm(4), torch.randn(shape)
+    norm(torch.randn(8, *shape[1:]))
+    mean = norm.running_mean.clone()
+    torch.testing.assert_close(norm(x), norm.eval()(x))
+    assert torch.equal(norm.running_mean, mean)
+
+
+def test_batch_norm_is_that_of_torch_otherwise():
+    x = torch.randn(5, 4, 3)
+    torch.testing.assert_close(BatchNorm(4)(x), torch.nn.BatchNorm1d(4)(x))
