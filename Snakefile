@@ -51,6 +51,7 @@ include: "workflow/rules/parcellate.smk"
 include: "workflow/rules/quality.smk"
 include: "workflow/rules/series.smk"
 include: "workflow/rules/train.smk"
+include: "workflow/rules/search.smk"
 include: "workflow/rules/explain.smk"
 include: "workflow/rules/truth.smk"
 include: "workflow/rules/report.smk"
@@ -82,3 +83,8 @@ rule tables:
 rule figures:
     input:
         run.explanations(),
+
+
+rule search:
+    input:
+        lambda wildcards: run.choices(),

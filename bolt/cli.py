@@ -102,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     command("complexity", "Operations, time and memory of an experiment's models against scan length.", "name", "atlas")
     command("spectra", "Power spectra of the ROI series of all scans.", "name", "atlas")
     command("experiment", "Statistics and tables of an experiment over all datasets that have begun.", "name")
+    search = command(
+        "search", "Search hyper-parameters by validation scans; goes on where it was stopped.", "atlas", "model"
+    )
+    search.add_argument("--scheme", choices=["per-fold", "paper"], default="per-fold", help="[per-fold]")
+    search.add_argument("--fold", type=int, help="search on this fold alone; default: all of the scheme, and choose")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
     command("truth", "Compare the demo's results with the phantom's truth.")
     command("report", "Write the HTML report.")

@@ -198,6 +198,15 @@ class Layout:
         """The table of an experiment over all datasets."""
         return self.paper / f"{name}.tsv"
 
+    # ---- search ------------------------------------------------------------------------------
+    def study(self, atlas: str, model: str, fold: int | str) -> Path:
+        """Folder of the search on one fold; both schemes read it."""
+        return self.results / "search" / atlas / self.variant / "studies" / model / f"fold-{fold}"
+
+    def choice(self, atlas: str, scheme: str, model: str) -> Path:
+        """The model's configuration with the values that were found."""
+        return self.results / "search" / atlas / self.variant / scheme / f"{model}.yaml"
+
     # ---- report ------------------------------------------------------------------------------
     @property
     def tables(self) -> Path:

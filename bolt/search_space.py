@@ -8,11 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bolt.config import FoldSettings, Model, Space, Span
+from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, load_space
 from bolt.errors import ConfigError
 from bolt.models._registry import check_model, default_of, fitted_at_once
 
 DIGITS = 4  # significant ones of a value
+
+
+def check_search(config: Config) -> None:
+    """Refuse what a search cannot begin with.
+
+    Raises
+    ------
+    ConfigError
+        An unknown model, space or setting; a model of which nothing is searched, or that was searched before.
+    """
+    space = load_space(config.search.space)
+    for name in config.searched:
+        model = load_model(name)
+        spans_of(space, model)
+        if model.by_fold:
+            raise ConfigError(
+                f"model '{model.name}' has settings by fold already",
+                where="search: models",
+                mend="Search the model that it was made from (config/models)",
+            )
 
 
 def spans_of(space: Space, model: Model) -> dict[str, Span]:

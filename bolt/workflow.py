@@ -27,6 +27,7 @@ from bolt.metadata import metadata_of
 from bolt.models._registry import fitted_at_once
 from bolt.provenance import fingerprint
 from bolt.room import is_dry_run
+from bolt.search_space import check_search
 
 STAGES: dict[str, tuple[str, ...]] = {
     "simulate": ("bolt.datasets.phantom",),
@@ -55,9 +56,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
     "report": ("bolt.report.collect", "bolt.report.html"),
+    "search": ("bolt.search", "bolt.search_choice"),
     "measure_complexity": ("bolt.complexity",),
     "take_spectra": ("bolt.spectra",),
-    "experiment": ("bolt.experiments", "bolt.report.complexity", "bolt.report.spectra"),
+    "experiment": ("bolt.report.experiment", "bolt.report.complexity", "bolt.report.spectra"),
 }
 """The modules that a stage runs; with what they import they are its code fingerprint."""
 
@@ -141,8 +143,13 @@ class Run:
             "quality_pages": lambda: [config.parcellate.coverage, _templates()],
             "cache": lambda: [self._atlases(), config.parcellate.uncovered, minimum_volumes(config)],
             "oracle_cache": lambda: self._atlases(),
-            "folds": lambda: config.folds.model_dump(exclude={"run"}),
+            "folds": lambda: config.folds.model_dump(exclude={"run", "side_by_side"}),
             "train": lambda: [dataset.classes, dataset.crop, config.device],
+            "search": lambda: [
+                [dataset.classes, dataset.crop, config.device],
+                config.search.model_dump(exclude={"models", "scheme"}),
+                configuration.load_space(config.search.space),
+            ],
             "regions": lambda: [self._atlases(), self._images(), config.explain],
             "truth": lambda: dataset.expected,
             "measure_complexity": lambda: [config.device, config.quick],
@@ -198,6 +205,27 @@ class Run:
     def model_code(self, run_name: str) -> str:
         runner = ["bolt.train_features"] if self.fitted_at_once(run_name) else []
         return self.code("train", f"bolt.models.{self.model(run_name).model}", *runner)
+
+    @cached_property
+    def searched(self) -> dict[str, Model]:
+        """Models of the target `search` by name; refused here where they cannot be searched."""
+        check_search(self.config)
+        return {model.name: model for model in map(configuration.load_model, self.config.searched)}
+
+    def searched_code(self, name: str) -> list[str]:
+        """What a model that is searched is, and its code."""
+        model = self.searched[name]
+        return [model.model_dump_json(), self.code("search", f"bolt.models.{model.model}")]
+
+    def choices(self) -> list[Path]:
+        """What the target `search` writes."""
+        schemes = self.config.search.schemes
+        return [
+            self.layout.choice(atlas, scheme, name)
+            for atlas in self.config.atlas_places
+            for scheme in schemes
+            for name in self.searched
+        ]
 
     def model(self, run_name: str) -> Model:
         """A configured model, or one that an experiment trains."""
@@ -304,6 +332,11 @@ class Run:
         runs = self.runs() if runs is None else runs
         folds = [(run, fold) for run in runs for fold in self.folds_of(run[1])]
         return [self.layout.fold(*run, fold) / "predictions.tsv" for run, fold in folds]
+
+    def in_every_fold(self, name: str) -> list[Path]:
+        """A file of every fold of a run, for a rule that trains all of them."""
+        wildcards = ("{atlas}", "{model}", "{seed}")
+        return [self.layout.fold(*wildcards, fold, "{variant}") / name for fold in self.config.folds.of("")]
 
     def folds_of(self, run_name: str) -> list[int]:
         return self.config.folds.of(self.model(run_name).name)

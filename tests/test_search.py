@@ -65,10 +65,8 @@ def test_it_finds_the_planted_better_rate(searched, toy, tmp_path):
     assert best["values"]["training.learning_rate"] > 1e-3
     chosen = TOO_SLOW.model_copy(update={"by_fold": {1: FoldSettings(**best["settings"])}})
     found = run(toy, tmp_path, chosen)
-    history = read_table(found / "history.tsv")
-    assert history["validation_loss"].iloc[-1] == pytest.approx(
-        best["validation_loss"], rel=1e-6
-    )  # training by the result repeats the trial
+    loss = read_table(found / "history.tsv")["validation_loss"].iloc[-1]
+    assert loss == pytest.approx(best["validation_loss"], rel=1e-6)  # training by the result repeats the trial
     said = read_json(found / "checkpoint.json")["model"]
     assert said["by_fold"] == {} and said["hyper"]["window"] == best["values"]["hyper.window"]
     assert said["training"]["peak_learning_rate"] == best["values"]["training.learning_rate"]

@@ -75,6 +75,13 @@ class Folds(Keys):
     run: list[int] | dict[str, list[int]] | None = Field(
         None, description="train only these outer folds, of all models or of those named; null: all"
     )
+    side_by_side: bool = Field(False, description="train all folds of a run in one job, which take turns on the device")
+
+    @model_validator(mode="after")
+    def _same_for_all(self) -> Folds:
+        if self.side_by_side and isinstance(self.run, dict):
+            raise ValueError("'side_by_side' needs the same folds for all models: give 'run' as a list")
+        return self
 
     def of(self, model: str) -> list[int]:
         """The outer folds in which a model of this name is trained."""
@@ -124,6 +131,16 @@ class Config(Keys):
     def atlas_places(self) -> dict[str, str]:
         """Atlas name to what the configuration calls it: the name, or the path of a folder."""
         return {Path(atlas).name: atlas for atlas in self.atlases}
+
+    @property
+    def searched(self) -> list[str]:
+        """The models of the target `search`."""
+        return self.search.models or self.models
+
+    def folds_searched(self, model: str, scheme: str) -> list[int]:
+        """The folds that a scheme of the search needs for a model of this name."""
+        folds = sorted(self.folds.of(model))
+        return folds[:1] if scheme == "paper" else folds
 
     @model_validator(mode="after")
     def _not_empty(self) -> Config:

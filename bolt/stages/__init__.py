@@ -12,9 +12,10 @@ from bolt.stages._data import DataStages
 from bolt.stages._experiments import ExperimentStages
 from bolt.stages._models import ModelStages
 from bolt.stages._scans import ScanStages
+from bolt.stages._search import SearchStages
 
 
-class Stages(DataStages, ScanStages, ModelStages, ExperimentStages):
+class Stages(DataStages, ScanStages, ModelStages, ExperimentStages, SearchStages):
     """Every command of `bolt.cli` is a method here, its options the method's `options`."""
 
 

@@ -1,0 +1,49 @@
+"""The stage of the search of hyper-parameters."""
+
+from __future__ import annotations
+
+from bolt import config as configuration
+from bolt.errors import ConfigError
+from bolt.search_space import check_search
+from bolt.stages._shared import Shared
+
+
+class SearchStages(Shared):
+    """One command a method."""
+
+    def search(self) -> None:
+        """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
+        from bolt.search import search_fold
+        from bolt.search_choice import write_choice
+        from bolt.seen_fold import SeenFold
+
+        options, settings = self.options, self.config.search
+        check_search(self.config)
+        model, space = self._searched(), configuration.load_space(settings.space)
+        needed = self.config.folds_searched(model.name, options.scheme)
+        studies = {fold: self.layout.study(options.atlas, model.name, fold) for fold in needed}
+        for fold in needed if options.fold is None else [options.fold]:
+            seen = SeenFold(
+                self.layout.cache(options.atlas),
+                self.layout.folds,
+                model,
+                self.dataset,
+                fold,
+                settings.seed,
+                self.config.device,
+                options.threads,
+            )
+            out = self.layout.study(options.atlas, model.name, fold)
+            scratch = self.layout.work / "search" / out.relative_to(self.layout.results / "search")
+            search_fold(seen, model, space, settings.n_trials, out, scratch)
+        if options.fold is None:
+            write_choice(studies, model, options.scheme, self.layout.choice(options.atlas, options.scheme, model.name))
+
+    def _searched(self) -> configuration.Model:
+        known = {model.name: model for model in map(configuration.load_model, self.config.searched)}
+        if self.options.model not in known:
+            raise ConfigError(
+                f"model '{self.options.model}' is not among those that are searched",
+                mend=f"Known: {', '.join(known)}; 'search: models' of the configuration names them",
+            )
+        return known[self.options.model]
