@@ -65,7 +65,7 @@ def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = 
     """
     features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
     for row, i in enumerate(ids):
-        features[row] = connectivity(cache.series(int(i)), fisher_z=fisher_z)
+        features[row] = connectivity(cache.finite_series(int(i)), fisher_z=fisher_z)
     return features
 
 
@@ -90,7 +90,7 @@ def connectivity_of_crops(
     """
     features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
     for row, i in enumerate(ids):
-        series = cache.series(int(i))
+        series = cache.finite_series(int(i))
         start = random.integers(max(len(series) - length, 0) + 1)
         features[row] = connectivity(series[start : start + length], fisher_z=fisher_z)
     return features

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bolt.covariates import Covariates
-from bolt.errors import BoltError, ConfigError, DataError
+from bolt.errors import BoltError, ConfigError
 from bolt.files import write_table
 from bolt.models._base import ModelOutput, SeriesModel
 from bolt.series import SeriesCache
@@ -63,9 +63,7 @@ class Pool:
         """Refuse a scan (row `i` of the index) with NaN or Inf; each is looked at once."""
         if i in self._finite:
             return
-        if not np.isfinite(self.cache.series(i)).all():
-            scan = self.cache.index["scan_id"].iloc[i]
-            raise DataError(f"the series of scan '{scan}' has NaN or Inf", mend="Exclude the scan, or mend its series")
+        self.cache.finite_series(i)
         self._finite.add(i)
 
     def to_device(self, values: Tensor) -> Tensor:

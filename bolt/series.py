@@ -109,6 +109,20 @@ class SeriesCache:
         row = self.index.iloc[i]
         return self._array[row.offset : row.offset + row.length]
 
+    def finite_series(self, i: int) -> np.ndarray:
+        """The same, read and looked at.
+
+        Raises
+        ------
+        DataError
+            NaN or Inf, with the scan.
+        """
+        series = self.series(i)
+        if not np.isfinite(series).all():
+            scan = self.index["scan_id"].iloc[i]
+            raise DataError(f"the series of scan '{scan}' has NaN or Inf", mend="Exclude the scan, or mend its series")
+        return series
+
 
 @dataclass
 class _Entry:

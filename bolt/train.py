@@ -287,7 +287,8 @@ def _thinned(table: pd.DataFrame, share: float, seed: int) -> pd.DataFrame:
 def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The scans that the model can read, and a list of those that are too short."""
     short = table["length"] < min_length
-    reasons = [f"{n} volumes, fewer than the model's window of {min_length}" for n in table.loc[short, "length"]]
+    mend = f"shorten the window, or leave such scans out of all models with 'quality: min_n_volumes: {min_length}'"
+    reasons = [f"{n} volumes, fewer than the model's window of {min_length}: {mend}" for n in table["length"][short]]
     too_short = pd.DataFrame({"scan_id": table.loc[short, "scan_id"], "stage": "train", "reason": reasons})
     for row in too_short.itertuples():
         log.warning("left out: %s: %s", row.scan_id, row.reason)

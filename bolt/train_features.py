@@ -105,7 +105,10 @@ def train_features(
     """
     series = SeriesCache(cache)
     check_covariates(model, dataset, list(series.index))
-    features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model)
+    try:
+        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model)
+    except DataError as error:
+        return [error] * len(jobs)
     errors: list[BoltError | None] = []
     for job in jobs:
         try:

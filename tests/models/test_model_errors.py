@@ -1,0 +1,72 @@
+"""Bad input is met in the same words by every model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bolt.config import Dataset, load_model
+from bolt.errors import ConfigError, DataError
+from bolt.files import read_table
+from bolt.models._registry import check_model, fitted_at_once, inputs_of
+from bolt.train import Job, train_folds
+from bolt.train_features import train_features
+from tests.models.conformance import ALL, CROP, TORCH, make, small
+from tests.test_train import LENGTHS, ROLES, write_toy
+
+DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=["no", "yes"], crop=CROP, site="site")
+
+
+def train(toy, name, out, dataset=DATASET):
+    model = small(name)
+    at_once = fitted_at_once(model.model)
+    if not at_once:
+        model = model.model_copy(update={"training": model.training.model_copy(update={"epochs": 1})})
+    elif "mean_fd" in model.covariates:
+        index = read_table(toy[0] / "index.tsv", text=("scan_id",))
+        index.assign(mean_fd=np.arange(len(index)) / 10).to_csv(toy[0] / "index.tsv", sep="\t", index=False)
+    runner = train_features if at_once else train_folds
+    return runner(*toy, model, dataset, [Job(1, 0, out)], device="cpu")[0]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_unknown_setting_is_named_with_the_nearest(name):
+    model = load_model(name)
+    known = next(iter(model.hyper), None)
+    with pytest.raises(ConfigError, match="has no setting") as told:
+        check_model(model.model, {f"{known or 'no'}x": 1})
+    assert known is None or f"did you mean '{known}'" in str(told.value)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_class_without_a_training_scan(name, tmp_path):
+    labels = ["no"] * 8 + ["yes"] * 4
+    error = train(write_toy(tmp_path, labels=labels), name, tmp_path / "run")
+    assert isinstance(error, DataError) and "fold 1 has no training scan of class 'yes'" in str(error)
+    assert not (tmp_path / "run/predictions.tsv").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if inputs_of(load_model(name).model) != "covariates"])
+def test_a_series_that_is_not_finite(name, tmp_path):
+    def spoil(series):
+        series[3][2, 1] = np.nan
+
+    error = train(write_toy(tmp_path, change=spoil), name, tmp_path / "run")
+    assert isinstance(error, DataError) and "scan 'sub-03_task-rest' has NaN or Inf" in str(error)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_scan_shorter_than_its_window_is_listed(name, tmp_path):
+    shortest = make(name, 6, 2).min_length
+    if shortest == 1:
+        return  # it reads anything
+    out = tmp_path / "run"
+    assert train(write_toy(tmp_path, lengths=[*LENGTHS[:10], 40, shortest - 1]), name, out) is None
+    (row,) = read_table(out / "exclusions.tsv", text=("scan_id",)).itertuples()
+    assert row.scan_id == f"sub-{len(ROLES) - 1:02d}_task-rest"
+    assert f"{shortest - 1} volumes, fewer than the model's window of {shortest}: " in row.reason
+    assert f"min_n_volumes: {shortest}" in row.reason
+    if shortest > 2 and name != "gc_lstm":  # whose window follows the crop
+        with pytest.raises(ConfigError, match="are shorter than the window.*Lengthen 'crop'"):
+            short = DATASET.model_copy(update={"crop": shortest - 1})
+            train(write_toy(tmp_path / "short"), name, tmp_path / "crop", dataset=short)
