@@ -84,6 +84,9 @@ def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
     single += run.dataset.downloaded  # the table of subjects
     single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items() if n)
+    if run.config.folds.side_by_side:
+        for stage in ("train_fold", "train_features"):
+            jobs[stage] //= len(run.config.folds.of(""))
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
     per_scan = costs["raw"] * (4 if run.config.preprocess.keep_bold else 1)
     downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if run.dataset.downloaded else 0.0

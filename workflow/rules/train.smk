@@ -1,37 +1,74 @@
-# One job a model, fold and seed; `variant` is <space>-<denoise>, or the demo's oracle.
+# One job a model, fold and seed (or a model and seed); `variant` is <space>-<denoise>, or the demo's oracle.
 
+if run.config.folds.side_by_side:
 
-rule train_fold:
-    input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        folds=layout.folds,
-    output:
-        predictions=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
-        / "predictions.tsv",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
-        / "checkpoint.safetensors",
-        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
-        / "status.json",
-    log:
-        layout.log("train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
-    benchmark:
-        layout.benchmark(
-            "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
-        )
-    conda:
-        "../envs/learning.yaml"
-    threads: 1
-    resources:
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
-    params:
-        **run.settings("train"),
-        model=lambda wildcards: run.model_code(wildcards.model),
-    shell:
-        "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+    rule train_folds:
+        input:
+            cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+            folds=layout.folds,
+        output:
+            run.in_every_fold("predictions.tsv"),
+            run.in_every_fold("checkpoint.safetensors"),
+            run.in_every_fold("status.json"),
+        log:
+            layout.log("train_folds", "{atlas}/{variant}/{model}/seed-{seed}"),
+        benchmark:
+            layout.benchmark("train_folds", "{atlas}/{variant}/{model}/seed-{seed}")
+        conda:
+            "../envs/learning.yaml"
+        threads: 1
+        resources:
+            attempt=lambda wildcards, attempt: attempt,
+            mem_mb=lambda wildcards, attempt: 16000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * run.config.folds.outer * attempt,
+        params:
+            **run.settings("train"),
+            model=lambda wildcards: run.model_code(wildcards.model),
+            folds=run.config.folds.of(""),
+        shell:
+            "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+            " --model {wildcards.model} --seed {wildcards.seed} --fold {params.folds} --threads {threads}"
+            " --attempt {resources.attempt} > {log} 2>&1"
+
+else:
+
+    rule train_fold:
+        input:
+            cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+            folds=layout.folds,
+        output:
+            predictions=layout.fold(
+                "{atlas}", "{model}", "{seed}", "{fold}", "{variant}"
+            )
+            / "predictions.tsv",
+            checkpoint=layout.fold(
+                "{atlas}", "{model}", "{seed}", "{fold}", "{variant}"
+            )
+            / "checkpoint.safetensors",
+            status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+            / "status.json",
+        log:
+            layout.log(
+                "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
+            ),
+        benchmark:
+            layout.benchmark(
+                "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
+            )
+        conda:
+            "../envs/learning.yaml"
+        threads: 1
+        resources:
+            attempt=lambda wildcards, attempt: attempt,
+            mem_mb=lambda wildcards, attempt: 8000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            **run.settings("train"),
+            model=lambda wildcards: run.model_code(wildcards.model),
+        shell:
+            "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+            " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
+            " --attempt {resources.attempt} > {log} 2>&1"
 
 
 rule evaluate:
