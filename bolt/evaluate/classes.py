@@ -99,9 +99,10 @@ def _auc(
 
 def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Labels and predictions as positions in `classes`, probabilities as (n, classes)."""
-    position = {name: i for i, name in enumerate(classes)}
+    found = {}
     for column in ("label", "predicted"):
-        unknown = predictions[~predictions[column].astype(str).isin(position)]
+        found[column] = pd.Index(classes).get_indexer(predictions[column].astype(str))
+        unknown = predictions[found[column] < 0]
         if len(unknown):
             raise DataError(
                 f"{column} '{unknown[column].iloc[0]}' is not one of the classes {list(classes)}",
@@ -116,8 +117,7 @@ def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDA
             where=f"predictions, scan {predictions.loc[lost, 'scan_id'].iloc[0]}",
             mend="Delete this fold's folder and train it again",
         )
-    truth, predicted = (predictions[c].astype(str).map(position).to_numpy(int) for c in ("label", "predicted"))
-    return truth, predicted, probability
+    return found["label"], found["predicted"], probability
 
 
 def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Config, Dataset, Model
+from bolt.evaluate.results import gather, paired_tests
+from bolt.experiments import Entry
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
+from bolt.models._registry import inputs_of
 from bolt.report import tables
-from bolt.report.html import Picture, Run, Table
+from bolt.report.experiment import paired
+from bolt.report.floor import floor_sentence, is_floor
+from bolt.report.html import Block, Picture, Run, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.style import INK, MANY, canvas
 
@@ -31,19 +37,71 @@ def comparison(config: Config, dataset: Dataset, layout: Layout, models: list[Mo
                     found[run_title(config, atlas, model, seed)] = (metrics, pooled)
     if len(found) < 2:
         return None
+    words = floor_words(config, models, found) if dataset.classes else []
     percent = "Per cent. " if dataset.classes else ""
     caption = (
         f"{percent}All test scans together, with 95 % bootstrap intervals over subjects (or families), and mean ± "
         "standard deviation over folds. Every model has the same folds; one with fewer folds was tested on fewer scans."
     )
-    run = Run("All models side by side", [Table(tables.comparison(found), caption)])
+    run = Run("All models side by side", [*words, Table(tables.comparison(found), caption)])
     if dataset.classes:
         picture = figure_folder(layout) / "comparison.png"
         draw(found, picture)
         run.performance.append(
             Picture(picture, "All test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill.")
         )
+    for atlas in config.atlas_places:
+        run.performance += _tests(config, dataset, layout, atlas, models)
     return run
+
+
+def _tests(config: Config, dataset: Dataset, layout: Layout, atlas: str, models: list[Model]) -> list[Block]:
+    """Paired tests of every model against BolT (the first one configured; else the first model)."""
+    reference = _reference(models)
+    entries = [
+        Entry(
+            dataset=dataset.name,
+            atlas=atlas,
+            row=model.name,
+            model=model,
+            folders=[layout.runs(atlas, model, seed) for seed in config.seeds],
+            folds=config.folds.of(model.name),
+            classes=dataset.classes or [],
+        )
+        for model in models
+    ]
+    tests = paired_tests(entries, [gather(entry) for entry in entries], reference.name)
+    if tests.empty:
+        return []
+    sheet = paired("", tests)
+    notes = f" {'. '.join(sheet.notes)}." if sheet.notes else ""
+    return [Table(sheet.frame, f"{atlas}: tests against {reference.name}. {sheet.caption}{notes}")]
+
+
+def _reference(models: list[Model]) -> Model:
+    return next((model for model in models if model.model == "bolt"), models[0])
+
+
+def floor_words(
+    config: Config, models: list[Model], found: Mapping[str, tuple[pd.DataFrame, Mapping[str, Any]]]
+) -> list[Block]:
+    """A warning for each model without a brain that does as well as models with one; BolT is asked first."""
+    first = _reference(models)
+    brains = sorted((m for m in models if inputs_of(m.model) != "covariates"), key=lambda m: m is not first)
+    blocks: list[Block] = []
+    for atlas, floor, seed in product(config.atlas_places, filter(is_floor, models), config.seeds):
+        title = run_title(config, atlas, floor, seed)
+        if title not in found:
+            continue
+        titles = {model.name: run_title(config, atlas, model, seed) for model in brains}
+        others = {name: found[own][1] for name, own in titles.items() if own in found}
+        said = {name: floor_sentence(title, found[title][1], name, pooled) for name, pooled in others.items()}
+        said = {name: sentence for name, sentence in said.items() if sentence}
+        if said:
+            name, *rest = said
+            more = f" The same is true of {', '.join(rest)}." if rest else ""
+            blocks.append(Text(said[name] + more, warning=True))
+    return blocks
 
 
 def draw(runs: Mapping[str, tuple[pd.DataFrame, Mapping[str, Any]]], out: Path) -> None:

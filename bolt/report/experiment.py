@@ -55,7 +55,7 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     found = [gather(entry) for entry in entries]
     numbers = [summaries(entry, own) for entry, own in zip(entries, found, strict=True)]
     empty = pd.DataFrame(columns=list(RESULT_COLUMNS))
-    results = with_paper(pd.concat(numbers) if numbers else empty, entries, paper_values(experiment))
+    results = with_paper(pd.concat(numbers, ignore_index=True) if numbers else empty, entries, paper_values(experiment))
     tests = paired_tests(entries, found, experiment.reference)
     by_site = [sites(entry, own) for entry, own in zip(entries, found, strict=True)]
     by_site = [table for table in by_site if len(table)]
@@ -119,8 +119,8 @@ def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], refere
     caption = f"{'Per cent, mean' if metrics == METRICS else 'Mean'} ± standard deviation over folds."
     if beside:
         caption += (
-            " Beside it the paper's mean ± standard deviation, in brackets ours minus the paper's; * marks a mean of the "
-            "paper outside our 95 % interval."
+            " Beside it the paper's mean ± standard deviation, in brackets ours minus the paper's; * marks a mean "
+            "of the paper outside our 95 % interval."
         )
     caption += " Bold: the best of the rows with all their folds."
     return Sheet(
@@ -158,8 +158,8 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
         frame[f"{name}: p (Holm)"] = [f"{_p(p)} ({_p(h)})" for p, h in zip(own[test], own[f"{test}_holm"], strict=True)]
     caption = (
         f"{'Accuracy' if metric == 'accuracy' else 'Absolute error'}{', per cent' if metric == 'accuracy' else ''}: "
-        "reference minus row, on the folds and scans that both have. p two-sided, in brackets corrected for the rows of "
-        "this table. Wilcoxon takes folds for independent, which they are not (their training sets overlap); the "
+        "reference minus row, on the folds and scans that both have. p two-sided, in brackets corrected for the rows "
+        "of this table. Wilcoxon takes folds for independent, which they are not (their training sets overlap); the "
         "corrected t-test allows for that; the permutation test flips persons, given these trained models."
     )
     notes = [

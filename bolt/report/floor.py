@@ -37,7 +37,7 @@ def floor_sentence(name: str, floor: Mapping[str, Interval], model_name: str, mo
         return ""
     return (
         f"{name}, which sees nothing of the brain, predicts the label as well as {model_name}, as far as these scans "
-        f"can tell: {', '.join(as_well)} per cent; the 95 % intervals overlap. What {model_name} has learned may be that."
+        f"can tell: {', '.join(as_well)} per cent; the 95 % intervals overlap. What {model_name} learned may be that."
     )
 
 

@@ -15,7 +15,7 @@ from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.report.style import INK, MANY, MUTED, canvas
 from bolt.report.tables import NAMES
 
-ROW = 0.27  # inches
+ROW = 0.27  # inches of height
 SOFT = "#f2f4f7"
 
 
@@ -42,70 +42,81 @@ def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
             place.suptitle(dataset, x=0.01, ha="left", fontweight="bold", fontsize=10.5)
             axes = place.subplots(1, len(names), sharey=True, squeeze=False)[0]
             for axis, metric in zip(axes, names, strict=True):
-                _panel(axis, part[part["metric"] == metric], atlases, reference)
+                _panel(axis, part[part["metric"] == metric], atlases)
                 title = NAMES.get(metric, metric.capitalize())
                 axis.set_title(title if metric in NUMBER_METRICS else f"{title} (%)")
+            _names(axes[0], part, reference)
         _legend(figure, atlases, results)
 
 
-def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str], reference: str) -> None:
+def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
     order = list(dict.fromkeys(part["row"]))
     scale = 1 if part["metric"].iloc[0] in NUMBER_METRICS else 100
     for i in range(0, len(order), 2):
         axis.axhspan(i - 0.5, i + 0.5, color=SOFT, lw=0, zorder=0)
     own = [atlas for atlas in atlases if atlas in set(part["atlas"])]
     offsets = dict(zip(own, np.linspace(-0.18, 0.18, len(own)) if len(own) > 1 else [0.0], strict=True))
+    low, high = _limits(axis, part, scale)
     for value in part.itertuples():
         y, colour = order.index(value.row) + offsets[value.atlas], atlases[value.atlas]
-        if pd.notna(value.paper_mean):
-            axis.plot(scale * value.paper_mean, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
-        if pd.isna(value.pooled):
+        for number, shape in ((value.paper_mean, "o"), (value.pooled, "D")):
+            if scale * number < low or scale * number > high:  # NaN is neither
+                end = (
+                    ("left", f"◂ {scale * number:.3g}")
+                    if scale * number < low
+                    else ("right", f"{scale * number:.3g} ▸")
+                )
+                place = (0.01 if end[0] == "left" else 0.99, y)
+                where, style = axis.get_yaxis_transform(), "italic" if shape == "o" else "normal"
+                axis.text(
+                    *place, end[1], transform=where, ha=end[0], va="center", fontsize=6.5, color=colour, style=style
+                )
+        axis.plot(scale * value.paper_mean, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
+        if not low <= scale * value.pooled <= high:
             continue
         whole = value.n_folds == value.expected_folds
         axis.hlines(y, scale * value.low, scale * value.high, color=colour, lw=1.6, ls="-" if whole else ":", zorder=2)
         axis.plot(scale * value.pooled, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
-    _limits(axis, part, scale)
-    for i, row in enumerate(order):
-        _mark_missing(axis, part[part["row"] == row], i)
-    axis.set_yticks(range(len(order)), order)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
-    for label in axis.get_yticklabels():
-        if label.get_text() == reference:
-            label.set_fontweight("bold")
 
 
-def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> None:
-    """Limits by the data; no skill is drawn where that leaves them room, and named at the edge where it does not."""
+def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> tuple[float, float]:
+    """Set limits that show the bulk of the rows well; what lies beyond is named at the edge. No skill is a line."""
     seen = scale * part[["low", "high", "pooled", "paper_mean"]].to_numpy(float)
-    seen = seen[np.isfinite(seen)]
-    if not len(seen):
-        return
-    low, high = seen.min(), seen.max()
-    span = max(high - low, 0.01 * scale)
+    seen, middle = seen[np.isfinite(seen)], scale * part["pooled"].dropna().to_numpy()
     levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
-    near = [level for level in levels if low - 0.8 * span <= level <= high + 0.8 * span]
-    for level in near:
-        axis.axvline(level, color=INK, ls="--", lw=0.9, zorder=1)
-    if levels and not near:
-        axis.text(
-            0.01, 1.0, f"← no skill: {levels[0]:g}", transform=axis.transAxes, fontsize=7, color=MUTED, va="bottom"
-        )
-    low, high = min([low, *near]), max([high, *near])
-    axis.set_xlim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+    if not len(middle):
+        return -np.inf, np.inf
+    first, last = np.percentile(middle, [25, 75])
+    reach = max(5 * (last - first), 0.1 * scale)
+    inside = [value for value in [*seen, *levels] if first - reach <= value <= last + reach]
+    low, high = min(inside), max(inside)
+    margin = 0.06 * (high - low) or 0.01 * scale
+    axis.set_xlim(low - margin, high + margin)
+    for level in levels:
+        if low <= level <= high:
+            axis.axvline(level, color=INK, ls="--", lw=0.9, zorder=1)
+    if levels and not low <= levels[0] <= high:
+        words = f"no skill: {levels[0]:g}"
+        axis.set_xlabel(f"← {words}" if levels[0] < low else f"{words} →", fontsize=7.5, color=MUTED)
+    return low - margin, high + margin
 
 
-def _mark_missing(axis: Axes, values: pd.DataFrame, i: int) -> None:
-    """Words where a row has no value, or not all folds, once a panel."""
+def _names(axis: Axes, part: pd.DataFrame, reference: str) -> None:
+    order = list(dict.fromkeys(part["row"]))
+    axis.set_yticks(range(len(order)), [_name(row, part[part["row"] == row]) for row in order])
+    for row, label in zip(order, axis.get_yticklabels(), strict=True):
+        label.set_fontweight("bold" if row == reference else "normal")
+
+
+def _name(row: str, values: pd.DataFrame) -> str:
+    """The row's name, and what it lacks."""
     lost = values[values["n_folds"] < values["expected_folds"]]
     if not values["expected_folds"].any():
-        words = "not applicable"
-    elif lost.empty:
-        return
-    else:
-        words = ", ".join(f"{n} of {due}" for n, due in zip(lost["n_folds"], lost["expected_folds"], strict=True))
-        words += " folds"
-    axis.text(0.99, i, words, transform=axis.get_yaxis_transform(), ha="right", va="center", fontsize=6.5, color=MUTED)
+        return f"{row} (not applicable)"
+    counts = ", ".join(dict.fromkeys(f"{n} of {due}" for n, due in zip(lost.n_folds, lost.expected_folds, strict=True)))
+    return f"{row} ({counts} folds)" if counts else row
 
 
 def _legend(figure: Figure, atlases: dict[str, str], results: pd.DataFrame) -> None:

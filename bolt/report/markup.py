@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "²": r"\textsuperscript{2}", "≥": r"$\geq$"}
+LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "²": r"\textsuperscript{2}", "×": r"$\times$"}
 ESCAPED = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {sign: f"\\{sign}" for sign in "&%$#_{}"}

@@ -19,6 +19,7 @@ from bolt.files import read_json, read_table
 from bolt.layout import Layout
 from bolt.report import figures, tables
 from bolt.report.brain import plot_regions
+from bolt.report.calibration import reliability
 from bolt.report.html import Block, Picture, Run, Table, Text
 from bolt.series import SeriesCache
 from bolt.series_files import kept_volumes
@@ -56,6 +57,7 @@ def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, mo
         f"Metrics{percent} on test scans, by fold, over folds (standard deviation, ddof 0), and over all test scans."
     )
     run.performance.append(Table(tables.performance(metrics, pooled), caption, folder / "metrics.tsv"))
+    run.performance += _beyond(metrics, folder, figure_folder(layout) / f"{stem}_calibration.png")
     if pooled and dataset.classes is None:
         picture = figure_folder(layout) / f"{stem}_performance.png"
         figures.predicted_numbers(pooled, picture, dataset.label)
@@ -81,6 +83,33 @@ def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, mo
         run.performance.append(Picture(picture, caption))
     run.explanation = _explanation(config, dataset, layout, atlas, model, seed, stem)
     return run
+
+
+def _beyond(metrics: pd.DataFrame, folder: Path, picture: Path) -> list[Block]:
+    """Balance and calibration of the probabilities, and every site alone."""
+    summary = read_json(folder / "summary.json")
+    pooled, sites = summary["pooled"], summary["sites"]
+    blocks: list[Block] = []
+    if pooled and "brier" in pooled:
+        caption = (
+            "Balanced accuracy (per cent) gives every class the same weight. Brier score and calibration error say "
+            "whether the probabilities can be believed; less is better, and few scans alone make the "
+            "calibration error larger."
+        )
+        blocks.append(Table(tables.beyond(metrics, pooled), caption))
+        reliability(pooled["calibration"], picture)
+        caption = (
+            "Test scans by the probability of their predicted class: how many, and how many of them are right. On the "
+            "dashed line probabilities say what they mean; below it the model is too sure. Large dots are many scans."
+        )
+        blocks.append(Picture(picture, caption))
+    if sites:
+        caption = (
+            "Each site's test scans alone, with 95 % bootstrap intervals. Few scans: wide intervals; that the highest "
+            "and the lowest of many sites differ is no finding in itself."
+        )
+        blocks.append(Table(tables.sites(sites), caption))
+    return blocks
 
 
 def _explanation(

@@ -148,6 +148,39 @@ def comparison(
     return pd.DataFrame(rows)
 
 
+def beyond(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
+    """Balanced accuracy, Brier score and calibration error, a row each."""
+    spread = table.set_index("fold")
+    rows = []
+    for metric, name, shown in (
+        ("balanced_accuracy", "balanced accuracy", percent),
+        ("brier", "Brier score", number),
+        ("ece", "expected calibration error", number),
+    ):
+        found = pooled[metric]
+        interval = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
+        folds = f"{shown(spread.loc['mean', metric])} ± {shown(spread.loc['sd', metric])}"
+        rows.append({"": name, "all test scans [95 %]": interval, "over folds": folds})
+    return pd.DataFrame(rows)
+
+
+def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A row a site of ``summary.json``: accuracy and AUC (of numbers r and mean absolute error) with intervals."""
+    rows = []
+    for site in found:
+        numeric = NUMBER_METRICS[0] in site
+        shown = number if numeric else percent
+        row = {"site": site["site"], "test scans": number(site["n_scans"])}
+        for metric in ("r", "mae") if numeric else ("accuracy", "auc"):
+            part = site[metric]
+            interval = f" [{shown(part['low'])}, {shown(part['high'])}]" if part["value"] is not None else ""
+            row[f"{NAMES.get(metric, metric)} [95 %]"] = shown(part["value"]) + interval
+        if not numeric:
+            row["always the largest class"] = percent(site["majority_accuracy"])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def _done(table: pd.DataFrame) -> int:
     return int((table["state"] == "ok").sum())
 

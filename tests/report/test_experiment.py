@@ -1,0 +1,132 @@
+"""An experiment's tables and figure: what is missing is said, what is best is bold, LaTeX is well-formed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.config import Experiment, Model
+from bolt.errors import DataError
+from bolt.files import read_table, write_status
+from bolt.report.experiment import write_experiment
+from bolt.report.floor import floor_sentence, is_floor
+from bolt.report.forest import draw
+from bolt.report.markup import Sheet, latex, markdown
+from tests.evaluate.test_paired import made_up
+from tests.evaluate.test_results import entry, write_run
+
+EXPERIMENT = Experiment(name="comparison", title="Comparison", rows=[{"model": "bolt"}])
+
+
+def well_formed(text: str) -> None:
+    """Braces and environments close, and every row of a table has as many cells as it has columns."""
+    bare = re.sub(r"\\[\\&%$#_{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert (
+        re.findall(r"\\begin{(\w+)}", text).count("tabular") == re.findall(r"\\end{(\w+)}", text).count("tabular") > 0
+    )
+    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.S):
+        rows = [line for line in body.splitlines() if line.rstrip().endswith(r"\\")]
+        assert rows and {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns)}
+    assert not re.search(r"(?<!\\)[#_]", re.sub(r"\\label{.*?}", "", text)) and text.isascii()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiment")
+    runs = {
+        name: write_run(folder / name, made_up(skill, seed, n=60))
+        for seed, (name, skill) in enumerate({"BolT": 2.0, "LSTM": 0.5, "SVM_100%": 1.0, "Motion only": 2.0}.items())
+    }
+    write_status(runs["LSTM"] / "fold-3" / "status.json", "failed", "train", DataError("loss is NaN"))
+    rows = [
+        entry("LSTM", [runs["LSTM"]], paper={"model": "LSTM"}),
+        entry("SVM_100%", [runs["SVM_100%"]], family="traditional", paper={"model": "SVM"}),
+        entry("W = 200", [], note="W = 200 is longer than the crop"),
+        entry("BolT", [runs["BolT"]], paper={"model": "BolT"}),
+    ]
+    motion = Model(name="motion_only", model="logistic", covariates=["mean_fd"])
+    rows.append(replace(rows[3], row="Motion only", model=motion, folders=[runs["Motion only"]], paper={}))
+    write_experiment(EXPERIMENT, rows, folder / "out")
+    return folder / "out"
+
+
+def test_every_table_and_picture_is_there(written: Path) -> None:
+    for name in ("comparison", "comparison_tests", "comparison_sites", "comparison_families"):
+        table = read_table(written / f"{name}.tsv")
+        assert len(table) and (written / f"{name}.json").is_file()
+    assert (written / "comparison.png").stat().st_size > 10_000 and (written / "comparison.svg").is_file()
+
+
+def test_rows_stand_in_the_order_of_the_file_and_say_what_is_missing(written: Path) -> None:
+    table = read_table(written / "comparison.tsv", text=("missing_folds",))
+    assert table["row"].unique().tolist() == ["LSTM", "SVM_100%", "W = 200", "BolT", "Motion only"]
+    text = (written / "comparison.md").read_text()
+    assert "| LSTM | 9 of 10 |" in text and "- LSTM: without fold 3: loss is NaN" in text
+    assert "| W = 200 | not applicable | – | – |" in text and "- W = 200: W = 200 is longer than the crop" in text
+    paper = re.search(r"\| SVM_100% \| 10 of 10 \| \S+ ± \S+ \| (\S+) ± (\S+) \([+−]", text)
+    assert paper is not None and float(paper[1]) == pytest.approx(65.7, abs=0.1)
+
+
+def test_the_best_whole_row_alone_is_bold(written: Path) -> None:
+    text = (written / "comparison.md").read_text()
+    first = text.split("### ")[1]
+    bold = [line.split("|")[1].strip() for line in first.splitlines() if "**" in line]
+    table = read_table(written / "comparison.tsv")
+    whole = table[
+        (table.n_folds == table.expected_folds) & table.metric.isin(["accuracy", "recall", "precision", "auc"])
+    ]
+    best = whole.loc[whole.dropna(subset="mean").groupby("metric")["mean"].idxmax(), "row"]
+    assert set(best) <= set(bold) and "LSTM" not in bold and "SVM_100%" not in bold
+
+
+def test_latex_is_well_formed_and_escaped(written: Path) -> None:
+    text = (written / "comparison.tex").read_text()
+    well_formed(text)
+    assert r"SVM\_100\%" in text and r"$\pm$" in text and r"\toprule" in text and r"\textbf{" in text
+
+
+def test_the_floor_that_does_as_well_is_named(written: Path) -> None:
+    text = (written / "comparison.md").read_text()
+    assert "Motion only, which sees nothing of the brain, predicts the label as well as BolT" in text
+
+
+def test_floor_and_model_apart_say_nothing() -> None:
+    low = {m: {"value": 0.55, "low": 0.5, "high": 0.6} for m in ("accuracy", "auc")}
+    high = {m: {"value": 0.7, "low": 0.65, "high": 0.75} for m in ("accuracy", "auc")}
+    assert floor_sentence("Site only", low, "BolT", high) == ""
+    near = high | {"auc": {"value": 0.65, "low": 0.59, "high": 0.7}}
+    assert "AUC 55.0 [50.0, 60.0] against 65.0 [59.0, 70.0]" in floor_sentence("Site only", low, "BolT", near)
+    assert not is_floor(Model(name="m", model="majority")) and not is_floor(Model(name="b", model="bolt"))
+
+
+def test_markup_by_hand() -> None:
+    frame = pd.DataFrame({"": ["a_b", "c|d"], "x % & y": ["1 ± 2", "−3"]})
+    sheet = Sheet("T", frame, "50 %", {(1, "x % & y")}, ["why"])
+    assert "| a_b | 1 ± 2 |\n| c\\|d | **−3** |\n\n- why" in markdown(sheet)
+    text = latex(sheet, "tab:x")
+    well_formed(text)
+    assert r"a\_b & 1 $\pm$ 2 \\" in text and r"\textbf{$-$3}" in text and r"x \% \& y" in text
+
+
+def test_nothing_to_show_is_no_crash(tmp_path: Path) -> None:
+    write_experiment(EXPERIMENT, [], tmp_path)
+    assert read_table(tmp_path / "comparison.tsv").empty and (tmp_path / "comparison.png").is_file()
+
+
+def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:
+    rows = [*((name, 0.94 + i / 200) for i, name in enumerate("abcdef")), ("floor", 0.15)]
+    table = pd.DataFrame(
+        [
+            {"dataset": "d", "atlas": "x", "row": row, "metric": m, "pooled": v, "low": v - 0.01, "high": v + 0.01}
+            for row, v in rows
+            for m in ("accuracy", "recall", "precision", "auc")
+        ]
+    ).assign(n_folds=10, expected_folds=10, paper_mean=float("nan"), no_skill=0.14)
+    draw(table, tmp_path / "a.png")
+    drawing = (tmp_path / "a.svg").read_text()
+    assert all(f"<!-- {words} -->" in drawing for words in ("◂ 15", "← no skill: 14"))
