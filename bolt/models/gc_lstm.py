@@ -32,9 +32,9 @@ class GCLSTM(SeriesModel):
     window_seconds, stride_seconds : float
         Rounded to volumes, at least 2 and 1.
     crop_share : float
-        The window is never longer than this share of a training crop, where `crop` is known: otherwise crops could hold
-        one window, or none, and nothing could recur. In HCP-Task 120 s are 167 volumes and a crop has 150: the window
-        is 75 volumes, 54 s. Training and test scans have the same window.
+        A window that is longer than a training crop, where `crop` is known, becomes this share of it: in HCP-Task 120 s
+        are 167 volumes and a crop has 150, so there the window is 75 volumes, 54 s. Training and test scans have the
+        same window.
     mlp : int
         Width of the classifier's hidden layer.
     dropout : float
@@ -75,7 +75,7 @@ class GCLSTM(SeriesModel):
             if value <= 0:
                 raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", mend="Correct the value")
         volumes = round(window_seconds / tr)
-        self.window = max(2, volumes if crop is None else min(volumes, int(crop * crop_share)))
+        self.window = max(2, volumes if crop is None or volumes <= crop else int(crop * crop_share))
         self.stride = max(1, round(stride_seconds / tr))
         self.min_length, self.hidden, self.order = self.window, hidden, order
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)

@@ -26,7 +26,7 @@ def test_sizes(n_rois, n_classes, parameters):
         ({"tr": 0.72, "crop": 600}, 167, 3, 600, 145),  # HCP-Rest, training
         ({"tr": 0.72, "crop": 600}, 167, 3, 1200, 345),  # and test
         ({"tr": 0.72, "crop": 150}, 75, 3, 150, 26),  # HCP-Task: 167 volumes do not fit
-        ({"tr": 2.0, "crop": 100}, 50, 1, 100, 51),  # ABIDE-I
+        ({"tr": 2.0, "crop": 100}, 60, 1, 100, 41),  # ABIDE-I
         ({"tr": 3.0, "crop": 100}, 40, 1, 100, 61),
         ({}, 60, 1, 100, 41),  # nothing known: 2 s
         ({"crop": 3}, 2, 1, 3, 2),
