@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bolt.complexity import COLUMNS, exponents
 from bolt.config import Experiment
 from bolt.files import read_table, write_table, write_text
-from bolt.report.markdown import markdown
+from bolt.report.markup import Sheet, latex, markdown
 from bolt.report.style import INK, MANY, canvas
 from bolt.report.tables import DASH, number
 
@@ -39,7 +40,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     experiment : Experiment
     out : Path
         Holds ``<experiment>/<atlas>.tsv``, as measured; receives ``<experiment>.tsv``, ``<experiment>_exponents.tsv``,
-        ``<experiment>.md``, and ``.png`` and ``.svg``.
+        ``<experiment>.md`` and ``.tex``, and ``.png`` and ``.svg``.
     """
     files = sorted((out / experiment.name).glob("*.tsv"))
     table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
@@ -47,7 +48,11 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     stem = out / experiment.name
     draw(table, stem.with_suffix(".png"))
     write_table(slopes, out / f"{experiment.name}_exponents.tsv", EXPONENT_COLUMNS)
-    write_text(_text(experiment, table, slopes), stem.with_suffix(".md"))
+    sheets = [_sheet(experiment, atlas, part, slopes) for atlas, part in table.groupby("atlas")]
+    words = f"# {experiment.title}\n\n{experiment.description}\n\n"
+    labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
+    write_text("\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
+    write_text(words + "\n".join(map(markdown, sheets)), stem.with_suffix(".md"))
     write_table(table, stem.with_suffix(".tsv"), COLUMNS)
 
 
@@ -67,12 +72,13 @@ def draw(table: pd.DataFrame, out: Path) -> None:
         grid = figure.subplots(len(atlases), len(MEASURES), squeeze=False, sharex=True)
         for axes, atlas in zip(grid, atlases, strict=True):
             part = table[table["atlas"] == atlas]
+            axes[0].set_ylabel(f"{atlas}, {int(part['n_rois'].iloc[0])} ROIs")
             for axis, (measure, (name, size, unit)) in zip(axes, MEASURES.items(), strict=True):
                 for row, line in part.groupby("row", sort=False):
                     colour, style = looks[str(row)]
                     known = line.dropna(subset=[measure])
                     axis.loglog(known["length"], known[measure] / size, style, marker="o", ms=2.5, lw=1.3, color=colour)
-                axis.set_title(f"{name}, {unit}" if measure != "operations" else f"{name}, {unit} · {atlas}")
+                axis.set_title(f"{name}, {unit}")
                 lengths = sorted(table["length"].unique())
                 axis.set_xticks(lengths, [str(n) for n in lengths])
                 axis.minorticks_off()
@@ -85,30 +91,30 @@ def draw(table: pd.DataFrame, out: Path) -> None:
         figure.legend(handles=handles, loc="outside right upper", labelcolor=INK)
 
 
-def _text(experiment: Experiment, table: pd.DataFrame, slopes: pd.DataFrame) -> str:
-    longest, shortest = int(table["length"].max()), int(table["length"].min())
-    parts = [f"# {experiment.title}\n", f"{experiment.description}\n"]
-    for atlas, part in table.groupby("atlas"):
-        at_end = part[part["length"] == longest].set_index("row")
-        own = slopes[slopes["atlas"] == atlas].set_index("row")
-        rows = []
-        for name in at_end.index:
-            row = {"": name, "parameters": number(at_end.at[name, "parameters"])}
-            for measure, (what, size, unit) in MEASURES.items():
-                value, slope = at_end.at[name, measure], own.at[name, measure]
-                row[f"{what} ({unit})"] = number(value / size)
-                row[f"{what}, exponent"] = DASH if pd.isna(slope) else f"{slope:.2f}"
-            rows.append(row)
-        device = ", ".join(sorted(part["device"].dropna().unique()))
-        n_rois = int(part["n_rois"].iloc[0])
-        parts.append(f"## {atlas}, {n_rois} ROIs, one scan of {longest} volumes ({device})\n")
-        parts.append(markdown(pd.DataFrame(rows)))
-    notes = [
-        f"Exponents are slopes in double logarithm over the upper half of the lengths ({shortest} to {longest} volumes "
-        "were measured): 1 is linear, 2 quadratic.",
-        f"Operations: {COLUMNS['operations']}.",
-        "Memory: the largest sum of tensors alive at one time, beyond weights, gradients and the scan itself.",
-    ]
+def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.DataFrame) -> Sheet:
+    """The longest scan and the exponents, a row a model, for one atlas."""
+    lengths = sorted(table["length"].unique())
+    at_end = table[table["length"] == lengths[-1]].set_index("row")
+    own = slopes[slopes["atlas"] == atlas].set_index("row")
+    rows = []
+    for name in at_end.index:
+        row = {"": str(name), "parameters": number(at_end.at[name, "parameters"])}
+        for measure, (what, size, unit) in MEASURES.items():
+            value, slope = at_end.at[name, measure], own.at[name, measure]
+            row[f"{what} ({unit})"] = number(value / size)
+            row[f"{what}, exponent"] = DASH if pd.isna(slope) else f"{slope:.2f}"
+        rows.append(row)
     missing = table[table["note"].notna() & (table["note"] != "")]
-    notes += [f"{row.row}, {row.atlas}, {row.length} volumes: {row.note}." for row in missing.itertuples()]
-    return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
+    return Sheet(
+        f"{experiment.title}, {atlas}",
+        pd.DataFrame(rows),
+        f"One scan of {lengths[-1]} volumes and {int(table['n_rois'].iloc[0])} ROIs, forward and backward, on "
+        f"{', '.join(sorted(table['device'].dropna().unique()))}.",
+        notes=[
+            "Exponents: slopes in double logarithm over the upper half of the lengths, "
+            f"{', '.join(map(str, lengths[len(lengths) // 2 :]))} volumes; 1 is linear, 2 quadratic",
+            f"Operations: {COLUMNS['operations']}",
+            "Memory: the largest sum of tensors alive at one time, beyond weights, gradients and the scan itself",
+            *(f"{row.row}, {row.length} volumes: {row.note}" for row in missing.itertuples()),
+        ],
+    )

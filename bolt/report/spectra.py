@@ -13,9 +13,8 @@ from scipy import stats
 from bolt.config import Config, Experiment
 from bolt.files import read_table, write_table, write_text
 from bolt.layout import Layout
-from bolt.report.markdown import markdown
+from bolt.report.markup import Sheet, latex, markdown
 from bolt.report.style import INK, LINE, MANY, canvas
-from bolt.report.tables import DASH
 from bolt.spectra import ALL, BAND_COLUMNS, SPECTRUM_COLUMNS
 
 WHERE: dict[str, Any] = {"dataset": "Dataset", "atlas": "Atlas"}
@@ -47,7 +46,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     configurations : sequence of Config
         Of the datasets; those without spectra are passed over.
     out : Path
-        Receives ``<experiment>.tsv``, ``_bands.tsv`` and ``_atlases.tsv``, ``.md``, ``.png`` and ``.svg``.
+        Receives ``<experiment>.tsv``, ``_bands.tsv`` and ``_atlases.tsv``, ``.md``, ``.tex``, ``.png`` and ``.svg``.
     """
     spectra, bands = [], []
     for config in configurations:
@@ -65,7 +64,11 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     draw(spectrum, shares, stem.with_suffix(".png"))
     write_table(means, out / f"{experiment.name}_bands.tsv", MEAN_COLUMNS)
     write_table(differences, out / f"{experiment.name}_atlases.tsv", DIFFERENCE_COLUMNS)
-    write_text(_text(experiment, means, differences), stem.with_suffix(".md"))
+    sheets = _sheets(means, differences)
+    words = f"# {experiment.title}\n\n{experiment.description}\n\n"
+    labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
+    write_text("\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
+    write_text(words + "\n".join(map(markdown, sheets)), stem.with_suffix(".md"))
     write_table(spectrum[[*WHERE, *SPECTRUM_COLUMNS]], stem.with_suffix(".tsv"), WHERE | SPECTRUM_COLUMNS)
 
 
@@ -151,34 +154,37 @@ def _frame(axis: Any, edges: pd.DataFrame) -> None:
     axis.legend(fontsize=7, handlelength=1.2)
 
 
-def _text(experiment: Experiment, means: pd.DataFrame, differences: pd.DataFrame) -> str:
-    parts = [f"# {experiment.title}\n", f"{experiment.description}\n"]
-    for dataset, own in means.groupby("dataset"):
-        for atlas, part in own.groupby("atlas"):
-            edges = part.drop_duplicates("band").set_index("band")
-            shown = {band: f"{band} ({edges.at[band, 'low']:g}–{edges.at[band, 'high']:g} Hz)" for band in edges.index}
-            rows = []
-            for network, lines in part.groupby("network", sort=False):
-                found = lines.set_index("band")
-                cells = {
-                    shown[band]: f"{100 * found.at[band, 'share']:.1f} ± {100 * found.at[band, 'sd']:.1f}"
-                    if band in found.index
-                    else DASH
-                    for band in edges.index
-                }
-                rows.append({"network": network, **cells, "scans": int(lines["n_scans"].max())})
-            parts.append(f"## {dataset}, {atlas}: share of the power, %, mean ± sd of scans\n")
-            parts.append(markdown(pd.DataFrame(rows)))
+def _sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
+    sheets = []
+    for (dataset, atlas), part in means.groupby(["dataset", "atlas"]):
+        edges = part.drop_duplicates("band").set_index("band")
+        rows = []
+        for network, lines in part.groupby("network", sort=False):
+            found = lines.set_index("band")
+            cells = {
+                f"{band} ({found.at[band, 'low']:g}–{found.at[band, 'high']:g} Hz)": _percent(found.loc[band])
+                for band in edges.index
+            }
+            rows.append({"network": str(network), **cells, "scans": str(lines["n_scans"].max())})
+        caption = "Share of the power in each band, per cent, mean over ROIs; mean ± standard deviation of scans."
+        sheets.append(Sheet(f"Power by band, {dataset}, {atlas}", pd.DataFrame(rows), caption))
     if len(differences):
         rows = [
             {
                 "": f"{row.atlas} − {row.other}, {row.dataset}",
                 "band": row.band,
-                "difference of shares (percentage points) [95 %]": f"{100 * row.difference:+.2f} "
-                f"[{100 * row.ci_low:+.2f}, {100 * row.ci_high:+.2f}]",
-                "subjects": row.n_subjects,
+                "difference [95 %]": f"{100 * row.difference:+.2f} [{100 * row.ci_low:+.2f}, {100 * row.ci_high:+.2f}]",
+                "subjects": str(row.n_subjects),
             }
             for row in differences.itertuples()
         ]
-        parts += ["## Between atlases, all ROIs\n", markdown(pd.DataFrame(rows))]
-    return "\n".join(parts)
+        caption = (
+            "Difference of the shares of power between atlases, all ROIs, in percentage points: mean over subjects and "
+            "its interval."
+        )
+        sheets.append(Sheet("Power by band, between atlases", pd.DataFrame(rows), caption))
+    return sheets
+
+
+def _percent(value: pd.Series) -> str:
+    return f"{100 * value['share']:.1f} ± {100 * value['sd']:.1f}"
