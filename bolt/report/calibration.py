@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bolt.report.style import LINE, MANY, WIDTH, canvas
+from bolt.evaluate.calibration import BINS
+from bolt.report.style import MANY, MUTED, canvas
 
 
 def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
-    """Draw the share of right predictions against their probability, a dot a bin.
+    """Draw the share of right predictions against their probability, a dot a bin, and how many they are.
 
     Parameters
     ----------
@@ -21,14 +22,13 @@ def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
         PNG; an SVG is written beside it.
     """
     counts = np.array(calibration["n_scans"])
-    with canvas(out, width=WIDTH / 2, height=3.0) as figure:
-        axis = figure.subplots()
-        axis.plot([0, 1], [0, 1], color=LINE, lw=1.2, ls="--")
-        axis.plot(calibration["probability"], calibration["accuracy"], color=MANY[0], lw=1, alpha=0.5)
-        sizes = 12 + 110 * counts / counts.max()
-        axis.scatter(
-            calibration["probability"], calibration["accuracy"], sizes, color=MANY[0], alpha=0.8, lw=0, zorder=3
-        )
-        axis.set(xlabel="probability of the predicted class", ylabel="share that is right", title="Calibration")
+    with canvas(out, height=2.6) as figure:
+        axis, histogram = figure.subplots(1, 2)
+        axis.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
+        axis.plot(calibration["probability"], calibration["accuracy"], "o-", color=MANY[0], lw=1.2, ms=5)
+        axis.set(ylabel="share that is right", ylim=(-0.03, 1.03), title="Calibration")
+        histogram.bar(calibration["probability"], counts, width=0.8 / BINS, color=MANY[0])
+        histogram.set(ylabel="test scans", title="How sure it is")
         left = max(0.0, min(calibration["probability"]) - 0.08)
-        axis.set(xlim=(left, 1.03), ylim=(-0.03, 1.03))
+        for panel in (axis, histogram):
+            panel.set(xlabel="probability of the predicted class", xlim=(left, 1.03))

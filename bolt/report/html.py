@@ -141,5 +141,5 @@ def _alignment(frame: pd.DataFrame) -> list[str]:
     classes = []
     for _, column in frame.items():
         filled = [str(v) for v in column if v not in ("", "–")]
-        classes.append("n" if filled and all(re.match(r"[-≥≤ ]*\d[^A-Z]*$", v) for v in filled) else "")
+        classes.append("n" if filled and all(re.match(r"[-+−<≥≤ ]*\d[^A-Z]*$", v) for v in filled) else "")
     return classes

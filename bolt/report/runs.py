@@ -99,8 +99,8 @@ def _beyond(metrics: pd.DataFrame, folder: Path, picture: Path) -> list[Block]:
         blocks.append(Table(tables.beyond(metrics, pooled), caption))
         reliability(pooled["calibration"], picture)
         caption = (
-            "Test scans by the probability of their predicted class: how many, and how many of them are right. On the "
-            "dashed line probabilities say what they mean; below it the model is too sure. Large dots are many scans."
+            "Left: test scans by the probability of their predicted class, and how many of them are right. On the "
+            "dashed line probabilities say what they mean; below it the model is too sure. Right: how many scans that are."
         )
         blocks.append(Picture(picture, caption))
     if sites:

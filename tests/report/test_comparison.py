@@ -14,8 +14,9 @@ from bolt.config import Config, Model
 from bolt.datasets._cohort import COHORT_COLUMNS
 from bolt.files import read_json, read_table, read_yaml, write_table, write_yaml
 from bolt.report.collect import collect
-from bolt.report.comparison import comparison
+from bolt.report.comparison import comparison, floor_words
 from bolt.report.html import Table, Text, write_report
+from bolt.report.runs import run_section
 from bolt.stages import Stages
 from tests.report.results import ATLAS, make_results
 from tests.snake import series_dataset
@@ -44,6 +45,35 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     assert table["AUC [95 %]"].iloc[0] == f"{value} [{low}, {high}]"
     assert re.fullmatch(r"[\d.]+ ± [\d.]+", table["accuracy over folds"].iloc[1])
     assert (layout.report.parent / "figures/comparison.png").stat().st_size > 3000
+
+
+def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("bolt.report.runs._explanation", lambda *_: [])  # brains take their time
+    config, dataset, layout, models = two_models(tmp_path)
+    run = comparison(config, dataset, layout, models)
+    assert run is not None
+    tests = [block for block in run.performance if isinstance(block, Table)][1]
+    assert tests.frame[""].tolist() == ["other"] and "tests against tiny" in tests.caption
+    assert tests.frame["permutation: p (Holm)"].tolist() == ["1 (1)"]
+    assert tests.frame["Wilcoxon: p (Holm)"].tolist() == ["– (–)"] and "2 of at least 6 folds" in tests.caption
+    own = run_section(config, dataset, layout, ATLAS, models[0], 0)
+    titles = [block.frame.iloc[:, 0].tolist() for block in own.performance if isinstance(block, Table)]
+    assert ["balanced accuracy", "Brier score", "expected calibration error"] in titles and ["london", "york"] in titles
+    assert list((layout.report.parent / "figures").glob("*_calibration.png"))
+
+
+def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
+    config, _, layout, models = two_models(tmp_path)
+    motion = Model(name="motion_only", model="logistic", covariates=["mean_fd"])
+    folder = layout.runs(ATLAS, models[0], 0)
+    own = (read_table(folder / "metrics.tsv"), read_json(folder / "summary.json")["pooled"])
+    found = {f"{name} on {ATLAS}": own for name in ("tiny", "other", "motion_only")}
+    words = floor_words(config, [motion, *models], found)
+    assert len(words) == 1 and words[0].warning
+    assert "predicts the label as well as tiny" in words[0].text
+    assert words[0].text.endswith("The same is true of other.")
+    far = own[1] | {m: {"value": 0.1, "low": 0.05, "high": 0.15} for m in ("accuracy", "auc")}
+    assert floor_words(config, [motion, *models], found | {f"motion_only on {ATLAS}": (own[0], far)}) == []
 
 
 def test_one_model_alone_is_not_compared(tmp_path: Path) -> None:
