@@ -26,6 +26,7 @@ from bolt.report.html import Block, Picture, ReportData, Table, Text
 from bolt.report.methods import cite, methods, preprocessing_texts
 from bolt.report.quality import quality_section
 from bolt.report.runs import figure_folder, run_section
+from bolt.report.search import search_sections
 from bolt.report.spaces import spaces_section
 from bolt.series import SeriesCache
 from bolt.series_files import kept_volumes
@@ -62,7 +63,7 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
             *(block for atlas in config.atlas_places for block in _series(config, layout, atlas)),
             *spaces_section(layout, used["scan_id"], config.atlas_places),
         ],
-        runs=[together, *runs] if together else runs,
+        runs=[*([together] if together else []), *search_sections(config, dataset, layout), *runs],
         methods=words,
         references=references,
         provenance={
