@@ -100,7 +100,7 @@ def _beyond(metrics: pd.DataFrame, folder: Path, picture: Path) -> list[Block]:
         reliability(pooled["calibration"], picture)
         caption = (
             "Left: test scans by the probability of their predicted class, and how many of them are right. On the "
-            "dashed line probabilities say what they mean; below it the model is too sure. Right: how many scans that are."
+            "dashed line probabilities say what they mean; below it the model is too sure. Right: how many scans."
         )
         blocks.append(Picture(picture, caption))
     if sites:
