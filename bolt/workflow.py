@@ -57,8 +57,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "truth": ("bolt.evaluate.truth",),
     "report": ("bolt.report.collect", "bolt.report.html"),
     "search": ("bolt.search", "bolt.search_choice"),
-    "measure_complexity": ("bolt.complexity",),
-    "take_spectra": ("bolt.spectra",),
+    "complexity": ("bolt.complexity",),
+    "spectra": ("bolt.spectra",),
     "experiment": ("bolt.report.experiment", "bolt.report.complexity", "bolt.report.spectra"),
 }
 """The modules that a stage runs; with what they import they are its code fingerprint."""
@@ -87,6 +87,7 @@ class Run:
         self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
         self.layout = Layout(self.config)
         self.experiments = available(self.config)
+        self.experiment_models = experiment_models(self.config)
 
     def save_config(self) -> Path:
         """Write the merged configuration where every command reads it, if it changed.
@@ -152,7 +153,7 @@ class Run:
             ],
             "regions": lambda: [self._atlases(), self._images(), config.explain],
             "truth": lambda: dataset.expected,
-            "measure_complexity": lambda: [config.device, config.quick],
+            "complexity": lambda: [config.device, config.quick],
             "report": lambda: [_templates(), config.model_dump(mode="json"), dataset],  # its page prints these
         }
         return chosen[stage]() if stage in chosen else None
@@ -230,10 +231,6 @@ class Run:
     def model(self, run_name: str) -> Model:
         """A configured model, or one that an experiment trains."""
         return self.models.get(run_name) or self.experiment_models[run_name]
-
-    @cached_property
-    def experiment_models(self) -> dict[str, Model]:
-        return experiment_models(self.config)
 
     def fitted_at_once(self, run_name: str) -> bool:
         """Whether a model learns without epochs, in seconds."""

@@ -32,7 +32,7 @@ def test_lists_must_name_different_things():
 def test_unknown_name_lists_the_known_ones(kind):
     load = {"dataset": configuration.load_dataset, "model": configuration.load_model}
     load |= {"denoising": configuration.load_denoise, "registration": configuration.load_registration}
-    load["experiment"] = configuration.load_experiment
+    load |= {"experiment": configuration.load_experiment, "search": configuration.load_space}
     known = configuration.known(kind)
     assert known
     with pytest.raises(ConfigError, match=f"unknown {kind} 'nonesuch'. Known: .*{known[0]}"):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bolt.config import Model
-from bolt.models._registry import inputs_of
 from bolt.report.tables import percent
 
 Interval = Mapping[str, Any]
@@ -15,7 +14,7 @@ Interval = Mapping[str, Any]
 
 def is_floor(model: Model) -> bool:
     """Whether a model sees nothing of the brain: covariates alone."""
-    return bool(model.covariates) and inputs_of(model.model) == "covariates"
+    return bool(model.covariates) and model.family == "baseline"
 
 
 def floor_sentence(name: str, floor: Mapping[str, Interval], model_name: str, model: Mapping[str, Interval]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.bad_scans import WARNING_COLUMNS
-from bolt.config import Config, Model
+from bolt.config import Config, Model, load_model
 from bolt.datasets._cohort import COHORT_COLUMNS
 from bolt.files import read_json, read_table, read_yaml, write_table, write_yaml
 from bolt.report.collect import collect
@@ -64,7 +64,7 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
 
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     config, _, layout, models = two_models(tmp_path)
-    motion = Model(name="motion_only", model="logistic", covariates=["mean_fd"])
+    motion = load_model("motion_only")
     folder = layout.runs(ATLAS, models[0], 0)
     own = (read_table(folder / "metrics.tsv"), read_json(folder / "summary.json")["pooled"])
     found = {f"{name} on {ATLAS}": own for name in ("tiny", "other", "motion_only")}

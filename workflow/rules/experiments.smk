@@ -16,7 +16,7 @@ rule measure_complexity:
         mem_mb=8000,
         runtime=120,
     params:
-        **run.settings("measure_complexity"),
+        **run.settings("complexity"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
         "python -m bolt complexity --config {params.config} --name {wildcards.experiment} --atlas {wildcards.atlas}"
@@ -38,7 +38,7 @@ rule take_spectra:
     resources:
         mem_mb=4000,
     params:
-        **run.settings("take_spectra"),
+        **run.settings("spectra"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
         "python -m bolt spectra --config {params.config} --name {wildcards.experiment} --atlas {wildcards.atlas}"
@@ -57,7 +57,7 @@ rule experiment:
     benchmark:
         layout.benchmark("experiment", "{experiment}")
     conda:
-        "../envs/imaging.yaml"
+        "../envs/learning.yaml"
     resources:
         mem_mb=4000,
     params:

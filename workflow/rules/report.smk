@@ -16,7 +16,7 @@ rule report:
     benchmark:
         layout.benchmark("report")
     conda:
-        "../envs/imaging.yaml"
+        "../envs/learning.yaml"
     resources:
         mem_mb=4000,
     params:
