@@ -72,7 +72,8 @@ class BolT(SeriesModel):
     CWR (equation 4) is taken on the CLS tokens after the final layer norm, which the classifier sees too, as in the
     published code, and averaged over the batch.
 
-    The paper's ablations, from the vanilla transformer to BolT (`ABLATIONS`), are settings of this class.
+    The paper's ablations, from the vanilla transformer to BolT, are settings of this class: the rows of
+    ``config/experiments/ablation.yaml``.
 
     BOLD tokens of the last block reach nothing but their own next block, so its queries, output and MLP are computed
     for the CLS tokens alone.
@@ -236,18 +237,6 @@ class BolT(SeriesModel):
                 )
             features = torch.cat([features, covariates.to(features.dtype)], dim=1)
         return self.classifier(features)
-
-
-ABLATIONS: dict[str, dict[str, object]] = {
-    "vanilla": {"cls_token": "none", "windowed": False, "cwr_weight": 0.0},
-    "global CLS": {"cls_token": "global", "windowed": False, "cwr_weight": 0.0},
-    "windows, global CLS": {"cls_token": "global", "stride_coefficient": 1.0, "cwr_weight": 0.0},
-    "windows, local CLS": {"stride_coefficient": 1.0, "cwr_weight": 0.0},
-    "+ token fusion": {"fringe_coefficient": 0.0, "cwr_weight": 0.0},
-    "+ cross attention": {"cwr_weight": 0.0},
-    "+ cross-window regularization": {},
-}
-"""The rows of the paper's ablation table as settings of `BolT`; α = 1 makes windows adjacent and every fringe 0."""
 
 
 def _wrong(key: str, problem: str) -> ConfigError:

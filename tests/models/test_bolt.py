@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from bolt.config import load_experiment
 from bolt.errors import ConfigError, DataError
 from bolt.explain.relevance import relevance
 from bolt.models import _native_attention
-from bolt.models.bolt import ABLATIONS, BolT, from_reference
+from bolt.models.bolt import BolT, from_reference
 from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
 from tests.shared import shared_file
 
@@ -265,7 +266,8 @@ def test_a_scan_of_the_batch_that_is_too_short_is_refused():
 def test_ablations_are_settings_of_one_class():
     """Windows, fringes and CLS tokens of the paper's seven rows, on 100 volumes."""
     geometry = {}
-    for name, changes in ABLATIONS.items():
+    for row in load_experiment("ablation").rows:
+        name, changes = row.row, row.hyper
         model = BolT(5, 2, hidden=4, n_heads=1, head_dim=2, **changes)
         out = model(torch.randn(2, 100, 5))
         windows, fringes = model.windows((100,)), [block.attention.fringe for block in model.blocks]
