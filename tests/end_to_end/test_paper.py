@@ -1,0 +1,84 @@
+"""Every table of the paper, on the phantom's series: all rows of all experiments are trained, each for one epoch."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Simulate, load_experiment
+from bolt.datasets._phantom_signal import make_series
+from bolt.files import read_json, read_table, read_yaml
+from bolt.workflow import Run
+from tests.snake import snakemake, write_yaml
+
+N = 24
+TRAINED = ("comparison", "ablation", "window_size", "learning_curve")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper")
+    done = snakemake(folder, "paper", config=configured(folder))
+    assert done.returncode == 0, done.stdout[-5000:]
+    return folder
+
+
+def configured(folder):
+    """The phantom's true series as ready ones, and a configuration with two folds."""
+    simulate, rows = Simulate(n_subjects=N), []
+    (folder / "series").mkdir()
+    for i in range(N):
+        site, patient = i % 2, i // 2 % 2 == 1
+        np.save(folder / f"series/sub-{i:02d}.npy", make_series(simulate, i, site, patient).values)
+        known = {"site": f"site{site}", "mean_fd": 0.1 + 0.01 * i, "tr": simulate.tr[site]}
+        label = "patient" if patient else "control"
+        rows.append({"subject": f"sub-{i:02d}", "file": f"sub-{i:02d}.npy", "diagnosis": label, **known})
+    pd.DataFrame(rows).to_csv(folder / "series/scans.tsv", sep="\t", index=False)
+    source = {"source": "series", "path": "series/scans.tsv", "site": "site", "crop": 80}
+    dataset = write_yaml(folder / "small.yaml", source | {"label": "diagnosis", "classes": ["control", "patient"]})
+    keys = {"dataset": str(dataset), "models": ["meanmlp"], "atlases": ["dosenbach160"]}
+    keys |= {"folds": {"outer": 2, "side_by_side": True}, "quick": {"epochs": 1, "max_length": 300}}
+    return write_yaml(folder / "config.yaml", keys)
+
+
+@pytest.mark.slow
+def test_every_fold_of_every_row_is_trained(made, monkeypatch):
+    monkeypatch.chdir(made)
+    run = Run(read_yaml(made / "config.yaml"))
+    states = {
+        str(path.parent): read_json(path.parent / "status.json")
+        for name in TRAINED
+        for path in run.predictions(run.experiment_runs(name))
+    }
+    assert len(states) > 80
+    assert {folder: state for folder, state in states.items() if state["state"] != "ok"} == {}
+    folders = {path.parent for path in (made / "results/small/runs").rglob("predictions.tsv")}
+    assert len(folders) == len(states)  # nothing was trained twice, or beside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_row_has_its_numbers_or_says_why_not(made, name):
+    table = read_table(made / f"results/paper/{name}.tsv", text=("row", "note", "metric"))
+    accuracy = table[table["metric"] == "accuracy"].set_index("row")
+    notes = accuracy["note"].fillna("").astype(str)
+    missing = set(accuracy.index[accuracy["mean"].isna()])
+    assert missing == set(notes.index[notes.str.contains("longer than the crop")])
+    assert missing == ({"BolT, W = 200", "windows only, W = 200"} if name == "window_size" else set())
+    for ending in (".md", ".tex", ".png", ".svg"):
+        assert (made / f"results/paper/{name}{ending}").stat().st_size > 500
+
+
+@pytest.mark.slow
+def test_costs_and_spectra_are_measured(made):
+    table = read_table(made / "results/paper/complexity.tsv", text=("note",))
+    assert len(table) == 3 * len(load_experiment("complexity").rows)
+    assert (table["operations"] > 0).all() and (table["peak_bytes"] > 0).all()
+    spectra = read_table(made / "results/paper/spectra.tsv", text=("network",))
+    whole = spectra[spectra["network"] == "all"]
+    assert 0.01 < whole.loc[whole["density"].idxmax(), "frequency"] < 0.1  # as the phantom's series are drawn
+
+
+@pytest.mark.slow
+def test_it_is_all_done(made):
+    again = snakemake(made, "-n", "paper", config=made / "config.yaml")
+    assert "Nothing to be done" in again.stdout, again.stdout[-2000:]
