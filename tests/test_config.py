@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Model, Training, parse
+from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
 from bolt.errors import ConfigError
 from bolt.layout import Layout, folder_of, prefix_of
 
@@ -14,6 +14,13 @@ from bolt.layout import Layout, folder_of, prefix_of
 def test_unknown_key_is_named_with_the_nearest_known_one():
     with pytest.raises(ConfigError, match=r"mine\.yaml: unknown key 'folds\.outr'.*did you mean 'outer'"):
         parse(Config, {"dataset": "phantom", "folds": {"outr": 5}}, "mine.yaml")
+
+
+def test_an_unknown_key_is_named_before_a_missing_one():
+    with pytest.raises(ConfigError, match=r"unknown key 'rows.0.modl'.*did you mean 'model'"):
+        parse(Experiment, {"name": "x", "title": "x", "rows": [{"modl": "bolt"}]}, "x")
+    with pytest.raises(ConfigError, match=r"unknown key 'hyper.bolt.window.lw'.*did you mean 'low'"):
+        parse(Space, {"name": "x", "hyper": {"bolt": {"window": {"lw": 1, "high": 2}}}}, "x")
 
 
 def test_missing_key_and_wrong_type_are_named():

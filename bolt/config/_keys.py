@@ -25,7 +25,8 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
     try:
         return keys.model_validate(data)
     except ValidationError as error:
-        problem = error.errors()[0]
+        problems = error.errors()  # a key that is misspelt is missing too: the spelling is what to mend
+        problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     place = [str(part) for part in problem["loc"]]
     key = ".".join(place) or "the file"
     if problem["type"] == "extra_forbidden":
@@ -43,12 +44,16 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
     group: Any = keys
     for part in place[:-1]:
-        if part.isdigit():  # of a list of groups
-            continue
-        annotation = group.model_fields[part].annotation
-        options = getattr(annotation, "__args__", ()) or (annotation,)
-        group = next(o for o in options if isinstance(o, type) and issubclass(o, Keys))
+        if part in group.model_fields:  # else a place in a list of groups, or a name in a table of them
+            group = _group_in(group.model_fields[part].annotation)
     return list(group.model_fields)
+
+
+def _group_in(annotation: Any) -> type[Keys] | None:
+    """The group of keys that an annotation holds, however deep."""
+    if isinstance(annotation, type) and issubclass(annotation, Keys):
+        return annotation
+    return next(filter(None, map(_group_in, getattr(annotation, "__args__", ()))), None)
 
 
 def nearest(name: str, candidates: list[str]) -> str:
