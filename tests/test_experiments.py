@@ -3,13 +3,18 @@
 import pytest
 import yaml
 
-from bolt.config import Config, Model, known, load_experiment
+from bolt.config import Config, FoldSettings, Model, known, load_experiment, load_model
 from bolt.errors import ConfigError
 from bolt.experiments import all_entries, entries, experiment_models, rows_of
 from bolt.files import read_table
 from bolt.layout import Layout
 from tests.snake import write_yaml
+from tests.test_docs import blocks
 
+BY_FOLD = {
+    0: FoldSettings(hyper={"window": 40, "fringe_coefficient": 3}, training={"epochs": 7}),
+    1: FoldSettings(hyper={"window": 30}, training={"batch_size": 5}),
+}
 PAPER = "config/experiments/paper"
 
 
@@ -68,6 +73,19 @@ def test_what_a_row_changes(tmp_path):
     assert model.name == "bolt"
 
 
+def test_what_a_row_changes_holds_in_every_fold_of_a_searched_model(tmp_path):
+    searched = load_model("bolt").model_copy(update={"by_fold": BY_FOLD})
+    file = write_yaml(tmp_path / "bolt_search.yaml", searched.model_dump(mode="json", exclude={"name"}))
+    row = {"model": str(file), "hyper": {"window": 80}, "training": {"epochs": 20}}
+    [(_, model), (_, whole)] = rows_of(
+        experiment(tmp_path, rows=[{"row": "80", **row}, {"row": "whole", "model": str(file)}]), configured()
+    )
+    first, second = model.for_fold(0), model.for_fold(1)
+    assert (first.hyper["window"], second.hyper["window"], first.training.epochs) == (80, 80, 20)
+    assert (first.hyper["fringe_coefficient"], second.training.batch_size) == (3, 5)  # as they were searched
+    assert whole.hash() == searched.hash()
+
+
 def test_a_first_look_bounds_the_epochs_of_torch_models():
     quick = configured(quick={"epochs": 2})
     whole, cheap = (
@@ -123,3 +141,17 @@ def test_every_dataset_that_has_begun_is_in_the_table(tmp_path):
 
 def svm() -> Model:
     return rows_of(load_experiment("comparison"), configured())[0][1]
+
+
+def test_the_examples_of_the_page_are_experiments(tmp_path):
+    rows, sweep = (yaml.safe_load(block) for block in blocks("experiments.md", "yaml"))
+    assert [row.row for row, _ in rows_of(experiment(tmp_path, **rows), configured())] == [
+        "BolT",
+        "no fringe",
+        "slow start",
+    ]
+    assert [model.hyper["cwr_weight"] for _, model in rows_of(experiment(tmp_path, **sweep), configured())] == [
+        0,
+        0.1,
+        1,
+    ]

@@ -1,13 +1,13 @@
 """Dry runs of experiments: each is a target, what two share is trained once, and what is done is not done again."""
 
 import re
-import shutil
 
 import pytest
 
 from bolt.config import known
 from bolt.files import read_yaml
-from bolt.workflow import Run
+from bolt.plan import estimate
+from bolt.workflow import Run, start
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.workflow.test_dag import jobs, last_line
 
@@ -22,7 +22,7 @@ ROWS = {
 
 def configured(folder, **config):
     """Two experiments on series: four different models in six rows, of which one cannot be trained."""
-    model = str(write_yaml(folder / "model.yaml", TINY_MODEL))
+    model = str(write_yaml(folder / "tiny.yaml", TINY_MODEL))
     places = []
     for name, keys in ROWS.items():
         rows = [row | {"model": model} for row in keys["rows"]]
@@ -31,15 +31,21 @@ def configured(folder, **config):
     return series_dataset(folder, experiments=places, **config)
 
 
-@pytest.mark.parametrize(("target", "folds"), [("one", 6), ("two", 9), ("paper", 9), ("all", 3)])
-def test_runs_that_are_shared_are_planned_once(tmp_path, target, folds):
-    done = snakemake(tmp_path, "-n", target, config=configured(tmp_path))
+def test_runs_that_are_shared_are_planned_once(tmp_path, monkeypatch):
+    config = configured(tmp_path)
+    done = snakemake(tmp_path, "-n", "paper", config=config)
     assert done.returncode == 0, done.stdout
     planned = jobs(done.stdout)
-    assert planned["train_fold"] == folds
-    assert planned.get("experiment", 0) == {"paper": 2, "all": 0}.get(target, 1)
+    assert (planned["experiment"], planned["train_fold"]) == (2, 9)  # three models, three folds
     said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
     assert said == sum(planned.values()) - 1  # the target rule is none
+    monkeypatch.chdir(tmp_path)
+    run = Run(read_yaml(config))
+    one, two = (run.predictions(run.experiment_runs(name)) for name in ROWS)
+    assert (len(one), len(two)) == (6, 9)
+    assert set(run.predictions()) <= set(one) <= set(two)  # the configured model is a row of both
+    assert estimate(run, ["one"]).jobs < estimate(run, list(ROWS)).jobs == said
+    assert set(run.experiments) == {*known("experiment"), *ROWS}
 
 
 def test_all_folds_of_a_run_can_be_one_job(tmp_path):
@@ -50,36 +56,21 @@ def test_all_folds_of_a_run_can_be_one_job(tmp_path):
     assert int(re.search(r"(\d+) jobs", last_line(done.stdout))[1]) == sum(planned.values()) - 1
 
 
-def test_what_is_trained_is_not_trained_again(tmp_path):
-    """A fold that is there, done by hand or by `all`, is not planned; a run that differs in one setting is."""
+def test_what_is_trained_is_not_trained_again(tmp_path, monkeypatch):
     config = configured(tmp_path)
-    asked = snakemake(tmp_path, "-n", "one", "--summary", config=config)
-    assert asked.returncode == 0, asked.stdout
-    run = Run(read_yaml(config))
-    folds = [path.parent for path in run.predictions(run.experiment_runs("one"))]
-    assert len(folds) == 6
-    assert set(run.predictions()) <= {fold / "predictions.tsv" for fold in folds}  # the configured model is a row
     assert snakemake(tmp_path, "series", config=config).returncode == 0
-    for fold in folds[:5]:
-        (tmp_path / fold).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    run = Run(read_yaml(config))
+    for predictions in run.predictions(run.experiment_runs("one"))[:4]:
+        predictions.parent.mkdir(parents=True)
         for name in ("predictions.tsv", "checkpoint.safetensors", "status.json"):
-            (tmp_path / fold / name).touch()
-    again = snakemake(tmp_path, "-n", "one", "--rerun-triggers", "mtime", config=config)
-    assert jobs(again.stdout)["train_fold"] == 1
-    shutil.rmtree(tmp_path / folds[0])
-    again = snakemake(tmp_path, "-n", "one", "--rerun-triggers", "mtime", config=config)
-    assert jobs(again.stdout)["train_fold"] == 2
+            predictions.with_name(name).touch()
+    again = snakemake(tmp_path, "-n", "one", "two", "--rerun-triggers", "mtime", config=config)
+    assert jobs(again.stdout)["train_fold"] == 9 - 4
 
 
-def test_every_shipped_experiment_is_a_target(tmp_path):
-    config = series_dataset(tmp_path, experiments=["spectra"])
-    listed = snakemake(tmp_path, "--list-rules", config=config).stdout.split()
-    assert {*known("experiment"), "paper"} <= set(listed)
-
-
-def test_a_wrong_experiment_is_one_clear_line(tmp_path):
-    write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "bolt", "hyper": {"windw": 3}}]})
-    done = snakemake(tmp_path, "-n", config=series_dataset(tmp_path, experiments=[str(tmp_path / "mine.yaml")]))
-    assert done.returncode != 0
-    assert "row 'BolT', hyper.windw: model 'bolt' has no setting 'windw'" in done.stdout
-    assert "Traceback" not in done.stdout
+def test_a_wrong_experiment_is_one_clear_line_before_any_work(tmp_path):
+    wrong = write_yaml(tmp_path / "wrong.yaml", {"title": "Mine", "rows": [{"model": "bolt", "hyper": {"windw": 3}}]})
+    config = series_dataset(tmp_path, experiments=[str(wrong)])
+    with pytest.raises(SystemExit, match="row 'BolT', hyper.windw: model 'bolt' has no setting 'windw'"):
+        start(read_yaml(config))
