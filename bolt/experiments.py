@@ -31,7 +31,7 @@ class Entry:
     folders : list of Path
         Run folders ``seed-<s>``, one a seed, with one ``fold-<k>`` a fold.
     folds : list of int
-        The folds that should be there.
+        The folds that are trained.
     classes : list of str
         In the dataset's order; of two the last is the positive one; none where the label is a number.
     note : str
@@ -42,6 +42,8 @@ class Entry:
         Of a sweep: what its rows have in common, a line of its figure; else empty.
     value : float or None
         Of a sweep: where on that line the row lies.
+    outer : int
+        Folds of the cross-validation; those that are not trained are missing. 0: as many as are trained.
     """
 
     dataset: str
@@ -55,6 +57,7 @@ class Entry:
     paper: dict[str, str] = field(default_factory=dict)
     line: str = ""
     value: float | None = None
+    outer: int = 0
 
 
 def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
@@ -113,6 +116,7 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             paper=row.paper,
             line=row.line,
             value=row.value,
+            outer=config.folds.outer,
         )
         for atlas in config.atlas_places
         for row, model, note in judged
