@@ -190,6 +190,9 @@ def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
         data.pop("by_fold", None)  # a first look has no settings of its own for a fold
     if training:
         data["training"] = training
+    for own in data.get("by_fold", {}).values():  # what a row asks for was not searched
+        for group, asked in {"hyper": row.hyper, "training": row.training}.items():
+            own[group] = {key: value for key, value in own.get(group, {}).items() if key not in asked}
     data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
     named = row.model_copy(update={"row": row.row or _title(base)})
     where = f"experiment '{experiment}', row '{named.row}'"
