@@ -10,7 +10,7 @@ from typing import Any
 
 from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, load_space
 from bolt.errors import ConfigError
-from bolt.models._registry import check_model, default_of, fitted_at_once
+from bolt.models._registry import check_settings, default_of, fitted_at_once
 
 DIGITS = 4  # significant ones of a value
 
@@ -44,7 +44,7 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
         Nothing, or a setting that the model does not have.
     """
     own = space.hyper.get(model.model, {})
-    check_model(model.model, own)
+    check_settings(model.model, own)
     training = {} if fitted_at_once(model.model) else space.training
     spans = {f"training.{key}": span for key, span in training.items()}
     spans |= {f"hyper.{key}": span for key, span in own.items()}

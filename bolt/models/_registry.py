@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from bolt.config import nearest
 from bolt.errors import ConfigError
 from bolt.models._base import SeriesModel
 from bolt.models._features import FeatureModel
+from bolt.models._settings import check_value
 
 M = TypeVar("M", bound=type[SeriesModel] | type[FeatureModel])
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
@@ -57,7 +58,7 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
     Raises
     ------
     ConfigError
-        For an unknown model or setting, with the nearest known one.
+        For an unknown model or setting, with the nearest known one; for a value that a setting cannot have.
     """
     check_model(name, hyper)
     return _MODELS[name](n_rois, n_classes, **hyper)
@@ -87,12 +88,19 @@ def settings_of(name: str) -> list[str]:
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:
-    """Raise what `create_model` raises for names, without building anything."""
+    """Raise what `create_model` raises for names and single values, without building anything."""
+    check_settings(name, hyper)
+    for key, value in hyper.items():
+        check_value(_MODELS[name], key, value)
+
+
+def check_settings(name: str, keys: Iterable[str]) -> None:
+    """Refuse an unknown model, or names of settings that it does not have (ConfigError)."""
     known = known_models()
     if name not in known:
         raise ConfigError(f"unknown model '{name}'", mend=f"Known: {', '.join(known)}{nearest(name, known)}")
     settings = settings_of(name)
-    for key in hyper:
+    for key in keys:
         if key not in settings:
             raise ConfigError(
                 f"model '{name}' has no setting '{key}'",

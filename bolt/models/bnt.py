@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.errors import ConfigError
 from bolt.models._base import ConnectivityModel, ModelOutput
 from bolt.models._connectivity import pearson
 from bolt.models._registry import register
@@ -59,8 +58,6 @@ class BrainNetworkTransformer(ConnectivityModel):
         bottleneck: int = 32,
     ) -> None:
         super().__init__()
-        if n_heads < 1:
-            raise ConfigError(f"n_heads is {n_heads}", where="hyper.n_heads", mend="Set it to 1 or more")
         self.filling = -n_rois % n_heads
         width = n_rois + self.filling
         layer = nn.TransformerEncoderLayer(width, n_heads, feedforward, dropout, batch_first=True)

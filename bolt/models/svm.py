@@ -23,7 +23,6 @@ from scipy.special import log_softmax, softmax
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.svm import SVC
 
-from bolt.errors import ConfigError
 from bolt.models._features import Array, FeatureModel
 from bolt.models._registry import register
 
@@ -48,8 +47,6 @@ class SVM(FeatureModel):
         gamma: float | Literal["scale"] = "scale",
     ) -> None:
         super().__init__(n_rois, n_classes)
-        if kernel not in ("linear", "rbf"):
-            raise ConfigError(f"unknown kernel '{kernel}'", where="hyper.kernel", mend="Known: linear, rbf")
         self.kernel, self.cost, self.gamma = kernel, C, gamma
         self.pairs = list(combinations(range(n_classes), 2))
         self._state: dict[str, Array] = {}

@@ -8,7 +8,7 @@ import torch
 from bolt.config import known, load_model
 from bolt.errors import ConfigError
 from bolt.models._base import ModelOutput
-from bolt.models._registry import create_model, known_models
+from bolt.models._registry import check_model, create_model, known_models
 
 
 def test_known_models_are_sorted():
@@ -41,6 +41,48 @@ def test_unknown_model():
 def test_unknown_setting():
     with pytest.raises(ConfigError, match=r"no setting 'hiden'.*did you mean 'hidden'"):
         create_model("bolt", 7, 2, hiden=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("stagin", "orthogonality_weight", "1e-5", "is '1e-5', but must be a number.*1.0e-5, not 1e-5"),
+        ("svm", "C", "1e-3", "must be a number"),
+        ("svm", "gamma", "auto", "must be a number or one of scale"),
+        ("svm", "kernel", "poly", "must be one of linear, rbf"),
+        ("stagin", "window", 20.0, "is 20.0, but must be a whole number. Write 20"),
+        ("stagin", "window", 20.5, "Write a whole number"),
+        ("stagin", "window", True, "must be a whole number"),
+        ("gc_lstm", "window_seconds", None, "is None, but must be a number. .*leave the line out"),
+        ("gc_lstm", "window_seconds", float("inf"), "must be a number"),
+        ("braingnn", "complete", "yes", "must be true or false"),
+        ("brainnetcnn", "linear", 30, "must be a list, each of it a whole number"),
+        ("bolt", "fringe", ["2"], "must be a list, each of it a whole number or null"),
+        ("stagin", "n_heads", 0, "Set it to at least 1"),
+        ("lstm", "hidden", 0, "Set it to at least 1"),
+        ("bolt", "n_covariates", -1, "Set it to at least 1"),
+        ("meanmlp", "dropout", 1.5, "must be at least 0 and below 1"),
+        ("hatnet", "word_dropout", -0.1, "must be at least 0 and below 1"),
+        ("swint", "drop_path", 1, "must be at least 0 and below 1"),
+    ],
+)
+def test_a_value_that_a_setting_cannot_have(name, key, value, message):
+    with pytest.raises(ConfigError, match=f"hyper.{key}: '{key}' .*{message}"):
+        check_model(name, {key: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper"),
+    [
+        ("svm", {"C": 1, "gamma": "scale"}),
+        ("svm", {"gamma": 0.1}),
+        ("bolt", {"stride": None, "fringe": [0, 4], "n_covariates": 0, "dropout": 0}),
+        ("brainnetcnn", {"linear": (8, 8)}),
+        ("swint", {"head_dim": None}),
+    ],
+)
+def test_values_that_a_setting_can_have(name, hyper):
+    check_model(name, hyper)
 
 
 @pytest.mark.parametrize("name", known("model"))

@@ -69,7 +69,7 @@ def test_brainnetcnn_drops_out_in_training_alone_and_its_logits_are_linear():
     torch.testing.assert_close(output.logits, functional.linear(output.cls, *model.classifier.parameters()))
 
 
-@pytest.mark.parametrize("wrong", [{"edge_channels": []}, {"graph_channels": 0}])
+@pytest.mark.parametrize("wrong", [{"edge_channels": []}, {"linear": [8, 0]}])
 def test_brainnetcnn_without_channels_is_refused(wrong):
     with pytest.raises(ConfigError, match="at least one channel"):
         create_model("brainnetcnn", 6, 2, **wrong)
@@ -96,5 +96,5 @@ def test_bnt_fills_up_profiles_that_heads_cannot_share():
     model = create_model("bnt", 13, 3, feedforward=16).eval()
     assert model(torch.randn(2, 20, 13)).logits.shape == (2, 3)
     assert model.transformer.layers[0].self_attn.embed_dim == 16
-    with pytest.raises(ConfigError, match="n_heads is 0"):
+    with pytest.raises(ConfigError, match="'n_heads' is 0, but must be at least 1"):
         create_model("bnt", 13, 3, n_heads=0)

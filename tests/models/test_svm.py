@@ -88,7 +88,7 @@ def test_too_few_subjects_for_out_of_fold_scores():
 
 
 def test_unknown_kernel():
-    with pytest.raises(ConfigError, match="unknown kernel 'poly'"):
+    with pytest.raises(ConfigError, match="'kernel' is 'poly', but must be one of linear, rbf"):
         create_model("svm", 25, 2, kernel="poly")
 
 
