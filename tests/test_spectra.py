@@ -10,6 +10,7 @@ from bolt.files import write_table
 from bolt.layout import Layout
 from bolt.report.spectra import atlas_differences, write_spectra
 from bolt.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
+from tests.report.latex import well_formed
 from tests.snake import write_yaml
 
 BANDS = Spectra(bands={"slow": [0.01, 0.05], "fast": [0.05, 0.25]})
@@ -78,6 +79,7 @@ def test_datasets_and_atlases_stand_in_one_table(tmp_path):
     write_spectra(
         load_experiment("spectra"), [config, config.model_copy(update={"dataset": "none"})], tmp_path / "paper"
     )
+    well_formed((tmp_path / "paper/spectra.tex").read_text())
     text = (tmp_path / "paper/spectra.md").read_text()
     assert "Power by band, mine, aal116" in text and "aal116 − cc200, mine" in text
     assert (tmp_path / "paper/spectra.svg").is_file() and (tmp_path / "paper/spectra_bands.tsv").is_file()

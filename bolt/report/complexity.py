@@ -10,7 +10,7 @@ import pandas as pd
 from bolt.complexity import COLUMNS, exponents
 from bolt.config import Experiment
 from bolt.files import read_table, write_table, write_text
-from bolt.report.markup import Sheet, latex, markdown
+from bolt.report.markup import PACKAGES, Sheet, latex, markdown
 from bolt.report.style import INK, MANY, canvas
 from bolt.report.tables import DASH, number
 
@@ -51,7 +51,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     sheets = [_sheet(experiment, atlas, part, slopes) for atlas, part in table.groupby("atlas")]
     words = f"# {experiment.title}\n\n{experiment.description}\n\n"
     labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
-    write_text("\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
+    write_text(PACKAGES + "\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
     write_text(words + "\n".join(map(markdown, sheets)), stem.with_suffix(".md"))
     write_table(table, stem.with_suffix(".tsv"), COLUMNS)
 

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "²": r"\textsuperscript{2}", "×": r"$\times$"}
-ESCAPED = str.maketrans(
-    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    | LATEX
+PACKAGES = "% \\usepackage{booktabs,graphicx}\n\n"
+"""What a LaTeX document needs for these tables, as a comment."""
+MATHS = {
+    "<": "<",
+    ">": ">",
+    "|": "|",
+    "±": r"\pm",
+    "−": "-",
+    "×": r"\times",
+    "≤": r"\leq",
+    "≥": r"\geq",
+    "≈": r"\approx",
+}
+MATHS |= {"·": r"\cdot", "→": r"\to", "∞": r"\infty", "°": r"{}^\circ"}
+GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho sigma sigma tau upsilon phi chi"
+)
+MATHS |= {letter: f"\\{name}" for letter, name in zip("αβγδεζηθικλμνξοπρςστυφχ", GREEK.split(), strict=True)}
+MATHS |= {"ο": "o", "ψ": r"\psi", "ω": r"\omega"}
+CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+MATHS |= {letter: f"\\{name}" for letter, name in zip("ΓΔΘΛΞΠΣΥΦΨΩ", CAPITALS.split(), strict=True)}
+RAISED = {"⁺": "$+$", "⁻": "$-$"} | dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
+WORDS = {"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}"}
+WORDS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+WORDS |= {"[": "{[}", "*": "{*}"}  # where a row begins so, they would be an option of the line before
+ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u0327\u030a\u030c", "`'^~\"crv", strict=True))
+LATEX = (
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {sign: f"${maths}$" for sign, maths in MATHS.items()}
+    | {sign: rf"\textsuperscript{{{raised}}}" for sign, raised in RAISED.items()}
+    | WORDS
 )
 
 
@@ -40,8 +67,20 @@ class Sheet:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX takes it: its special characters are escaped, signs beyond ASCII spelled out."""
-    return text.translate(ESCAPED)
+    """Text as every LaTeX takes it, in ASCII: special characters are escaped, Greek letters and signs become maths,
+    what has no command is spelled out by its name."""
+    return "".join(map(_sign, text))
+
+
+def _sign(sign: str) -> str:
+    if sign in LATEX:
+        return LATEX[sign]
+    if sign.isascii():
+        return sign
+    simpler = unicodedata.normalize("NFKD", sign)
+    if simpler[1:] in ACCENTS:
+        return rf"\{ACCENTS[simpler[1:]]}{{{_sign(simpler[0])}}}"
+    return escape(simpler) if simpler != sign else f"({unicodedata.name(sign, 'sign').lower()})"
 
 
 def markdown(sheet: Sheet) -> str:

@@ -13,7 +13,7 @@ from scipy import stats
 from bolt.config import Config, Experiment
 from bolt.files import read_table, write_table, write_text
 from bolt.layout import Layout
-from bolt.report.markup import Sheet, latex, markdown
+from bolt.report.markup import PACKAGES, Sheet, latex, markdown
 from bolt.report.style import INK, LINE, MANY, canvas
 from bolt.spectra import ALL, BAND_COLUMNS, SPECTRUM_COLUMNS
 
@@ -67,7 +67,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     sheets = _sheets(means, differences)
     words = f"# {experiment.title}\n\n{experiment.description}\n\n"
     labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
-    write_text("\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
+    write_text(PACKAGES + "\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
     write_text(words + "\n".join(map(markdown, sheets)), stem.with_suffix(".md"))
     write_table(spectrum[[*WHERE, *SPECTRUM_COLUMNS]], stem.with_suffix(".tsv"), WHERE | SPECTRUM_COLUMNS)
 

@@ -15,24 +15,12 @@ from bolt.files import read_table, write_status
 from bolt.report.experiment import write_experiment
 from bolt.report.floor import floor_sentence, is_floor
 from bolt.report.forest import draw
-from bolt.report.markup import Sheet, latex, markdown
+from bolt.report.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
 from tests.evaluate.test_results import entry, write_run
+from tests.report.latex import well_formed
 
 EXPERIMENT = Experiment(name="comparison", title="Comparison", rows=[{"model": "bolt"}])
-
-
-def well_formed(text: str) -> None:
-    """Braces and environments close, and every row of a table has as many cells as it has columns."""
-    bare = re.sub(r"\\[\\&%$#_{}]", "", text)
-    assert bare.count("{") == bare.count("}")
-    assert (
-        re.findall(r"\\begin{(\w+)}", text).count("tabular") == re.findall(r"\\end{(\w+)}", text).count("tabular") > 0
-    )
-    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.S):
-        rows = [line for line in body.splitlines() if line.rstrip().endswith(r"\\")]
-        assert rows and {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns)}
-    assert not re.search(r"(?<!\\)[#_]", re.sub(r"\\label{.*?}", "", text)) and text.isascii()
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +93,21 @@ def test_floor_and_model_apart_say_nothing() -> None:
 
 
 def test_markup_by_hand() -> None:
-    frame = pd.DataFrame({"": ["a_b", "c|d"], "x % & y": ["1 ± 2", "−3"]})
+    frame = pd.DataFrame({"": ["a_b", "c|d", "λ = 0.1"], "x % & y": ["1 ± 2", "−3", "< 0.001"]})
     sheet = Sheet("T", frame, "50 %", {(1, "x % & y")}, ["why"])
-    assert "| a_b | 1 ± 2 |\n| c\\|d | **−3** |\n\n- why" in markdown(sheet)
+    assert "| a_b | 1 ± 2 |\n| c\\|d | **−3** |\n| λ = 0.1 | < 0.001 |\n\n- why" in markdown(sheet)
     text = latex(sheet, "tab:x")
     well_formed(text)
     assert r"a\_b & 1 $\pm$ 2 \\" in text and r"\textbf{$-$3}" in text and r"x \% \& y" in text
+
+
+def test_signs_that_latex_prints_as_others_or_not_at_all() -> None:
+    text = escape("λ = 0.1, p < 0.05 | > 10⁹ m², Ω: Bézier’s µ[ν] ☃ x* Ж")
+    well_formed(rf"\begin{{tabular}}{{l}}{text} \\ \end{{tabular}}")
+    assert text.startswith(
+        r"$\lambda$ = 0.1, p $<$ 0.05 $|$ $>$ 10\textsuperscript{9} m\textsuperscript{2}, $\Omega$: "
+    )
+    assert text.endswith(r"B\'{e}zier's $\mu${[}$\nu$] (snowman) x{*} (cyrillic capital letter zhe)")
 
 
 def test_nothing_to_show_is_no_crash(tmp_path: Path) -> None:
