@@ -66,7 +66,8 @@ class SeenFold:
     ) -> None:
         self.series, self.folds, self.dataset = SeriesCache(cache), folds, dataset
         self.fold, self.seed = fold, seed
-        table = fold_table(self.series, folds, fold, share=model.train_share, seed=seed)
+        numbers = dataset.classes is None
+        table = fold_table(self.series, folds, fold, share=model.train_share, seed=seed, numbers=numbers)
         self.table = table[table["role"].isin(SEEN)]
         counts = self.table["role"].value_counts()
         self.n_train, self.n_validation = int(counts.get("train", 0)), int(counts.get("validation", 0))

@@ -189,7 +189,7 @@ def prepare(
         left.unlink()
     series, model = pool.cache, model.for_fold(fold)
     check_covariates(model, dataset, list(series.index))
-    table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
+    table = fold_table(series, folds, fold, share=model.train_share, seed=seed, numbers=dataset.classes is None)
     table = table[table["role"].isin(roles)]
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
@@ -259,9 +259,12 @@ def device_of(device: str, threads: int | None) -> torch.device:
     return torch.device(device)
 
 
-def fold_table(series: SeriesCache, folds: Path, fold: int, *, share: float = 1.0, seed: int = 0) -> pd.DataFrame:
+def fold_table(
+    series: SeriesCache, folds: Path, fold: int, *, share: float = 1.0, seed: int = 0, numbers: bool = False
+) -> pd.DataFrame:
     """Rows of the cache's index (by position, sorted by scan) with their role; of the training part the scans of a
-    share of its groups, drawn by `seed`, a smaller share being part of a larger one."""
+    share of its groups, drawn by `seed`, a smaller share being part of a larger one. `numbers`: labels are no classes.
+    """
     roles = read_table(folds, text=("scan_id", "subject", "group"))
     roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]
     index = series.index.reset_index(drop=True)
@@ -269,16 +272,16 @@ def fold_table(series: SeriesCache, folds: Path, fold: int, *, share: float = 1.
     missing = sorted(set(roles.index) - set(table["scan_id"]))
     if missing:
         log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
-    return table if share == 1 else _thinned(table, share, seed)
+    return table if share == 1 else _thinned(table, share, seed, numbers)
 
 
-def _thinned(table: pd.DataFrame, share: float, seed: int) -> pd.DataFrame:
+def _thinned(table: pd.DataFrame, share: float, seed: int, numbers: bool) -> pd.DataFrame:
     """Without the training scans of some groups (families, else subjects); each class of groups keeps its share."""
     training = table[table["role"] == "train"]
     groups = training["group"].fillna(training["subject"]).astype(str)
     first = training.groupby(groups)["label"].first()  # sorted by group
     kept: set[str] = set()
-    for _, members in first.groupby(first.astype(str)):
+    for _, members in first.groupby(first.astype(str) if not numbers else np.zeros(len(first))):
         drawn = np.random.default_rng(seed).permutation(members.index.to_numpy())
         kept |= set(drawn[: max(1, round(share * len(drawn)))])
     return table[(table["role"] != "train") | table.index.isin(groups.index[groups.isin(kept)])]

@@ -26,7 +26,7 @@ from bolt.layout import Layout
 from bolt.outcome import Outcome
 from bolt.predict import Pool, Scans
 from bolt.series import SeriesCache
-from bolt.train import Job, learning_rate, load_checkpoint, predict, train_fold, train_folds
+from bolt.train import Job, fold_table, learning_rate, load_checkpoint, predict, train_fold, train_folds
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -577,3 +577,15 @@ def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
     with pytest.raises(BoltError, match="not finite: toy, fold 1, seed 0, after epoch 1"):
         run(toy, tmp_path, toy_model(epochs=1, batch_size=8, **rates))
     assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("labels", [None, [f"{20 + 1.5 * i}" for i in range(12)]])
+def test_a_share_of_the_training_subjects(tmp_path, labels):
+    """Of numbers too, each of which is a stratum of its own; a smaller share is part of a larger one."""
+    cache, folds = write_toy(tmp_path, labels=labels)
+    drawn = []
+    for share in (0.25, 0.5, 1.0):
+        table = fold_table(SeriesCache(cache), folds, 1, share=share, seed=0, numbers=labels is not None)
+        drawn.append(set(table.loc[table["role"] == "train", "scan_id"]))
+        assert (len(drawn[-1]), len(table)) == (8 * share, 8 * share + 4)
+    assert drawn[0] < drawn[1] < drawn[2]
