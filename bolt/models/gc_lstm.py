@@ -32,9 +32,9 @@ class GCLSTM(SeriesModel):
     window_seconds, stride_seconds : float
         Rounded to volumes, at least 2 and 1.
     crop_share : float
-        A window that is longer than a training crop, where `crop` is known, becomes this share of it: in HCP-Task 120 s
-        are 167 volumes and a crop has 150, so there the window is 75 volumes, 54 s. Training and test scans have the
-        same window.
+        A window of which a training crop, where `crop` is known, does not hold two becomes this share of the crop, for
+        with one there is nothing to recur over: in HCP-Task 120 s are 167 volumes and a crop has 150, so there the
+        window is 75 volumes, 54 s. Training and test scans have the same window.
     mlp : int
         Width of the classifier's hidden layer.
     dropout : float
@@ -75,8 +75,9 @@ class GCLSTM(SeriesModel):
             if value <= 0:
                 raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", mend="Correct the value")
         volumes = round(window_seconds / tr)
-        self.window = max(2, volumes if crop is None or volumes <= crop else int(crop * crop_share))
         self.stride = max(1, round(stride_seconds / tr))
+        recurs = crop is None or volumes + self.stride <= crop
+        self.window = max(2, volumes if recurs else int(crop * crop_share))
         self.min_length, self.hidden, self.order = self.window, hidden, order
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
         self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)

@@ -30,6 +30,9 @@ def test_sizes(n_rois, n_classes, parameters):
         ({"tr": 3.0, "crop": 100}, 40, 1, 100, 61),
         ({}, 60, 1, 100, 41),  # nothing known: 2 s
         ({"crop": 3}, 2, 1, 3, 2),
+        ({"crop": 61}, 60, 1, 61, 2),
+        ({"crop": 60}, 30, 1, 60, 31),  # one window of 60 would fit: nothing to recur over
+        ({"tr": 0.72, "crop": 168}, 84, 3, 168, 29),
     ],
 )
 def test_windows_follow_from_the_data(facts, window, stride, length, windows):
