@@ -49,6 +49,12 @@ def _scores(
     return scores(*class_arrays(predictions, classes), weight)
 
 
+def by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+    """A row a fold, a column a metric; several seeds are averaged, and NaN where the metric is undefined for one."""
+    single = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
+    return pd.DataFrame.from_dict(single, orient="index").groupby(level=0).agg(lambda seeds: seeds.mean(skipna=False))
+
+
 def read_predictions(path: Path) -> pd.DataFrame:
     """Read one fold's `predictions.tsv`; identifiers stay text."""
     return read_table(path, text=TEXT)

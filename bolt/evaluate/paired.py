@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bolt.cohort import holm
-from bolt.evaluate.metrics import fold_metrics, metrics_of
+from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
 
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of signed ranks is 0.06
@@ -30,7 +30,7 @@ EXACT = 13  # so many differences: all their signs are tried, which is right for
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
 TEST_COLUMNS = {
     "metric": "Metric",
-    "n_folds": "Folds that both rows finished",
+    "n_folds": "Folds that both rows finished and in which the metric is defined",
     "n_scans": "Test scans of those folds that both predicted",
     "n_groups": "Families (else subjects) of those scans",
     "difference": "Reference minus row: mean over folds",
@@ -144,17 +144,18 @@ def compare(
     counts = {"n_folds": len(folds), "n_scans": a["scan_id"].nunique(), "n_groups": a["group"].nunique()}
     if not folds:
         return [counts | {"metric": metric, "note": "no fold that both finished"} for metric in metrics_of(classes)]
-    differences = _by_fold(a, classes) - _by_fold(b, classes)
+    differences = by_fold(a, classes) - by_fold(b, classes)
     train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
     ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
     gain = pd.Series(_right(a, classes) - _right(b, classes)).groupby([a["group"], a["scan_id"]]).mean()
     rows = []
     for metric in metrics_of(classes):
         d = differences[metric].dropna().to_numpy()
-        row = {"metric": metric, **counts, "difference": d.mean() if len(d) else np.nan}
+        row = {"metric": metric, **counts, "n_folds": len(d), "difference": d.mean() if len(d) else np.nan}
         row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio)}
-        few = f"not testable by ranks: {len(d)} of at least {FEWEST_FOLDS} folds"
-        row["note"] = few if len(d) < FEWEST_FOLDS else ""
+        few = f"not testable by ranks: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
+        undefined = f"undefined in {len(folds) - len(d)} of {len(folds)} folds" if len(d) < len(folds) else ""
+        row["note"] = "; ".join(filter(None, [undefined, few]))
         if metric in ("accuracy", "mae"):
             row["pooled_difference"] = gain.mean()
             row["permutation_p"] = sign_flip(gain.groupby("group").sum().to_numpy(), seed=seed)
@@ -189,12 +190,6 @@ def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence
         table[name] = table[name].astype(float)
         table[f"{name}_holm"] = table.groupby("metric", sort=False)[name].transform(holm)
     return table
-
-
-def _by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
-    """A row a fold, a column a metric; several seeds of a fold are averaged."""
-    found = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
-    return pd.DataFrame.from_dict(found, orient="index").groupby(level=0).mean()
 
 
 def _right(tests: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[np.floating]:

@@ -1,7 +1,8 @@
 """What an experiment has found: entries turned into tables of numbers, from ``predictions.tsv`` alone.
 
-A fold counts where all its seeds are finished; several seeds of a fold are averaged before the mean over folds, and
-pooled together, a person's predictions drawn together. All numbers are shares, not per cent.
+A fold counts where all its seeds are finished. A fold of the cross-validation that was not trained is a missing one;
+one in which a metric is undefined is missing for that metric. Several seeds of a fold are averaged before the mean over
+folds, and pooled together, a person's predictions drawn together. All numbers are shares, not per cent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import ROOT, Experiment
-from bolt.evaluate.metrics import LOWER_IS_BETTER, by_site, fold_metrics, fold_predictions, metrics_of, pooled
+from bolt.evaluate.metrics import LOWER_IS_BETTER, by_fold, by_site, fold_predictions, metrics_of, pooled
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
 from bolt.experiments import Entry
 from bolt.files import read_table
@@ -24,9 +25,9 @@ RESULT_COLUMNS = {
     "metric": "Metric; shares, not per cent",
     "mean": "Mean over the finished folds",
     "sd": "Standard deviation over the finished folds (ddof 0)",
-    "n_folds": "Finished folds",
-    "expected_folds": "Folds that should be there; 0: the row cannot be run on this dataset, see note",
-    "missing_folds": "Folds that are not finished",
+    "n_folds": "Finished folds in which the metric is defined",
+    "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
+    "missing_folds": "The other folds",
     "n_scans": "Test scans of the finished folds",
     "pooled": "Over all test scans of the finished folds",
     "low": "Lower end of its 95 % bootstrap interval over families (else subjects)",
@@ -60,6 +61,9 @@ FAMILY_COLUMNS = {
 }
 
 
+NOT_ASKED = "not asked for (folds.run)"
+
+
 class Found(NamedTuple):
     """What the folders of an entry hold."""
 
@@ -69,10 +73,18 @@ class Found(NamedTuple):
     """Fold to reason."""
 
 
+def due(entry: Entry) -> list[int]:
+    """The folds that a whole row has: all of the cross-validation; none where the row cannot be run."""
+    return [] if entry.note else sorted({*entry.folds, *range(entry.outer)})
+
+
 def gather(entry: Entry) -> Found:
     """Read the predictions of an entry's finished folds."""
     kept, missing = [], {}
-    for fold in entry.folds if not entry.note else []:
+    for fold in due(entry):
+        if fold not in entry.folds:
+            missing[fold] = NOT_ASKED
+            continue
         parts = [fold_predictions(folder / f"fold-{fold}") for folder in entry.folders]
         reasons = [reason or state for state, reason, _ in parts if state != "ok"]
         if reasons:
@@ -90,16 +102,15 @@ def summaries(entry: Entry, found: Found) -> pd.DataFrame:
         "dataset": entry.dataset,
         "atlas": entry.atlas,
         "row": entry.row,
-        "n_folds": 0 if entry.note else len(entry.folds) - len(found.missing),
-        "expected_folds": 0 if entry.note else len(entry.folds),
+        "n_folds": 0,
+        "expected_folds": len(due(entry)),
         "missing_folds": ", ".join(map(str, found.missing)) or None,
         "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
         "note": entry.note or "; ".join(dict.fromkeys(found.missing.values())) or None,
     }
     if tests.empty:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
-    single = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
-    folds = pd.DataFrame.from_dict(single, orient="index").groupby(level=0).mean()
+    folds = by_fold(tests, classes)
     together = pooled(tests, classes)
     no_skill = {"auc": 0.5}
     if classes:
@@ -109,7 +120,12 @@ def summaries(entry: Entry, found: Found) -> pd.DataFrame:
         interval = together[metric]
         values = {"pooled": interval["value"], "low": interval["low"], "high": interval["high"]}
         spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0)}
-        rows.append(counts | {"metric": metric, **spread, **values, "no_skill": no_skill.get(metric)})
+        undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
+        words = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
+        whole: dict[str, Any] = {"metric": metric, "n_folds": int(folds[metric].notna().sum())}
+        whole["missing_folds"] = ", ".join(map(str, sorted([*found.missing, *undefined]))) or None
+        whole["note"] = "; ".join(filter(None, [counts["note"], words])) or None
+        rows.append(counts | whole | spread | values | {"no_skill": no_skill.get(metric)})
     return pd.DataFrame(rows)
 
 

@@ -254,9 +254,10 @@ def _best(part: pd.DataFrame, metrics: Sequence[str]) -> set[tuple[int, str]]:
 
 def _notes(part: pd.DataFrame) -> list[str]:
     """Why rows and folds are missing."""
-    first = part.drop_duplicates("row")
+    order = {row: i for i, row in enumerate(dict.fromkeys(part["row"]))}
+    said = part[part["note"].notna()].drop_duplicates(["row", "note"])
     lines = []
-    for value in first[first["note"].notna()].to_dict("records"):
+    for value in said.sort_values("row", key=lambda rows: rows.map(order), kind="stable").to_dict("records"):
         without = f"without fold {value['missing_folds']}: " if value["n_folds"] else ""
         lines.append(f"{value['row']}: {without}{value['note']}".rstrip("."))
     return lines

@@ -102,6 +102,30 @@ def test_a_missing_fold_is_named_and_left_out(tmp_path: Path) -> None:
     assert accuracy["low"] < accuracy["pooled"] < accuracy["high"] and accuracy["no_skill"] == 0.5
 
 
+def test_a_fold_that_was_not_asked_for_is_a_missing_one(tmp_path: Path) -> None:
+    own = entry("LSTM", [write_run(tmp_path, made_up(1.0, 0))], folds=[0, 1, 2], outer=10)
+    accuracy = summaries(own, gather(own)).set_index("metric").loc["accuracy"]
+    assert (accuracy["n_folds"], accuracy["expected_folds"]) == (3, 10)
+    assert accuracy["missing_folds"] == "3, 4, 5, 6, 7, 8, 9" and "not asked for" in accuracy["note"]
+
+
+def test_an_undefined_metric_is_not_averaged_away(tmp_path: Path) -> None:
+    table = made_up(1.0, 0)
+    one_class = table[~((table.fold == 0) & (table.role == "test") & (table.label == "patient"))]
+    rows = [
+        entry("BolT", [write_run(tmp_path / "a", one_class)]),
+        entry("LSTM", [write_run(tmp_path / "b", one_class)]),
+    ]
+    found = [gather(row) for row in rows]
+    values = summaries(rows[0], found[0]).set_index("metric")
+    assert values["n_folds"].to_dict() | {"auc": 9, "recall": 9, "accuracy": 10} == values["n_folds"].to_dict()
+    assert values.loc["auc", "missing_folds"] == "0" and values.loc["auc", "note"] == "auc is undefined in fold 0"
+    assert pd.isna(values.loc["accuracy", "note"]) and set(values["expected_folds"]) == {10}
+    tests = paired_tests(rows, found, "BolT").set_index("metric")
+    assert (tests.loc["auc", "n_folds"], tests.loc["accuracy", "n_folds"]) == (9, 10)
+    assert tests.loc["auc", "note"] == "undefined in 1 of 10 folds"
+
+
 def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, made_up(1.0, seed), seed) for seed in (0, 1)]
     (runs[1] / "fold-2" / "predictions.tsv").unlink()
