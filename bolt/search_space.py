@@ -106,9 +106,14 @@ def values_of(model: Model, spans: Mapping[str, Span]) -> dict[str, Any]:
 
 
 def highest_rate(model: Model) -> float:
-    """The learning rate that a model's schedule reaches."""
+    """The highest learning rate of a model's schedule: where it begins, its peak, or where it ends."""
     training = model.training
-    return training.learning_rate if training.schedule == "constant" else training.peak_learning_rate
+    if training.schedule == "constant":
+        return training.learning_rate
+    rates = [training.peak_learning_rate]
+    rates += [training.learning_rate] if training.warmup_epochs else []
+    rates += [training.final_learning_rate] if training.schedule in ("linear", "cosine") else []
+    return max(rates)
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,6 +161,16 @@ def test_the_schedule_keeps_its_shape():
     assert settings_of(constant, {"training.learning_rate": 2e-3}).training["learning_rate"] == 2e-3
 
 
+@pytest.mark.parametrize("highest", ["learning_rate", "peak_learning_rate", "final_learning_rate"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_the_highest_rate_is_what_is_searched_wherever_it_lies(schedule, highest):
+    rates = dict.fromkeys(["learning_rate", "peak_learning_rate", "final_learning_rate"], 1e-4) | {highest: 4e-4}
+    model = Model(name="toy", model="bolt", training=Training(schedule=schedule, epochs=8, warmup_epochs=2.0, **rates))
+    assert highest_rate(model) == 4e-4
+    own = settings_of(model, {"training.learning_rate": 2e-3}).training
+    assert own == {name: pytest.approx(5 * rate) for name, rate in rates.items()}
+
+
 def test_the_models_own_values_are_moved_into_the_ranges():
     spans = spans_of(SPACE, TOO_SLOW.model_copy(update={"hyper": {**HYPER, "window": 2}}))
     assert values_of(TOO_SLOW, spans) == {
