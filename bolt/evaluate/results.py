@@ -55,9 +55,9 @@ FAMILY_COLUMNS = {
     "family": "Family of methods, as the models' files name it",
     "metric": "Metric",
     "improvement": "Reference minus method: mean over the methods of the family and the atlases",
-    "n_pairs": "Pairs of method and atlas in the mean: both rows finished all their folds",
+    "n_pairs": "Pairs of method and atlas in the mean: both rows finished all their folds, and the paper has both",
     "expected_pairs": "Pairs that should be there",
-    "paper_improvement": "The same from the paper's own table",
+    "paper_improvement": "The same pairs from the paper's own table",
 }
 
 
@@ -210,17 +210,31 @@ def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, 
 
 
 def family_table(results: pd.DataFrame, entries: Sequence[Entry], reference: str) -> pd.DataFrame:
-    """`FAMILY_COLUMNS` of an experiment: only rows with all their folds count; no rows where all are of one family."""
+    """`FAMILY_COLUMNS` of an experiment; no rows where all are of one family.
+
+    Only rows with all their folds count, on both sides: our average and the paper's are over the same rows, atlases and
+    metrics. Rows that the paper does not have, on a dataset that it has, are families of their own.
+    """
     family_of = {entry.row: entry.model.family for entry in entries if entry.model.family and entry.row != reference}
     if len(set(family_of.values())) < 2 or reference not in set(results["row"]):
         return pd.DataFrame(columns=list(FAMILY_COLUMNS))
-    whole = results.assign(mean=results["mean"].where(results["n_folds"] == results["expected_folds"]))
-    whole = whole[~whole["metric"].isin(LOWER_IS_BETTER)]
-    found = families(whole, family_of, reference)
-    known = families(results[results["paper_mean"].notna()], family_of, reference, "paper_mean")
-    keys = ["dataset", "family", "metric"]
-    known = known.rename(columns={"improvement": "paper_improvement"})[[*keys, "paper_improvement"]]
-    return found.merge(known, on=keys, how="left")[list(FAMILY_COLUMNS)]
+    results = results[~results["metric"].isin(LOWER_IS_BETTER)]
+    keys, has = ["dataset", "family", "metric"], results["paper_mean"].notna()
+    its_metric = has.groupby([results["dataset"], results["metric"]]).transform("any")
+    counts = (results["n_folds"] == results["expected_folds"]) & (has | ~its_metric)
+    shared = results.assign(mean=results["mean"].where(counts), paper_mean=results["paper_mean"].where(counts))
+    new = ~has.groupby([results[key] for key in ("dataset", "atlas", "row")]).transform("any")
+    new &= has.groupby(results["dataset"]).transform("any") & (results["row"] != reference)
+    found, theirs = (families(shared[~new], family_of, reference, column) for column in ("mean", "paper_mean"))
+    theirs = theirs.rename(columns={"improvement": "paper_improvement"})[[*keys, "paper_improvement"]]
+    whole = results["n_folds"] == results["expected_folds"]
+    others = results.assign(mean=results["mean"].where(whole))[new | (results["row"] == reference)]
+    others = families(others, family_of, reference)
+    others["family"] += ", not in the paper"
+    parts = [part for part in (found.merge(theirs, on=keys, how="left"), others) if len(part)]
+    table = pd.concat(parts, ignore_index=True).reindex(columns=list(FAMILY_COLUMNS))
+    order = {name: i for i, name in enumerate(dict.fromkeys(results["dataset"]))}
+    return table.sort_values("dataset", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
 def paired_tests(entries: Sequence[Entry], found: Sequence[Found], reference: str) -> pd.DataFrame:

@@ -197,7 +197,7 @@ def family_sheet(families: pd.DataFrame, reference: str) -> Sheet:
         rows.append(line)
     caption = (
         f"{reference} minus the methods of a family, averaged over them and the atlases (rows with all their folds "
-        "alone); in brackets the same from the paper's table. Per cent."
+        "alone); in brackets the same rows and atlases from the paper's table. Per cent."
     )
     return Sheet(f"{reference} against families of methods", pd.DataFrame(rows), caption)
 

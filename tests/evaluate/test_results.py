@@ -176,6 +176,25 @@ def test_sites_and_tests_of_entries(tmp_path: Path) -> None:
     assert paired_tests(rows, found, "unknown").empty
 
 
+def test_our_families_and_the_papers_are_of_the_same_rows() -> None:
+    names = ["BolT", "LSTM", "GC-LSTM", "BNT", "SVM"]
+    entries = [entry(name, [], **({"family": "traditional"} if name == "SVM" else {})) for name in names]
+    values = {"mean": [0.9, 0.8, 0.2, 0.1, 0.7], "paper_mean": [0.95, 0.85, 0.45, np.nan, 0.65]}
+    table = pd.DataFrame({"dataset": "abide1", "atlas": "a", "row": names, "metric": "accuracy", **values})
+    table = table.assign(expected_folds=10, n_folds=[10, 10, 8, 10, 10])
+    more = table.assign(metric="balanced_accuracy", paper_mean=np.nan)
+    found = family_table(pd.concat([table, more]), entries, "BolT").set_index(["family", "metric"])
+    rnn = found.loc["RNN", "accuracy"]
+    assert (rnn["improvement"], rnn["paper_improvement"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert (rnn["n_pairs"], rnn["expected_pairs"]) == (1, 2)
+    new = found.loc["RNN, not in the paper", "accuracy"]
+    assert new["improvement"] == pytest.approx(0.8) and np.isnan(new["paper_improvement"])
+    beyond = found.loc["RNN", "balanced_accuracy"]
+    assert beyond["improvement"] == pytest.approx(0.1) and np.isnan(beyond["paper_improvement"])
+    late = table.assign(n_folds=[8, 10, 10, 10, 10])  # of the reference: nothing can be compared
+    assert family_table(late, entries, "BolT")[["improvement", "paper_improvement"]].isna().all(axis=None)
+
+
 def test_our_families_count_whole_rows_alone() -> None:
     entries = [entry("BolT", []), entry("LSTM", []), entry("GC-LSTM", []), entry("SVM", [], family="traditional")]
     values = {"BolT": 0.9, "LSTM": 0.8, "GC-LSTM": 0.2, "SVM": 0.7}
