@@ -75,6 +75,9 @@ def in_chunks(x: Tensor, length: int, read: Callable[[Tensor], Tensor]) -> Tenso
     For models with a learned vector a position, made for training crops: in a scan that is longer, later positions
     would never have been learned.
 
+    The last stretch overlaps the one before it where `length` does not divide the scan: volumes of both count twice. No
+    volume counts less than once, and a stretch is never shorter than those that were learned from.
+
     Parameters
     ----------
     x : Tensor

@@ -53,6 +53,8 @@ class STAGIN(SeriesModel):
 
     The summaries of windows are summed over time, as published: longer scans have larger logits.
 
+    Adam's momentum is not cycled against the learning rate in training, as the published code does.
+
     An ROI is its own neighbour, also where it is constant within a window and correlates with nothing.
     """
 

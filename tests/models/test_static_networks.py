@@ -69,6 +69,11 @@ def test_brainnetcnn_drops_out_in_training_alone_and_its_logits_are_linear():
     torch.testing.assert_close(output.logits, functional.linear(output.cls, *model.classifier.parameters()))
 
 
+@pytest.mark.parametrize("name", ["bnt", "braingnn"])
+def test_weights_are_chosen_by_validation_where_published_code_does(name):
+    assert load_model(name).training.epoch_choice == "best_validation"
+
+
 @pytest.mark.parametrize("wrong", [{"edge_channels": []}, {"linear": [8, 0]}])
 def test_brainnetcnn_without_channels_is_refused(wrong):
     with pytest.raises(ConfigError, match="at least one channel"):
