@@ -23,9 +23,9 @@ MATHS = {
 }
 MATHS |= {"·": r"\cdot", "→": r"\to", "∞": r"\infty", "°": r"{}^\circ"}
 GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho sigma sigma tau upsilon phi chi"
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma sigma tau upsilon phi chi"
 )
-MATHS |= {letter: f"\\{name}" for letter, name in zip("αβγδεζηθικλμνξοπρςστυφχ", GREEK.split(), strict=True)}
+MATHS |= {letter: f"\\{name}" for letter, name in zip("αβγδεζηθικλμνξπρςστυφχ", GREEK.split(), strict=True)}
 MATHS |= {"ο": "o", "ψ": r"\psi", "ω": r"\omega"}
 CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 MATHS |= {letter: f"\\{name}" for letter, name in zip("ΓΔΘΛΞΠΣΥΦΨΩ", CAPITALS.split(), strict=True)}

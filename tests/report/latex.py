@@ -14,5 +14,5 @@ def well_formed(text: str) -> None:
         rows = [line for line in body.splitlines() if line.rstrip().endswith(r"\\")]
         assert rows and {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns)}
     body = re.sub(r"^%.*$", "", bare, flags=re.M)
-    words = re.sub(r"\$[^$]*\$|\\label{.*?}", "", body)  # in text, pdfLaTeX prints < > | as other signs
+    words = re.sub(r"\$[^$]*\$|\\label{.*?}|\\ifdim\\width>", "", body)  # in text, pdfLaTeX prints < > | as other signs
     assert not re.search(r"[#_$<>|]", words) and text.isascii()

@@ -11,8 +11,9 @@ import pytest
 
 from bolt.config import Experiment, Model
 from bolt.errors import DataError
+from bolt.evaluate.results import RESULT_COLUMNS
 from bolt.files import read_table, write_status
-from bolt.report.experiment import write_experiment
+from bolt.report.experiment import performance, write_experiment
 from bolt.report.floor import floor_sentence, is_floor
 from bolt.report.forest import draw
 from bolt.report.markup import Sheet, escape, latex, markdown
@@ -65,11 +66,30 @@ def test_the_best_whole_row_alone_is_bold(written: Path) -> None:
     first = text.split("### ")[1]
     bold = [line.split("|")[1].strip() for line in first.splitlines() if "**" in line]
     table = read_table(written / "comparison.tsv")
+    table = table[table.row != "Motion only"]
     whole = table[
         (table.n_folds == table.expected_folds) & table.metric.isin(["accuracy", "recall", "precision", "auc"])
     ]
     best = whole.loc[whole.dropna(subset="mean").groupby("metric")["mean"].idxmax(), "row"]
     assert set(best) <= set(bold) and "LSTM" not in bold and "SVM_100%" not in bold
+
+
+def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
+    rows = [entry(name, []) for name in ("BolT", "LSTM")]
+    floors = {"Motion only": {"model": "logistic", "covariates": ["mean_fd"]}, "Majority": {"model": "majority"}}
+    rows += [replace(rows[0], row=name, model=Model(name="floor", **keys)) for name, keys in floors.items()]
+    table = pd.DataFrame({"row": [row.row for row in rows], "metric": "accuracy", "mean": [0.6, 0.5, 0.9, 0.8]})
+    table = table.assign(n_folds=10, expected_folds=10).reindex(columns=list(RESULT_COLUMNS))
+    sheet = performance("T", table, rows, "none")
+    assert sheet.bold == {(0, "accuracy")} and "nothing of the brain" in sheet.caption
+
+
+def test_a_difference_stands_beside_its_p(written: Path) -> None:
+    text = (written / "comparison.md").read_text().split("tests of all metrics over folds")[1]
+    tests = read_table(written / "comparison_tests.tsv").set_index(["row", "metric"])
+    difference = tests.loc[("SVM_100%", "accuracy"), "difference"]
+    line = next(line for line in text.splitlines() if line.startswith("| SVM_100% |"))
+    assert line.startswith(f"| SVM_100% | {'−' if difference < 0 else '+'}{abs(100 * difference):.1f} (")
 
 
 def test_latex_is_well_formed_and_escaped(written: Path) -> None:
