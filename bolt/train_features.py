@@ -23,7 +23,7 @@ from bolt.config import Dataset, Model
 from bolt.connectivity import connectivity_of, connectivity_of_crops
 from bolt.covariates import Covariates, check_covariates
 from bolt.errors import BoltError, ConfigError, DataError
-from bolt.files import atomic, read_json, write_json, write_status, write_table, write_yaml
+from bolt.files import atomic, read_json, read_table, write_json, write_status, write_table, write_yaml
 from bolt.harmonise import Combat
 from bolt.models._features import FeatureModel
 from bolt.models._registry import create_model, inputs_of
@@ -106,7 +106,7 @@ def train_features(
     series = SeriesCache(cache)
     check_covariates(model, dataset, list(series.index))
     try:
-        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model)
+        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model, folds, jobs)
     except DataError as error:
         return [error] * len(jobs)
     errors: list[BoltError | None] = []
@@ -121,25 +121,28 @@ def train_features(
     return errors
 
 
-def _connectivity(series: SeriesCache, model: Model) -> NDArray[np.float32]:
-    """Of all scans of a cache, each over its full length."""
+def _connectivity(series: SeriesCache, model: Model, folds: Path, jobs: Sequence[Job]) -> pd.DataFrame:
+    """Of the scans of the folds asked for, each over its full length; labelled by the rows of the cache's index."""
     start = time.monotonic()
-    features = connectivity_of(series, range(len(series)), fisher_z=model.fisher_z)
+    table = read_table(folds, text=("scan_id",))
+    scans = table.loc[table["fold"].isin([job.fold for job in jobs]), "scan_id"]
+    rows = np.flatnonzero(series.index["scan_id"].isin(scans))
+    features = connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z)
     log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
-    return features
+    return pd.DataFrame(features, index=rows)
 
 
 def _train(
-    series: SeriesCache, features: NDArray[np.float32] | None, folds: Path, model: Model, dataset: Dataset, job: Job
+    series: SeriesCache, features: pd.DataFrame | None, folds: Path, model: Model, dataset: Dataset, job: Job
 ) -> None:
-    """One fold, from its table of scans to its predictions; `features` of the whole cache, None for covariates."""
+    """One fold, from its table of scans to its predictions; `features` of at least its scans, None for covariates."""
     fold, seed, out = job
     start, model = time.monotonic(), model.for_fold(job.fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     if not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     target = class_target(model, dataset, table, fold, folds)
-    vectors = None if features is None else features[table.index.to_numpy()]
+    vectors = None if features is None else features.loc[table.index].to_numpy()
     trained, probabilities = learn(series, table, vectors, target, model, job, dataset.crop)
     save_trained(out, trained)
     facts = {name: trained.info[name] for name in ("model", "fold", "seed")}

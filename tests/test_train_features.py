@@ -160,6 +160,20 @@ def test_an_unseen_site_fails_the_fold_or_is_left_alone(tmp_path):
     assert error is None and (out / "predictions.tsv").is_file()
 
 
+def test_a_scan_of_no_fold_asked_for_is_not_read(tmp_path):
+    make_cache(tmp_path)
+    folds = read_table(tmp_path / "folds.tsv")
+    folds = folds[(folds["fold"] != 0) | (folds["scan_id"] != "s05")]
+    write_table(folds, tmp_path / "folds.tsv", FOLD_COLUMNS)
+    series, index = np.load(tmp_path / "cache/series.npy"), read_table(tmp_path / "cache/index.tsv")
+    series[index.set_index("scan_id").at["s05", "offset"]] = np.nan
+    np.save(tmp_path / "cache/series.npy", series)
+    out, error = run(tmp_path, svm())
+    assert error is None and "s05" not in set(read_table(out / "predictions.tsv")["scan_id"])
+    _, error = run(tmp_path, svm(), fold=1)
+    assert isinstance(error, DataError) and "scan 's05' has NaN or Inf" in str(error)
+
+
 # ---- connectivity of whole scans, or of a crop of each ---------------------------------------------------------------
 def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
     """The vectors from which a fold is learned, those of which it is asked, and the roles of the latter."""
