@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from bolt.checkpoint import Progress, load_resume, save_resume
 from bolt.config import Model, Training
 from bolt.errors import BoltError
 from bolt.files import write_table
-from bolt.memory import Room, is_shortage
+from bolt.memory import Room, is_shortage, room_for
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
 from bolt.targets import Classes, Target
@@ -39,12 +39,14 @@ HISTORY = {
     "learning_rate": "Learning rate of the epoch's last step",
     "train_loss": "Mean over the training scans of the loss (cross entropy; for numbers the squared error in standard "
     "deviations) plus the model's own terms; crops, with dropout",
-    "train_accuracy": "Share of training crops classified rightly while training",
-    "train_r2": "Explained share of the labels' variance, of training crops while training",
+    "train_accuracy": "Share of training crops classified rightly while training; with 'mixup' a crop counts by the "
+    "class of its own scan, though more than half of it may be another's",
+    "train_r2": "Explained share of the labels' variance, of training crops while training; with 'mixup' as above",
     "validation_loss": "Mean loss of the validation scans, each at its own length, without the model's own terms",
     "validation_accuracy": "Share of validation scans classified rightly",
     "validation_r2": "Explained share of the labels' variance, of validation scans",
 }
+FEWER = "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 
 
 def learning_rate(training: Training, epoch: float) -> float:
@@ -216,10 +218,13 @@ class Fit:
         losses, logits = [], []
         self.net.train()
         for step, batch in enumerate(zip(batches, covariates, truths.split(size), strict=True), start=1):
-            seed_step(self.seed, self.fold, epoch, step)
+            seed = partial(seed_step, self.seed, self.fold, epoch, step)
+            seed()
             optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
             which, others, truth = batch
-            loss, output = self._step(optimizer, self._inputs(which, random), others, truth)
+            with room_for(f"a batch of {len(which)} scans: {self.title}", FEWER):
+                x = self._inputs(which, random)
+            loss, output = self._step(optimizer, x, others, truth, seed)
             losses.append(loss)
             logits.append(output)
             bar.update()
@@ -261,9 +266,16 @@ class Fit:
         return self.target.loss(logits, truth) + sum(term.float() for term in terms)
 
     def _step(
-        self, optimizer: torch.optim.Optimizer, x: Tensor, covariates: Tensor | None, truth: Tensor
+        self,
+        optimizer: torch.optim.Optimizer,
+        x: Tensor,
+        covariates: Tensor | None,
+        truth: Tensor,
+        seed: Callable[[], None],
     ) -> tuple[Tensor, Tensor]:
         """Learn from one batch; returns loss and logits, on the device.
+
+        `seed` is called before each attempt: what is drawn does not depend on how many did not fit in memory.
 
         Lower precision is for this pass alone: weights, optimiser and loss are float32, and so are validation and
         prediction, which makes what a checkpoint predicts independent of how it was trained.
@@ -274,8 +286,10 @@ class Fit:
             share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
             partner = torch.randperm(len(x)).to(x.device)
             x = share * x + (1 - share) * x[partner]
+            covariates = None if covariates is None else share * covariates + (1 - share) * covariates[partner]
         while True:
             optimizer.zero_grad()
+            seed()
             try:
                 parts = [
                     self._gradient(x[part], covariates if covariates is None else covariates[part],
@@ -291,7 +305,8 @@ class Fit:
         self.room.settle(len(x))
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
-        optimizer.step()
+        with room_for(f"the optimiser's numbers: {self.title}", "Free memory, or choose a smaller model"):
+            optimizer.step()  # the first makes two numbers a weight
         losses, logits = zip(*parts, strict=True)
         return torch.stack(losses).sum(), torch.cat(logits)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +21,27 @@ def is_shortage(error: Exception) -> bool:
     words = str(error)
     of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in words
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or of_cpu
+
+
+@contextmanager
+def room_for(what: str, mend: str) -> Iterator[None]:
+    """Turn a shortage of memory within the block into an error that says what it had no room for.
+
+    Raises
+    ------
+    BoltError
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_shortage(error):
+            raise
+        raise BoltError(f"{whose(error)} memory does not hold {what}", mend=mend) from None
+
+
+def whose(error: Exception) -> str:
+    """Whose memory a shortage is of."""
+    return "the GPU's" if isinstance(error, torch.OutOfMemoryError) else "the computer's"
 
 
 def learns_from_batches(net: SeriesModel) -> bool:

@@ -15,7 +15,8 @@ from torch import Tensor
 from bolt.covariates import Covariates
 from bolt.errors import BoltError, ConfigError
 from bolt.files import write_table
-from bolt.models._base import ModelOutput, SeriesModel
+from bolt.memory import is_shortage, whose
+from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series import SeriesCache
 from bolt.targets import stored_target
 
@@ -33,6 +34,7 @@ PREDICTIONS = {
     "predicted": "Class of the largest probability, or number, in the unit of the label",
 }
 VOLUMES_AT_ONCE = 4096  # in a batch of whole scans: bounds the memory of prediction
+MATRICES_AT_ONCE = 16  # scans of a model of connectivity, whose memory goes by ROIs and not by volumes
 
 
 class Pool:
@@ -144,6 +146,8 @@ def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
         for length in sorted(set(scans.lengths)):
             same = [i for i, own in enumerate(scans.lengths) if own == length]
             batch = max(1, VOLUMES_AT_ONCE // length)
+            if isinstance(model, ConnectivityModel):
+                batch = min(batch, MATRICES_AT_ONCE)
             for first in range(0, len(same), batch):
                 parts.append(_logits(model, scans, same[first : first + batch]))
             order += same
@@ -152,15 +156,17 @@ def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
 
 
 def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
-    """Logits of scans of one length, (len(which), classes); of fewer at once where a GPU's memory is short."""
+    """Logits of scans of one length, (len(which), classes); of fewer at once where memory is short."""
     try:
         covariates = None if scans.covariates is None else scans.covariates[which]
         return forward(model, scans.whole(which), covariates).logits
-    except torch.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not is_shortage(error):
+            raise
         if len(which) == 1:
             raise BoltError(
-                f"the GPU's memory does not hold a scan of {scans.lengths[which[0]]} volumes",
-                mend="Free the GPU, choose a smaller model, or set 'device: cpu'",
+                f"{whose(error)} memory does not hold a scan of {scans.lengths[which[0]]} volumes",
+                mend="Free memory, choose a smaller model, or (where it is the GPU's) set 'device: cpu'",
             ) from None
     torch.cuda.empty_cache()
     half = len(which) // 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -89,6 +91,37 @@ def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
     assert "does not hold a batch of 8 scans" in str(error) and "batch_size: 2'" in str(error)
 
 
+def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
+    """So a run that learned of the shortage earlier, or is gone on with, has the same weights."""
+    drawn: list[list[float]] = []
+    real = fitting.Fit._gradient
+
+    def note(self, x, *rest):
+        drawn.append(torch.rand(2).tolist())
+        return real(self, x, *rest)
+
+    monkeypatch.setattr(fitting.Fit, "_gradient", note)
+    assert train(toy, tmp_path, monkeypatch, scans=4, epochs=1, mixup=1.0) is None
+    assert drawn[0] == drawn[1] != drawn[2]  # 7 scans, 3 of them, 3 more
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("bolt.fitting.Fit._inputs", "does not hold a batch of 7 scans: h, fold 1, seed 0.*batch_size"),
+        ("torch.optim.AdamW.step", "does not hold the optimiser's numbers: h, fold 1, seed 0"),
+    ],
+)
+def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch, place, words):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(place, fail)
+    error = train(toy, tmp_path, monkeypatch)
+    assert isinstance(error, BoltError)
+    assert re.search(f"(?s)the GPU's memory {words}", str(error))
+
+
 def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
     error = train(toy, tmp_path, monkeypatch, scans=0)
     assert "does not hold a single scan" in str(error) and "'device: cpu'" in str(error)
@@ -103,7 +136,11 @@ def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
     assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
 
 
-def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch):
+SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=["gpu", "computer"])
+def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
     cache = SeriesCache(toy[0])
     torch.manual_seed(0)
     net = Hungry(cache.n_rois, 2)
@@ -112,7 +149,7 @@ def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch):
 
     def short(self, x):
         if len(x) > LIMIT["scans"]:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return real(self, x)
 
     monkeypatch.setattr(Hungry, "forward", short)
@@ -121,6 +158,14 @@ def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch):
     monkeypatch.setitem(LIMIT, "scans", 0)
     with pytest.raises(BoltError, match="does not hold a scan of 18 volumes"):
         predict(net, cache, range(12))
+
+
+def test_a_model_of_connectivity_is_asked_for_few_scans_at_once(tmp_path):
+    cache = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0])
+    net, asked = make("brainnetcnn", cache.n_rois, 2), []
+    net.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
+    predict(net, cache, range(40))
+    assert asked == [16, 16, 8]
 
 
 def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
