@@ -191,6 +191,30 @@ def test_test_scans_do_not_touch_the_encoder(tmp_path):
     assert read_json(tmp_path / "two/run/checkpoint.json")["covariates"][0]["mean"] == 40
 
 
+def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
+    told = []
+    real = MeanAndOthers.forward
+
+    def forward(self, x, covariates=None):
+        if self.training:
+            told.append((x.double().mean((1, 2)), covariates[:, 0]))
+        return real(self, x, covariates)
+
+    monkeypatch.setattr(MeanAndOthers, "forward", forward)
+
+    def constant(series):
+        for values, age in zip(series, AGES, strict=True):
+            values[:] = (age - 40) / 20
+
+    cache, folds = write_toy(tmp_path, change=constant)
+    index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=AGES)
+    index.to_csv(cache / "index.tsv", sep="\t", index=False)
+    train_fold(cache, folds, model("age", epochs=3, mixup=1.0), DATASET, fold=1, seed=0, out=tmp_path, device="cpu")
+    series, covariates = (torch.cat(part) for part in zip(*told, strict=True))
+    assert (series.abs() < 0.99).any()  # some are mixed with the other age
+    torch.testing.assert_close(covariates.double(), series, atol=1e-5, rtol=0)
+
+
 def test_without_covariates_a_model_is_not_told_of_any(tmp_path):
     toy = write_toy(tmp_path)
     train_fold(*toy, model(epochs=2), DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
