@@ -28,13 +28,14 @@ from bolt.evaluate.results import (
 )
 from bolt.experiments import Entry
 from bolt.files import write_table, write_text
-from bolt.report.floor import floor_sentence, is_floor
+from bolt.report.floor import floor_sentence, is_floor, sees_brain
 from bolt.report.forest import draw
 from bolt.report.markup import Sheet, latex, markdown
 from bolt.report.tables import DASH, NAMES, number, p_value, percent
 
 NEW = "balanced_accuracy", "brier", "ece"
 SHORT = {**NAMES, "balanced_accuracy": "balanced accuracy", "brier": "Brier", "ece": "calibration error"}
+BOLD = "Bold: the best of the rows with all their folds; what sees nothing of the brain does not compete."
 TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
 
 
@@ -83,7 +84,7 @@ def _sheets(
         rows = [entry for entry in entries if (entry.dataset, entry.atlas) == (dataset, atlas)]
         sheets.append(performance(f"{dataset}, {atlas}", part, rows, experiment.reference))
         if "brier" in set(part["metric"]) and part["mean"].notna().any():
-            sheets.append(beyond(f"{dataset}, {atlas}: balance, calibration and intervals", part))
+            sheets.append(beyond(f"{dataset}, {atlas}: balance, calibration and intervals", part, rows))
         if len(own):
             sheets.append(paired(f"{dataset}, {atlas}: tests against {experiment.reference}", own))
             sheets.append(fold_tests(f"{dataset}, {atlas}: tests of all metrics over folds", own))
@@ -122,13 +123,12 @@ def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], refere
             " Beside it the paper's mean ± standard deviation, in brackets ours minus the paper's; * marks a mean "
             "of the paper outside our 95 % interval."
         )
-    caption += " Bold: the best of the rows with all their folds."
-    return Sheet(
-        title, pd.DataFrame(rows), caption, _best(part, metrics), [*_notes(part), *_floor(part, entries, reference)]
-    )
+    caption += f" {BOLD}"
+    notes = [*_notes(part), *_floor(part, entries, reference)]
+    return Sheet(title, pd.DataFrame(rows), caption, _best(part, entries, metrics), notes)
 
 
-def beyond(title: str, part: pd.DataFrame) -> Sheet:
+def beyond(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
     """Accuracy and AUC of all test scans with their intervals, and the metrics that the paper does not have."""
     rows = []
     for row, values in part.groupby("row", sort=False):
@@ -142,9 +142,9 @@ def beyond(title: str, part: pd.DataFrame) -> Sheet:
     caption = (
         "Left: per cent, all test scans of the finished folds together, with 95 % bootstrap intervals over families "
         f"(else subjects); always guessing the most frequent class has an accuracy of {percent(skill)}. Right: mean ± "
-        "standard deviation over folds; of Brier score and calibration error less is better."
+        "standard deviation over folds; of Brier score and calibration error less is better. " + BOLD
     )
-    return Sheet(title, pd.DataFrame(rows), caption, _best(part, NEW))
+    return Sheet(title, pd.DataFrame(rows), caption, _best(part, entries, NEW))
 
 
 def paired(title: str, tests: pd.DataFrame) -> Sheet:
@@ -175,9 +175,14 @@ def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:
         line = {"": row}
         for value in values.to_dict("records"):
             name = SHORT.get(value["metric"], value["metric"])
-            line[name] = f"{_p(value['wilcoxon_p_holm'])}; {_p(value['corrected_t_p_holm'])}"
+            p = f"{_p(value['wilcoxon_p_holm'])}; {_p(value['corrected_t_p_holm'])}"
+            line[name] = f"{_signed(value['difference'], _shown(value['metric']))} ({p})"
         rows.append(line)
-    caption = "p, two-sided and corrected by Holm for the rows of each column: Wilcoxon; corrected resampled t-test."
+    caption = (
+        "Reference minus row, mean over folds (per cent; Brier score, calibration error and metrics of numbers as they "
+        "are). In brackets p, two-sided and corrected by Holm for the rows of each column: Wilcoxon; corrected "
+        "resampled t-test."
+    )
     return Sheet(title, pd.DataFrame(rows), caption)
 
 
@@ -240,11 +245,13 @@ def _folds(value: pd.Series) -> str:
     return f"{value['n_folds']} of {due}" if due else "not applicable"
 
 
-def _best(part: pd.DataFrame, metrics: Sequence[str]) -> set[tuple[int, str]]:
-    """Cells of the best whole rows (also those that look alike once rounded)."""
+def _best(part: pd.DataFrame, entries: Sequence[Entry], metrics: Sequence[str]) -> set[tuple[int, str]]:
+    """Cells of the best whole rows that see the brain (also those that look alike once rounded)."""
     order, best = list(dict.fromkeys(part["row"])), set()
+    competes = part["row"].isin([entry.row for entry in entries if sees_brain(entry.model)])
+    competes &= part["n_folds"] == part["expected_folds"]
     for metric in metrics:
-        whole = part[(part["metric"] == metric) & (part["n_folds"] == part["expected_folds"])].dropna(subset=["mean"])
+        whole = part[competes & (part["metric"] == metric)].dropna(subset=["mean"])
         if len(whole) > 1:
             shown, less = whole["mean"].map(_shown(metric)), metric in LOWER_IS_BETTER
             top = shown[whole["mean"].idxmin() if less else whole["mean"].idxmax()]

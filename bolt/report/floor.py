@@ -17,6 +17,11 @@ def is_floor(model: Model) -> bool:
     return bool(model.covariates) and model.family == "baseline"
 
 
+def sees_brain(model: Model) -> bool:
+    """Whether a model's answers depend on the brain at all: neither a floor nor always the most frequent class."""
+    return not is_floor(model) and model.model != "majority"
+
+
 def floor_sentence(name: str, floor: Mapping[str, Interval], model_name: str, model: Mapping[str, Interval]) -> str:
     """What is to be said where a model without a brain does as well as one with it; empty where it does not.
 

@@ -38,7 +38,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         entry("W = 200", [], note="W = 200 is longer than the crop"),
         entry("BolT", [runs["BolT"]], paper={"model": "BolT"}),
     ]
-    motion = Model(name="motion_only", model="logistic", covariates=["mean_fd"])
+    motion = Model(name="motion_only", model="logistic", family="baseline", covariates=["mean_fd"])
     rows.append(replace(rows[3], row="Motion only", model=motion, folders=[runs["Motion only"]], paper={}))
     write_experiment(EXPERIMENT, rows, folder / "out")
     return folder / "out"
@@ -76,7 +76,10 @@ def test_the_best_whole_row_alone_is_bold(written: Path) -> None:
 
 def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
     rows = [entry(name, []) for name in ("BolT", "LSTM")]
-    floors = {"Motion only": {"model": "logistic", "covariates": ["mean_fd"]}, "Majority": {"model": "majority"}}
+    floors = {
+        "Motion only": {"model": "logistic", "family": "baseline", "covariates": ["mean_fd"]},
+        "Majority": {"model": "majority"},
+    }
     rows += [replace(rows[0], row=name, model=Model(name="floor", **keys)) for name, keys in floors.items()]
     table = pd.DataFrame({"row": [row.row for row in rows], "metric": "accuracy", "mean": [0.6, 0.5, 0.9, 0.8]})
     table = table.assign(n_folds=10, expected_folds=10).reindex(columns=list(RESULT_COLUMNS))
