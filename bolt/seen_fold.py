@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 
 from bolt.config import Dataset, Model, Span
 from bolt.connectivity import connectivity_of
-from bolt.errors import ConfigError, DataError
+from bolt.errors import DataError
 from bolt.models._registry import fitted_at_once, inputs_of
 from bolt.predict import Pool
 from bolt.provenance import fingerprint as code_fingerprint
@@ -115,10 +115,7 @@ class SeenFold:
         job = Job(self.fold, self.seed, scratch)
         if self.at_once:
             return self._judge_at_once(model, job)
-        prepared = prepare(self._pool, self.folds, model, self.dataset, job, roles=SEEN)
-        lost = len(self.table) - len(prepared.table)
-        if lost:
-            raise ConfigError(f"{lost} training or validation scans are too short for the model")
+        prepared = prepare(self._pool, self.folds, model, self.dataset, job, search=True)
         prepared.fit.watch = watch
         progress = _result(prepared.fit.run())
         row = progress.history[progress.epoch - 1]

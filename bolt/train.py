@@ -34,8 +34,6 @@ __all__ = ["Job", "learning_rate", "load_checkpoint", "predict", "train_fold", "
 
 log = logging.getLogger(__name__)
 
-ROLES = ("train", "validation", "test")
-
 
 class Job(NamedTuple):
     """One training among several on the same data: fold, seed, and its folder."""
@@ -84,7 +82,7 @@ def train_fold(
     DataError
         A class without a training scan, no test scan, a series that is not finite.
     ConfigError
-        Unknown model or setting; a crop shorter than the model's window.
+        Unknown model or setting; a crop that the model cannot read.
     BoltError
         A loss that is not finite, with fold, epoch and step.
     """
@@ -174,9 +172,12 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int = 0, roles: Sequence[str] = ROLES
+    pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, line: int = 0, search: bool = False
 ) -> Prepared:
-    """Build the model of one fold and find its scans; those of other `roles` are not looked at.
+    """Build the model of one fold and find its scans.
+
+    In a `search` test scans are not looked at, and a model that cannot read all others is a ConfigError, for trials are
+    compared on equal scans.
 
     Raises
     ------
@@ -190,7 +191,7 @@ def prepare(
     series, model = pool.cache, model.for_fold(fold)
     check_covariates(model, dataset, list(series.index))
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed, numbers=dataset.classes is None)
-    table = table[table["role"].isin(roles)]
+    table = table[table["role"] != "test"] if search else table
     covariates = Covariates.fit(table[table.role == "train"], model.covariates)
     crop = min(dataset.crop, int(table.loc[table.role == "train", "length"].max()))
     seconds = table.loc[table.role == "train"].get("tr", pd.Series(dtype=float)).median()
@@ -200,16 +201,27 @@ def prepare(
     seed_step(seed, fold)
     n_outputs = 1 if dataset.classes is None else len(dataset.classes)
     net = create_model(model.model, series.n_rois, n_outputs, **settings).to(pool.device)
-    table, too_short = _long_enough(table, net.min_length)
-    target = fit_target(dataset.classes, table, fold, folds)
-    truth = target.encode(table)
-    if "test" in roles and not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     if crop < net.min_length:
         raise ConfigError(
-            f"crops of {crop} volumes are shorter than the window of model '{model.name}', {net.min_length}",
-            mend="Lengthen 'crop' of the dataset or shorten the window of the model",
+            f"crops of {crop} volumes are shorter than the {net.min_length} that model '{model.name}' needs",
+            mend="Lengthen 'crop' of the dataset (and take longer scans), or shorten the window of the model",
         )
+    counts = table["role"].value_counts()
+    table, too_short = _long_enough(table, net.min_length)
+    if search and len(too_short):
+        raise ConfigError(f"{len(too_short)} training or validation scans are too short for the model")
+    for role in sorted(set(counts.index) - set(table["role"])):
+        raise DataError(
+            f"all {counts[role]} {role} scans of fold {fold} are shorter than the {net.min_length} volumes that model "
+            f"'{model.name}' needs",
+            where=folds,
+            mend=f"Leave such scans out of all models with 'quality: min_n_volumes: {net.min_length}', or shorten the "
+            "window of the model",
+        )
+    target = fit_target(dataset.classes, table, fold, folds)
+    truth = target.encode(table)
+    if not search and not (table["role"] == "test").any():
+        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
     inputs = covariates.encode(table)
     everything = Scans(pool, table.index.tolist(), inputs)
 
@@ -291,7 +303,7 @@ def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd
     """The scans that the model can read, and a list of those that are too short."""
     short = table["length"] < min_length
     mend = f"shorten the window, or leave such scans out of all models with 'quality: min_n_volumes: {min_length}'"
-    reasons = [f"{n} volumes, fewer than the model's window of {min_length}: {mend}" for n in table["length"][short]]
+    reasons = [f"{n} volumes, fewer than the {min_length} that the model needs: {mend}" for n in table["length"][short]]
     too_short = pd.DataFrame({"scan_id": table.loc[short, "scan_id"], "stage": "train", "reason": reasons})
     for row in too_short.itertuples():
         log.warning("left out: %s: %s", row.scan_id, row.reason)

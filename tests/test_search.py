@@ -242,6 +242,18 @@ def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
         search(one_class, tmp_path)
 
 
+def test_trials_that_cannot_read_the_scans_are_pruned(tmp_path):
+    """Whatever is too short: one scan of validation, a class of training, or all."""
+    space = Space(name="x", hyper={"hatnet": {"window": {"choices": [4, 8, 16]}}})
+    model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"hidden": 8, "channels": 8}})
+    toy = write_toy(tmp_path, lengths=[30, 12] * 5 + [3, 3])
+    best = search(toy, tmp_path, n_trials=6, model=model, space=space)
+    table = trials(tmp_path)
+    impossible = table["hyper.window"] > 4
+    assert 0 < impossible.sum() < 6 and best["values"] == {"hyper.window": 4}  # which needs 7 volumes, 8 needs 15
+    assert (table["state"] == "pruned").equals(impossible)
+
+
 # ---- models without epochs -------------------------------------------------------------------------------------------
 def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     model = Model(name="svm", model="svm")

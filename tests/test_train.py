@@ -494,13 +494,22 @@ def test_scans_shorter_than_the_window_are_left_out_and_listed(tmp_path):
     out = run(write_toy(tmp_path, lengths=lengths), tmp_path / "run")
     excluded = read_table(out / "exclusions.tsv", text=("scan_id",))
     assert excluded["scan_id"].tolist() == ["sub-10_task-rest"]
-    assert "5 volumes, fewer than the model's window of 6" in excluded["reason"][0]
+    assert "5 volumes, fewer than the 6 that the model needs" in excluded["reason"][0]
     assert len(read_table(out / "predictions.tsv")) == 11
 
 
 def test_a_crop_shorter_than_the_window(toy, tmp_path):
-    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the window"):
+    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6 that model 'toy' needs"):
         run(toy, tmp_path, dataset=DATASET.model_copy(update={"crop": 5}))
+
+
+def test_scans_that_are_all_too_short_are_no_riddle(tmp_path):
+    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6"):
+        run(write_toy(tmp_path / "all", lengths=[5] * 12), tmp_path)
+    for role, last in {"validation": [5, 5, 30, 30], "test": [30, 30, 5, 5]}.items():
+        toy = write_toy(tmp_path / role, lengths=[30] * 8 + last)
+        with pytest.raises(DataError, match=f"all 2 {role} scans of fold 1 are shorter than the 6 volumes that model"):
+            run(toy, tmp_path)
 
 
 def test_no_validation_part(tmp_path):

@@ -64,9 +64,9 @@ def test_a_scan_shorter_than_its_window_is_listed(name, tmp_path):
     assert train(write_toy(tmp_path, lengths=[*LENGTHS[:10], 40, shortest - 1]), name, out) is None
     (row,) = read_table(out / "exclusions.tsv", text=("scan_id",)).itertuples()
     assert row.scan_id == f"sub-{len(ROLES) - 1:02d}_task-rest"
-    assert f"{shortest - 1} volumes, fewer than the model's window of {shortest}: " in row.reason
+    assert f"{shortest - 1} volumes, fewer than the {shortest} that the model needs: " in row.reason
     assert f"min_n_volumes: {shortest}" in row.reason
     if shortest > 2 and name != "gc_lstm":  # whose window follows the crop
-        with pytest.raises(ConfigError, match="are shorter than the window.*Lengthen 'crop'"):
+        with pytest.raises(ConfigError, match="are shorter than the .* needs.*Lengthen 'crop'"):
             short = DATASET.model_copy(update={"crop": shortest - 1})
             train(write_toy(tmp_path / "short"), name, tmp_path / "crop", dataset=short)
