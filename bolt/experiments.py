@@ -123,14 +123,19 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
     ]
 
 
-def all_entries(experiment: Experiment, results: Path) -> list[Entry]:
+def all_entries(experiment: Experiment, results: Path, present: str = "") -> list[Entry]:
     """What an experiment trains on every dataset that has begun with it.
+
+    A dataset has begun when it has a run of the experiment that is not one of its configured models', which every
+    dataset has; of the present dataset these count too.
 
     Parameters
     ----------
     experiment : Experiment
     results : Path
         The folder with a folder a dataset; each one's ``config.yaml`` says what its runs are.
+    present : str
+        The dataset that the experiment is made for now.
 
     Returns
     -------
@@ -138,23 +143,43 @@ def all_entries(experiment: Experiment, results: Path) -> list[Entry]:
         Datasets in the order of their names.
     """
     found: list[Entry] = []
-    for config in configurations(results):
-        if experiment.name not in config.experiment_places:
-            continue
+    for config in configurations(results, present):
         try:
             own = entries(config, experiment)
+            usual = {load_model(name).run_name for name in config.models}
         except BoltError as error:  # a dataset's file that has moved, say
             log.warning("dataset '%s' is left out of '%s': %s", config.dataset_name, experiment.name, error)
             continue
-        if any(folder.is_dir() for entry in own for folder in entry.folders):
+        telling = [entry for entry in own if entry.model.run_name not in usual]
+        if config.dataset_name == present or not telling:
+            telling = own
+        if any(folder.is_dir() for entry in telling for folder in entry.folders):
             found += own
     return found
 
 
-def configurations(results: Path) -> Iterator[Config]:
-    """What was run below a folder of results: a configuration a dataset, in the order of their names."""
+def configurations(results: Path, present: str = "") -> Iterator[Config]:
+    """What was run below a folder of results: a configuration a dataset, in the order of their names.
+
+    Parameters
+    ----------
+    results : Path
+    present : str
+        The dataset whose configuration must be valid; others' that are not, of an older version say, are passed over.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Of the present dataset.
+    """
     for file in sorted(results.glob("*/config.yaml")):
-        config = parse(Config, read_yaml(file), file)
+        try:
+            config = parse(Config, read_yaml(file), file)
+        except BoltError as error:
+            if file.parent.name == present:
+                raise
+            log.warning("dataset '%s' is left out: %s", file.parent.name, error)
+            continue
         yield config.model_copy(update={"paths": config.paths.model_copy(update={"results": results})})
 
 

@@ -1,13 +1,16 @@
 """Experiments as data: rows, sweeps, what cannot be run, what is shared."""
 
+from argparse import Namespace
+
 import pytest
 import yaml
 
 from bolt.config import Config, FoldSettings, Model, known, load_experiment, load_model
-from bolt.errors import ConfigError
+from bolt.errors import ConfigError, DataError
 from bolt.experiments import all_entries, entries, experiment_models, rows_of
 from bolt.files import read_table
 from bolt.layout import Layout
+from bolt.stages import Stages
 from tests.snake import write_yaml
 from tests.test_docs import blocks
 
@@ -124,19 +127,51 @@ def test_what_is_wrong_in_an_experiment_is_said(tmp_path, keys, words):
         rows_of(experiment(tmp_path, **keys), configured())
 
 
-def test_every_dataset_that_has_begun_is_in_the_table(tmp_path):
-    mine = experiment(tmp_path, rows=[{"model": "svm"}])
-    for name, asked in (("abide1", True), ("hcp_rest", True), ("hcp_task", False)):
-        config = configured(dataset=name, experiments=[str(tmp_path / "mine.yaml")] if asked else ["spectra"])
-        (tmp_path / "results" / name).mkdir(parents=True)
-        (tmp_path / "results" / name / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+def begun(results, dataset, *models: Model, **keys) -> Config:
+    """A dataset below `results` that has begun with runs of these models."""
+    config = configured(dataset=dataset, paths={"results": results}, **keys)
+    (results / dataset).mkdir(parents=True)
+    write_yaml(results / dataset / "config.yaml", config.model_dump(mode="json"))
+    for model in models:
+        Layout(config).runs("cc200", model, 0).mkdir(parents=True)
+    return config
+
+
+def test_every_dataset_that_has_begun_is_in_the_table_whatever_it_lists(tmp_path):
+    mine, results = experiment(tmp_path, rows=[{"model": "svm"}]), tmp_path / "results"
+    begun(results, "abide1")
+    assert all_entries(mine, results) == []
+    begun(results, "hcp_rest", svm(), experiments=["spectra"])
+    begun(results, "hcp_task", svm())
+    first, second = all_entries(mine, results)
+    assert (first.dataset, first.classes, second.dataset) == ("hcp_rest", ["female", "male"], "hcp_task")
+    assert first.folders[0].is_dir()
+
+
+def test_a_run_that_every_dataset_has_begins_no_experiment_but_of_the_present_one(tmp_path):
+    mine = experiment(tmp_path, rows=[{"model": "svm"}, {"model": "bolt"}])
+    for name in ("abide1", "hcp_rest"):
+        begun(tmp_path / "results", name, load_model("bolt"))
     assert all_entries(mine, tmp_path / "results") == []
-    for name in ("hcp_task", "hcp_rest"):
-        run = Layout(configured(dataset=name, paths={"results": tmp_path / "results"})).runs("cc200", svm(), 0)
-        run.mkdir(parents=True)
-    [found] = all_entries(mine, tmp_path / "results")
-    assert (found.dataset, found.classes) == ("hcp_rest", ["female", "male"])
-    assert found.folders[0].is_dir()
+    assert {entry.dataset for entry in all_entries(mine, tmp_path / "results", "hcp_rest")} == {"hcp_rest"}
+
+
+def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog):
+    mine, results = experiment(tmp_path, rows=[{"model": "svm"}]), tmp_path / "results"
+    begun(results, "hcp_rest", svm())
+    (results / "old").mkdir()
+    write_yaml(results / "old" / "config.yaml", {"dataset": "abide1", "experimnts": []})
+    assert {entry.dataset for entry in all_entries(mine, results, "hcp_rest")} == {"hcp_rest"}
+    assert "dataset 'old' is left out" in caplog.text
+    with pytest.raises(ConfigError, match="unknown key 'experimnts'"):
+        all_entries(mine, results, "old")
+
+
+def test_a_table_of_nothing_is_an_error(tmp_path):
+    file = write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "svm"}]})
+    begun(tmp_path, "abide1", experiments=[str(file)])
+    with pytest.raises(DataError, match="'mine' has no run of any dataset.*snakemake mine"):
+        Stages(Namespace(config=str(tmp_path / "abide1/config.yaml"), name="mine")).experiment()
 
 
 def svm() -> Model:

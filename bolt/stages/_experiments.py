@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bolt.config import Experiment
-from bolt.errors import ConfigError
+from bolt.errors import ConfigError, DataError
 from bolt.experiments import all_entries, available, configurations, rows_of
 from bolt.files import write_table
 from bolt.stages._shared import Shared
@@ -18,12 +18,20 @@ class ExperimentStages(Shared):
         from bolt.report.spectra import write_spectra
 
         experiment, out = self._experiment(), self.layout.paper
+        results, present = self.config.paths.results, self.config.dataset_name
         if experiment.kind == "complexity":
             write_complexity(experiment, out)
         elif experiment.kind == "spectra":
-            write_spectra(experiment, list(configurations(self.config.paths.results)), out)
+            write_spectra(experiment, list(configurations(results, present)), out)
         else:
-            write_experiment(experiment, all_entries(experiment, self.config.paths.results), out)
+            found = all_entries(experiment, results, present)
+            if not found:
+                raise DataError(
+                    f"experiment '{experiment.name}' has no run of any dataset",
+                    where=results,
+                    mend=f"Train it: snakemake {experiment.name}",
+                )
+            write_experiment(experiment, found, out)
 
     def complexity(self) -> None:
         from bolt.atlases import load_labels
