@@ -67,16 +67,16 @@ def scores(
     auc = np.stack([_auc(truth == c, probability[:, c], weight) for c in judged])
     return {
         "accuracy": hits.sum(axis=1) / weight.sum(axis=1),
-        "recall": _mean_of_finite(recall[:, judged]),
-        "precision": _mean_of_finite(precision[:, judged]),
+        "recall": mean_of_finite(recall[:, judged]),
+        "precision": mean_of_finite(precision[:, judged]),
         "auc": auc.mean(axis=0),
-        "balanced_accuracy": _mean_of_finite(recall),
+        "balanced_accuracy": mean_of_finite(recall),
         "brier": brier_score(truth, probability, weight),
         "ece": calibration_error(truth, predicted, probability, weight),
     }
 
 
-def _mean_of_finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def mean_of_finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Mean over the last axis without NaN; NaN where nothing is left."""
     finite = np.isfinite(values)
     total = np.where(finite, values, 0).sum(axis=-1)

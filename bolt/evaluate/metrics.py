@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.evaluate.classes import CLASS_COLUMNS, CLASS_METRICS, class_arrays, class_summary, scores
+from bolt.evaluate.classes import CLASS_COLUMNS, CLASS_METRICS, class_arrays, class_summary, mean_of_finite, scores
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.files import read_json, read_table, write_json, write_table
 
@@ -142,18 +142,46 @@ def pooled(
         `bolt.evaluate.classes.class_summary` or `bolt.evaluate.numbers.number_summary` says.
     """
     values = fold_metrics(predictions, classes)
-    groups, member = np.unique(predictions["group"].astype(str), return_inverse=True)
-    random = np.random.default_rng(seed)
-    drawn = random.multinomial(len(groups), np.full(len(groups), 1 / len(groups)), size=draws)[:, member]
-    samples = _scores(predictions, classes, drawn.astype(float))
+    samples = _scores(predictions, classes, _drawn(predictions, draws, seed))
     summary: dict[str, Any] = {}
     for metric in metrics_of(classes):
-        sample = samples[metric][np.isfinite(samples[metric])]
-        low, high = np.percentile(sample, [2.5, 97.5]) if len(sample) else (np.nan, np.nan)
-        summary[metric] = {"value": values[metric], "low": float(low), "high": float(high)}
+        low, high = _interval(samples[metric])
+        summary[metric] = {"value": values[metric], "low": low, "high": high}
+    n_groups = {"n_groups": predictions["group"].nunique()}
     if classes is None:
-        return summary | number_summary(*number_arrays(predictions)) | {"n_groups": len(groups)}
-    return summary | class_summary(predictions, classes) | {"n_groups": len(groups)}
+        return summary | number_summary(*number_arrays(predictions)) | n_groups
+    return summary | class_summary(predictions, classes) | n_groups
+
+
+def mean_intervals(
+    tests: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """95 % percentile interval (low, high) of each metric's mean over folds; parameters as in `pooled`.
+
+    Groups are drawn once for all folds, every fold is scored with what was drawn of it, and the folds are averaged. A
+    fold in which a draw leaves a metric undefined (one class alone) is left out of that draw.
+    """
+    weight = _drawn(tests, draws, seed)
+    samples: dict[str, list[NDArray[np.floating]]] = {metric: [] for metric in metrics_of(classes)}
+    for _, fold in tests.assign(_place=np.arange(len(tests))).groupby("fold"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # of some folds nobody may be drawn
+            seeds = [_scores(part, classes, weight[:, part["_place"]]) for _, part in fold.groupby("seed")]
+        for metric, found in samples.items():
+            found.append(np.mean([scored[metric] for scored in seeds], axis=0))
+    return {metric: _interval(mean_of_finite(np.stack(found, axis=1))) for metric, found in samples.items()}
+
+
+def _drawn(predictions: pd.DataFrame, draws: int, seed: int) -> NDArray[np.floating]:
+    """How often each prediction is drawn, (draws, n): groups are drawn with replacement."""
+    groups, member = np.unique(predictions["group"].astype(str), return_inverse=True)
+    shares = np.full(len(groups), 1 / len(groups))
+    return np.random.default_rng(seed).multinomial(len(groups), shares, size=draws)[:, member].astype(float)
+
+
+def _interval(sample: NDArray[np.floating]) -> tuple[float, float]:
+    sample = sample[np.isfinite(sample)]
+    low, high = np.percentile(sample, [2.5, 97.5]) if len(sample) else (np.nan, np.nan)
+    return float(low), float(high)
 
 
 def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:

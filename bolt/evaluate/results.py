@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import ROOT, Experiment
-from bolt.evaluate.metrics import LOWER_IS_BETTER, by_fold, by_site, fold_predictions, metrics_of, pooled
+from bolt.evaluate.metrics import (
+    LOWER_IS_BETTER,
+    by_fold,
+    by_site,
+    fold_predictions,
+    mean_intervals,
+    metrics_of,
+    pooled,
+)
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
 from bolt.experiments import Entry
 from bolt.files import read_table
@@ -29,9 +37,11 @@ RESULT_COLUMNS = {
     "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
     "missing_folds": "The other folds",
     "n_scans": "Test scans of the finished folds",
-    "pooled": "Over all test scans of the finished folds",
-    "low": "Lower end of its 95 % bootstrap interval over families (else subjects)",
+    "low": "Lower end of the mean's 95 % bootstrap interval over families (else subjects)",
     "high": "Upper end of that interval",
+    "pooled": "Over all test scans of the finished folds together",
+    "pooled_low": "Lower end of its 95 % bootstrap interval over families (else subjects)",
+    "pooled_high": "Upper end of that interval",
     "no_skill": "What it would be without skill: the most frequent class (accuracy), a coin (AUC, balanced accuracy)",
     "paper_mean": "The paper's mean over folds",
     "paper_sd": "The paper's standard deviation over folds",
@@ -111,15 +121,16 @@ def summaries(entry: Entry, found: Found) -> pd.DataFrame:
     if tests.empty:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
     folds = by_fold(tests, classes)
-    together = pooled(tests, classes)
+    together, ends = pooled(tests, classes), mean_intervals(tests, classes)
     no_skill = {"auc": 0.5}
     if classes:
         no_skill |= {"accuracy": together["majority_accuracy"], "balanced_accuracy": 1 / len(classes)}
     rows = []
     for metric in metrics_of(classes):
         interval = together[metric]
-        values = {"pooled": interval["value"], "low": interval["low"], "high": interval["high"]}
+        values = {"pooled": interval["value"], "pooled_low": interval["low"], "pooled_high": interval["high"]}
         spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0)}
+        spread |= dict(zip(("low", "high"), ends[metric], strict=True))
         undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
         words = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
         whole: dict[str, Any] = {"metric": metric, "n_folds": int(folds[metric].notna().sum())}
@@ -171,7 +182,7 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
     keys = list(zip(table["dataset"], table["atlas"], table["row"], table["metric"], strict=True))
     table = table.reindex(columns=list(RESULT_COLUMNS))
     table[["paper_mean", "paper_sd"]] = np.array([known.get(key, (np.nan, np.nan)) for key in keys]).reshape(-1, 2)
-    numbers = ["mean", "sd", "pooled", "low", "high", "no_skill"]
+    numbers = ["mean", "sd", "low", "high", "pooled", "pooled_low", "pooled_high", "no_skill"]
     table[numbers] = table[numbers].astype(float)
     table["difference"] = table["mean"] - table["paper_mean"]
     inside = table["paper_mean"].between(table["low"], table["high"]).map({True: "true", False: "false"})

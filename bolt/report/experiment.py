@@ -129,7 +129,7 @@ def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], refere
 
 
 def beyond(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
-    """Accuracy and AUC of all test scans with their intervals, and the metrics that the paper does not have."""
+    """Accuracy and AUC with their intervals, and the metrics that the paper does not have."""
     rows = []
     for row, values in part.groupby("row", sort=False):
         own = values.set_index("metric")
@@ -140,7 +140,7 @@ def beyond(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
         rows.append(line)
     skill = part.loc[part["metric"] == "accuracy", "no_skill"].max()
     caption = (
-        "Left: per cent, all test scans of the finished folds together, with 95 % bootstrap intervals over families "
+        "Left: per cent, mean over folds with its 95 % bootstrap interval over families "
         f"(else subjects); always guessing the most frequent class has an accuracy of {percent(skill)}. Right: mean ± "
         "standard deviation over folds; of Brier score and calibration error less is better. " + BOLD
     )
@@ -218,9 +218,9 @@ def _spread(mean: float, sd: float, shown: Any) -> str:
 
 
 def _interval(value: pd.Series) -> str:
-    if pd.isna(value["pooled"]):
+    if pd.isna(value["mean"]):
         return DASH
-    return f"{percent(value['pooled'])} [{percent(value['low'])}, {percent(value['high'])}]"
+    return f"{percent(value['mean'])} [{percent(value['low'])}, {percent(value['high'])}]"
 
 
 def _signed(value: float, shown: Any) -> str:
@@ -272,7 +272,7 @@ def _notes(part: pd.DataFrame) -> list[str]:
 
 def _floor(part: pd.DataFrame, entries: Sequence[Entry], reference: str) -> list[str]:
     """What has no brain and does as well as the reference."""
-    named = part[part["metric"].isin(("accuracy", "auc"))].rename(columns={"pooled": "value"})
+    named = part[part["metric"].isin(("accuracy", "auc"))].rename(columns={"mean": "value"})
     intervals = {
         row: values.set_index("metric")[["value", "low", "high"]].to_dict("index")
         for row, values in named.groupby("row")

@@ -1,4 +1,4 @@
-"""All rows of an experiment in one picture: values of all test scans with their 95 % intervals."""
+"""All rows of an experiment in one picture: means over folds with their 95 % intervals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
     low, high = _limits(axis, part, scale)
     for value in part.itertuples():
         y, colour = order.index(value.row) + offsets[value.atlas], atlases[value.atlas]
-        for number, shape in ((value.paper_mean, "o"), (value.pooled, "D")):
+        for number, shape in ((value.paper_mean, "o"), (value.mean, "D")):
             if scale * number < low or scale * number > high:  # NaN is neither
                 end = (
                     ("left", f"◂ {scale * number:.3g}")
@@ -72,19 +72,19 @@ def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
                     *place, end[1], transform=where, ha=end[0], va="center", fontsize=6.5, color=colour, style=style
                 )
         axis.plot(scale * value.paper_mean, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
-        if not low <= scale * value.pooled <= high:
+        if not low <= scale * value.mean <= high:
             continue
         whole = value.n_folds == value.expected_folds
         axis.hlines(y, scale * value.low, scale * value.high, color=colour, lw=1.6, ls="-" if whole else ":", zorder=2)
-        axis.plot(scale * value.pooled, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
+        axis.plot(scale * value.mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
 
 
 def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> tuple[float, float]:
     """Set limits that show the bulk of the rows well; what lies beyond is named at the edge. No skill is a line."""
-    seen = scale * part[["low", "high", "pooled", "paper_mean"]].to_numpy(float)
-    seen, middle = seen[np.isfinite(seen)], scale * part["pooled"].dropna().to_numpy()
+    seen = scale * part[["low", "high", "mean", "paper_mean"]].to_numpy(float)
+    seen, middle = seen[np.isfinite(seen)], scale * part["mean"].dropna().to_numpy()
     levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
     if not len(middle):
         return -np.inf, np.inf
@@ -128,4 +128,4 @@ def _legend(figure: Figure, atlases: dict[str, str], results: pd.DataFrame) -> N
         if (results["n_folds"] < results["expected_folds"]).any():
             keys.append(axis.plot([], [], ":", lw=1.6, color=INK, label="folds are missing")[0])
         keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
-        figure.legend(handles=keys, loc="outside lower center", ncols=6, title="all test scans, 95 % interval")
+        figure.legend(handles=keys, loc="outside lower center", ncols=6, title="mean over folds, 95 % interval")

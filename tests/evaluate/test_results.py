@@ -99,7 +99,8 @@ def test_a_missing_fold_is_named_and_left_out(tmp_path: Path) -> None:
     accuracy = table.set_index("metric").loc["accuracy"]
     assert (accuracy["n_folds"], accuracy["expected_folds"], accuracy["missing_folds"]) == (9, 10, "3")
     assert "loss is NaN" in accuracy["note"] and accuracy["n_scans"] == 108
-    assert accuracy["low"] < accuracy["pooled"] < accuracy["high"] and accuracy["no_skill"] == 0.5
+    assert accuracy["pooled_low"] < accuracy["pooled"] < accuracy["pooled_high"] and accuracy["no_skill"] == 0.5
+    assert accuracy["low"] < accuracy["mean"] < accuracy["high"]
 
 
 def test_a_fold_that_was_not_asked_for_is_a_missing_one(tmp_path: Path) -> None:
@@ -138,6 +139,19 @@ def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     assert table.loc["accuracy", "mean"] == pytest.approx(right.mean())
     assert table.loc["accuracy", "sd"] == pytest.approx(right.std(ddof=0))
     assert table.loc["accuracy", "n_scans"] == 108  # two seeds predict the same scans
+
+
+def test_the_interval_is_the_means_own(tmp_path: Path) -> None:
+    """Probabilities that are shifted from fold to fold spoil the pooled AUC, and none of the folds'."""
+    table = made_up(1.0, 0, n=400)
+    shift = np.exp(table["fold"].map(dict(enumerate(np.random.default_rng(0).normal(0, 3, 10)))))
+    table["p_patient"] = table.p_patient * shift / (table.p_patient * shift + table.p_control)
+    own = entry("LSTM", [write_run(tmp_path, table.assign(p_control=1 - table.p_patient))])
+    auc = summaries(own, gather(own)).set_index("metric").loc["auc"]
+    assert auc["low"] < auc["mean"] < auc["high"] and auc["pooled"] < auc["low"]
+    assert (
+        0.5 < (auc["high"] - auc["low"]) / (4 * auc["sd"] / np.sqrt(10)) < 2
+    )  # as wide as folds that differ by chance
 
 
 def test_what_cannot_be_run_keeps_its_row_and_says_why(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> Non
     rows = [*((name, 0.94 + i / 200) for i, name in enumerate("abcdef")), ("floor", 0.15)]
     table = pd.DataFrame(
         [
-            {"dataset": "d", "atlas": "x", "row": row, "metric": m, "pooled": v, "low": v - 0.01, "high": v + 0.01}
+            {"dataset": "d", "atlas": "x", "row": row, "metric": m, "mean": v, "low": v - 0.01, "high": v + 0.01}
             for row, v in rows
             for m in ("accuracy", "recall", "precision", "auc")
         ]
