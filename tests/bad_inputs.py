@@ -24,7 +24,8 @@ depends on the case.
   `exclude: {scan_id: [sub-01_task-rest]}`.
 - **warned**: the scan is used, and named in `results/<dataset>/warnings.tsv` and in the report.
 - **used**: as any other; what the last column says is done to it, and tested.
-- **refused**: the run stops, before any work where the input can be seen before work.
+- **refused**: the run stops, before any work where the input can be seen before work. What only the scans of a fold
+  show ends the training of that fold.
 """
 
 
@@ -233,10 +234,73 @@ PREPROCESSING_CASES: list[Case] = [
     ),
 ]
 
+TRAINING_CASES: list[Case] = [
+    # ---- configuration ----
+    Case("a model that does not exist", "refused", "unknown model '…'. Known: …did you mean '…'"),
+    Case(
+        "a setting that the model does not have",
+        "refused",
+        "hyper.…: model '…' has no setting '…'. Known: …did you mean '…'",
+    ),
+    Case("a setting of the wrong type", "refused", "hyper.…: '…' is …, but must be a whole number. Write …"),
+    Case(
+        "a number that YAML reads as text",
+        "refused",
+        "hyper.…: '…' is '…', but must be a number. Write numbers without quotation marks, and with a point before an "
+        "exponent: 1.0e-5, not 1e-5",
+    ),
+    Case(
+        "a size or a number of layers, heads or volumes of 0",
+        "refused",
+        "hyper.…: '…' is 0, but must be at least 1. Set it to at least 1",
+    ),
+    Case("a dropout of 1 or more", "refused", "hyper.…: '…' is …, but must be at least 0 and below 1"),
+    Case(
+        "numbers as labels, for a model of classes alone",
+        "refused",
+        "model '…' needs classes, but the label is a number. Leave the model out",
+    ),
+    # ---- scans ----
+    Case(
+        "a class without a training scan in a fold",
+        "refused",
+        "fold … has no training scan of class '…'. Use fewer folds or more scans",
+    ),
+    Case(
+        "a scan shorter than the model can read",
+        "excluded",
+        "… volumes, fewer than the … that the model needs: shorten the window, or leave such scans out of all models "
+        "with 'quality: min_n_volumes: …'",
+    ),
+    Case(
+        "crops shorter than the model can read",
+        "refused",
+        "crops of … volumes are shorter than the … that model '…' needs. Lengthen 'crop' of the dataset (and take "
+        "longer scans), or shorten the window of the model",
+    ),
+    Case(
+        "NaN in a cache of series",
+        "refused",
+        "the series of scan '…' has NaN or Inf. Exclude the scan, or mend its series",
+    ),
+    # ---- while it learns ----
+    Case(
+        "a loss or weights that are not finite",
+        "refused",
+        "… not finite: …, fold …, seed …, …epoch …. Lower the learning rate or set 'clip_gradient' in the model's "
+        "configuration",
+    ),
+    Case(
+        "too little memory for a batch, on a CPU",
+        "refused",
+        "the computer's memory does not hold a batch of … scans: …, fold …, seed …. Give the job more memory",
+    ),
+]
+
 
 def render() -> str:
     """The page."""
-    sections = (("Data", DATA_CASES), ("Preprocessing", PREPROCESSING_CASES))
+    sections = (("Data", DATA_CASES), ("Preprocessing", PREPROCESSING_CASES), ("Training", TRAINING_CASES))
     return START + "".join(f"\n## {title}\n\n{_table(cases)}" for title, cases in sections)
 
 
