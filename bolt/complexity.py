@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
@@ -116,15 +116,20 @@ def exponents(table: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     -------
     DataFrame
         atlas, row, parameters (at the shortest length), and one exponent a measure, fitted over the upper half of the
-        lengths: 1 is linear, 2 quadratic. NaN where fewer than two lengths are known.
+        lengths (`upper_half`): 1 is linear, 2 quadratic. NaN where fewer than two lengths are known.
     """
     found = []
     for (atlas, row), part in table.groupby(["atlas", "row"], sort=False):
-        lengths = sorted(part["length"].unique())
-        upper = part[part["length"] >= lengths[len(lengths) // 2]]
+        upper = part[part["length"].isin(upper_half(part["length"]))]
         slopes = {measure: _slope(upper["length"], upper[measure]) for measure in measures}
         found.append({"atlas": atlas, "row": row, "parameters": part["parameters"].iloc[0], **slopes})
     return pd.DataFrame(found)
+
+
+def upper_half(lengths: Iterable[int]) -> list[int]:
+    """The longer half of the lengths that exponents are fitted over; two at least."""
+    every = sorted(set(lengths))
+    return every[-max(2, (len(every) + 1) // 2) :]
 
 
 def _slope(lengths: pd.Series, values: pd.Series) -> float:

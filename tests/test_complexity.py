@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
-from bolt.complexity import _LiveTensors, exponents, measure
-from bolt.config import Model, load_experiment
+from bolt.complexity import _LiveTensors, exponents, measure, upper_half
+from bolt.config import Complexity, Model, Quick, load_experiment
 from bolt.files import read_table, write_table
 from bolt.report.complexity import COLUMNS, write_complexity
 from tests.report.latex import well_formed
@@ -48,6 +48,21 @@ def test_exponents_are_fitted_over_the_upper_half():
     found = exponents(table, ["seconds", "operations"]).iloc[0]
     assert found["seconds"] == pytest.approx(1.5)
     assert pd.isna(found["operations"])
+
+
+def test_a_first_look_keeps_two_lengths_and_exponents_are_fitted_over_them():
+    settings = Complexity(lengths=[600, 75, 300])
+    assert settings.up_to(Quick(max_length=50)) == [75, 300] == settings.up_to(Quick(max_length=599))
+    assert settings.up_to(None) == [75, 300, 600]
+    table = pd.DataFrame({"atlas": "x", "row": "r", "length": [75, 300], "parameters": 1, "seconds": [1.0, 16.0]})
+    assert exponents(table, ["seconds"])["seconds"].tolist() == [pytest.approx(2)]
+    assert upper_half([75, 150, 300, 600, 1200]) == [300, 600, 1200]
+
+
+@pytest.mark.parametrize("lengths", [[1, 75], [75, 75], [75]])
+def test_lengths_that_cannot_be_measured_are_refused(lengths):
+    with pytest.raises(ValueError, match="lengths"):
+        Complexity(lengths=lengths)
 
 
 def test_memory_is_what_lives_at_one_time():

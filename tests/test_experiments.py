@@ -18,6 +18,7 @@ BY_FOLD = {
     0: FoldSettings(hyper={"window": 40, "fringe_coefficient": 3}, training={"epochs": 7}),
     1: FoldSettings(hyper={"window": 30}, training={"batch_size": 5}),
 }
+SWEEP = {"row": "{model}, {value}", "models": ["bolt"], "key": "train_share", "values": [1]}
 PAPER = "config/experiments/paper"
 
 
@@ -119,6 +120,15 @@ def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
         ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are called 'BolT'"),
         ({"rows": [{"model": "bolt", "hyperr": {}}]}, "hyperr"),
         ({"sweeps": [{"row": "x", "models": ["bolt"], "key": "window", "values": [1]}]}, "hyper.<setting>"),
+        ({"sweeps": [SWEEP | {"row": "{modell}"}]}, "mine.yaml: 'sweeps.0'.*may name {model}.*'{modell}'"),
+        ({"sweeps": [SWEEP | {"row": "{model, {value}"}]}, "mine.yaml: 'sweeps.0'.*cannot be read"),
+        (
+            {"sweeps": [SWEEP | {"row": "{value:d}", "key": "hyper.cwr_weight", "values": [1, 0.5]}]},
+            "'sweeps.0'.*with 0.5 this cannot be read",
+        ),
+        ({"sweeps": [SWEEP | {"values": [0.5, 10]}]}, "mine.yaml: 'sweeps.0'.*found 10 for train_share"),
+        ({"sweeps": [SWEEP | {"key": "hyper.window", "values": [-5]}]}, "row 'BolT, -5', hyper.window: "),
+        ({"rows": [{"model": "bolt", "hyper": {"window": "ten"}}]}, "row 'BolT', hyper.window: "),
         ({}, "needs 'rows' or 'sweeps'"),
     ],
 )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from bolt.config._keys import Keys
 
 Band = Annotated[list[float], Field(min_length=2, max_length=2)]
+Length = Annotated[int, Field(ge=2)]
 
 
 class Quick(Keys):
     """How a first look at the experiments is made cheap."""
 
     epochs: int = Field(1, ge=1, description="torch models are trained for at most so many epochs")
-    max_length: int = Field(300, ge=2, description="volumes of the longest scan that the complexity is measured at")
+    max_length: int = Field(
+        300,
+        ge=2,
+        description="volumes of the longest scan of the complexity, or the two shortest",
+    )
 
 
 class Row(Keys):
@@ -55,6 +60,21 @@ class Sweep(Keys):
             raise ValueError(f"'key' must be hyper.<setting>, training.<key> or train_share, not '{self.key}'")
         return self
 
+    @model_validator(mode="after")
+    def _makes_rows(self) -> Sweep:
+        for value in self.values:
+            try:
+                self._row("model", "title", value)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ValueError(f"'values': {problem['msg']} (found {value:g} for {self.key})") from None
+            except (LookupError, ValueError, AttributeError, TypeError):
+                raise ValueError(
+                    f"'row' and 'line' may name {{model}}, and 'row' {{value}}; with {value:g} this cannot be read: "
+                    f"'{self.row}', '{self.line}'"
+                ) from None
+        return self
+
     def rows(self, titles: dict[str, str]) -> list[Row]:
         """One row for each model and value.
 
@@ -86,13 +106,20 @@ class Sweep(Keys):
 class Complexity(Keys):
     """How operations, time and memory are measured."""
 
-    lengths: list[int] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
+    lengths: list[Length] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
     repeats: int = Field(3, ge=1, description="passes that are timed; the fastest counts")
     tr: float = Field(0.72, gt=0, description="seconds, for models whose window is in seconds")
 
     def up_to(self, quick: Quick | None) -> list[int]:
-        """The lengths, of a first look only the short ones."""
-        return [n for n in sorted(self.lengths) if quick is None or n <= quick.max_length]
+        """The lengths, each once, of a first look only the short ones: two at least, for an exponent needs them."""
+        lengths = sorted(set(self.lengths))
+        return lengths if quick is None else [n for n in lengths if n <= max(quick.max_length, lengths[1])]
+
+    @model_validator(mode="after")
+    def _differ(self) -> Complexity:
+        if len(set(self.lengths)) < 2:
+            raise ValueError("'lengths' must be two different numbers at least")
+        return self
 
 
 class Spectra(Keys):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.complexity import COLUMNS, exponents
+from bolt.complexity import COLUMNS, exponents, upper_half
 from bolt.config import Experiment
 from bolt.files import read_table, write_table, write_text
 from bolt.report.markup import PACKAGES, Sheet, latex, markdown
@@ -112,7 +112,7 @@ def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.D
         f"{', '.join(sorted(table['device'].dropna().unique()))}.",
         notes=[
             "Exponents: slopes in double logarithm over the upper half of the lengths, "
-            f"{', '.join(map(str, lengths[len(lengths) // 2 :]))} volumes; 1 is linear, 2 quadratic",
+            f"{', '.join(map(str, upper_half(lengths)))} volumes, as far as measured; 1 is linear, 2 quadratic",
             f"Operations: {COLUMNS['operations']}",
             "Memory: the largest sum of tensors alive at one time, beyond weights, gradients and the scan itself",
             *(f"{row.row}, {row.length} volumes: {row.note}" for row in missing.itertuples()),
