@@ -28,6 +28,7 @@ from bolt.evaluate.results import (
 )
 from bolt.experiments import Entry
 from bolt.files import write_table, write_text
+from bolt.report.curve import draw_curves
 from bolt.report.floor import floor_sentence, is_floor, sees_brain
 from bolt.report.forest import draw
 from bolt.report.markup import Sheet, latex, markdown
@@ -43,7 +44,8 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     """Write everything that is to be seen of an experiment.
 
     ``<name>.tsv`` (`RESULT_COLUMNS`), ``<name>_tests.tsv``, ``<name>_sites.tsv``, ``<name>_families.tsv``, each with
-    its sidecar; ``<name>.md``, ``<name>.tex``; ``<name>.png`` and ``.svg``.
+    its sidecar; ``<name>.md``, ``<name>.tex``; ``<name>.png`` and ``.svg``: curves where all
+    rows lie on lines, else a line a row.
 
     Parameters
     ----------
@@ -66,7 +68,10 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     site_table = pd.concat(by_site) if by_site else pd.DataFrame(columns=list(SITE_COLUMNS))
     write_table(site_table, out / f"{name}_sites.tsv", SITE_COLUMNS)
     write_table(families, out / f"{name}_families.tsv", FAMILY_COLUMNS)
-    draw(results, out / f"{name}.png", reference=experiment.reference)
+    if entries and all(entry.value is not None for entry in entries):
+        draw_curves(results, entries, out / f"{name}.png", key=experiment.sweeps[0].key if experiment.sweeps else "")
+    else:
+        draw(results, out / f"{name}.png", reference=experiment.reference)
     sheets = _sheets(experiment, entries, results, tests, families)
     head = f"# {experiment.title}\n\n{experiment.description}\n\n![All rows with their 95 % intervals]({name}.png)\n"
     write_text("\n".join([head, *map(markdown, sheets)]), out / f"{name}.md")

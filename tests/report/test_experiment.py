@@ -13,6 +13,7 @@ from bolt.config import Experiment, Model
 from bolt.errors import DataError
 from bolt.evaluate.results import RESULT_COLUMNS
 from bolt.files import read_table, write_status
+from bolt.report.curve import draw_curves
 from bolt.report.experiment import performance, write_experiment
 from bolt.report.floor import floor_sentence, is_floor
 from bolt.report.forest import draw
@@ -136,6 +137,25 @@ def test_signs_that_latex_prints_as_others_or_not_at_all() -> None:
 def test_nothing_to_show_is_no_crash(tmp_path: Path) -> None:
     write_experiment(EXPERIMENT, [], tmp_path)
     assert read_table(tmp_path / "comparison.tsv").empty and (tmp_path / "comparison.png").is_file()
+
+
+def test_a_sweep_is_drawn_as_curves(tmp_path: Path) -> None:
+    rows = [
+        replace(entry(f"{line}, {value}", []), line=line, value=value)
+        for line in ("BolT", "windows only")
+        for value in (10.0, 20.0, 80.0, 200.0)
+    ]
+    table = pd.DataFrame(
+        [{"row": row.row, "metric": m} for row in rows for m in ("accuracy", "recall", "precision", "auc")]
+    )
+    means = [0.6 + row.value / 1000 for row in rows for _ in range(4)]
+    table = table.assign(dataset="abide1", atlas="aal116", mean=means, paper_mean=0.7, n_folds=10, expected_folds=10)
+    table["low"], table["high"], table["no_skill"] = table["mean"] - 0.05, table["mean"] + 0.05, 0.5
+    table.loc[table["row"] == "BolT, 80.0", "n_folds"] = 3
+    draw_curves(table.reindex(columns=list(RESULT_COLUMNS)), rows, tmp_path / "a.png", key="hyper.window")
+    drawing = (tmp_path / "a.svg").read_text()
+    for words in ("window", "200", "BolT", "windows only", "folds are missing", "the paper's mean over folds"):
+        assert f"<!-- {words} -->" in drawing
 
 
 def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:
