@@ -247,13 +247,18 @@ class Fit:
     def _inputs(self, which: Tensor, random: torch.Generator) -> Tensor:
         """What some training scans are learned from: random crops of their series (batch, time, rois), or matrices."""
         scans, net = self.train.scans, self.net
-        if isinstance(net, ConnectivityModel) and self.model.connectivity == "scan":
-            lengths = torch.tensor(scans.lengths)[which]
-            same = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
-            parts = [net.matrices(scans.whole(which[own].tolist())) for own in same]
-            return torch.cat(parts)[torch.cat(same).argsort()]
-        crops = scans.crops(which, self.crop, random)
-        return net.matrices(crops) if isinstance(net, ConnectivityModel) else crops
+        if not isinstance(net, ConnectivityModel):
+            return scans.crops(which, self.crop, random)
+        whole, lengths = self.model.connectivity == "scan", torch.tensor(scans.lengths)[which]
+        if not whole:  # a scan shorter than a crop is whole too: repeated, some of its volumes would weigh more
+            lengths = lengths.clamp(max=self.crop)
+        parts, order = [], []
+        for length in lengths.unique():
+            same = (lengths == length).nonzero()[:, 0]
+            own = which[same]
+            parts.append(net.matrices(scans.whole(own.tolist()) if whole else scans.crops(own, int(length), random)))
+            order.append(same)
+        return torch.cat(parts)[torch.cat(order).argsort()]
 
     def _ask(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
         """The model's word on what `_inputs` gave."""
