@@ -12,7 +12,7 @@ from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of
 from bolt.disk import require_room
 from bolt.errors import ConfigError
-from bolt.models._registry import check_model, default_of, fitted_at_once, inputs_of
+from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -162,22 +162,21 @@ def is_judged(config: Config, dataset: Dataset) -> bool:
 
 
 def minimum_volumes(config: Config) -> int:
-    """Volumes that the longest window among the configured models needs."""
-    return max(window_of(configuration.load_model(name)) for name in config.models)
+    """Volumes that all of the configured models can read."""
+    return max(shortest_scan(configuration.load_model(name)) for name in config.models)
 
 
-def window_of(model: Model) -> int:
-    """Volumes of a model's window, the longest of its folds; 2 where it has none."""
-    default = default_of(model.model, "window", 2)
+def shortest_scan(model: Model) -> int:
+    """Volumes of the shortest scan that a model reads, in the fold that needs most; at least 2."""
     every = [model.for_fold(fold) for fold in model.by_fold] or [model]
-    return max(int(own.hyper.get("window", default)) for own in every)
+    return max(2, *(shortest_of(own.model, own.hyper) for own in every))
 
 
 def not_applicable(model: Model, config: Config, dataset: Dataset) -> str:
     """Why a row of an experiment cannot be trained on this dataset; empty where it can."""
-    window = window_of(model)
-    if window > dataset.crop:
-        return f"a window of {window} volumes is longer than the crop of {dataset.crop}"
+    shortest = shortest_scan(model)
+    if shortest > dataset.crop:
+        return f"the shortest scan that it reads, {shortest} volumes, is longer than the crop of {dataset.crop}"
     try:
         check_covariates(model, dataset, list(COLUMNS))
         _check_inputs(model, config, dataset)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -46,6 +47,14 @@ class SeriesModel(nn.Module):
 
     inputs = "series"
     min_length: int = 1
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """`min_length` of a model with these settings (all, defaults too), without building it.
+
+        Of a model whose window follows from the data it is what every such model needs.
+        """
+        return cls.min_length
 
     def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
         """Further loss terms, already weighted, that need the classes of a training batch, (batch,).

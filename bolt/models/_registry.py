@@ -109,6 +109,15 @@ def check_settings(name: str, keys: Iterable[str]) -> None:
             )
 
 
+def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
+    """Volumes of the shortest scan that a model with these settings reads; 2 where it learns in one go."""
+    if fitted_at_once(name):
+        return 2
+    kind = _MODELS[name]
+    assert issubclass(kind, SeriesModel)
+    return kind.shortest({key: default_of(name, key, None) for key in settings_of(name)} | dict(hyper))
+
+
 def default_of(name: str, setting: str, otherwise: Any) -> Any:
     """Default of a model's setting; `otherwise` where the model has no such setting."""
     known_models()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,10 @@ class BolT(SeriesModel):
     BOLD tokens of the last block reach nothing but their own next block, so its queries, output and MLP are computed
     for the CLS tokens alone.
     """
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        return int(settings["window"]) if settings["windowed"] else 1
 
     def __init__(
         self,

@@ -6,6 +6,9 @@ https://doi.org/10.48550/arXiv.2007.13007
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +40,10 @@ class HATNet(SeriesModel):
     dropout, word_dropout : float
         On the output of each layer; on the weights of words and bags.
     """
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        return (int(settings["window"]) - 1) * int(settings["stride"]) + 1
 
     def __init__(
         self,

@@ -6,6 +6,9 @@ echocardiography. Medical Image Analysis 82, 2022. https://doi.org/10.1016/j.med
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,6 +45,10 @@ class IFTNet(SeriesModel):
         Volumes of a training crop; each has a learned position. A longer scan is read in stretches of this length,
         whose features are averaged (`layers.in_chunks`).
     """
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        return int(settings["reduction"]) + 1
 
     def __init__(
         self,

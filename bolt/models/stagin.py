@@ -8,6 +8,9 @@ Symbols: T volumes, W window, s stride, F windows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -57,6 +60,10 @@ class STAGIN(SeriesModel):
 
     An ROI is its own neighbour, also where it is constant within a window and correlates with nothing.
     """
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        return int(settings["window"])
 
     def __init__(
         self,

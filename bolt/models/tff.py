@@ -6,6 +6,9 @@ https://proceedings.mlr.press/v172/malkiel22a.html
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -35,6 +38,10 @@ class TFF(SeriesModel):
     The CLS token is a learned function of a constant, as published. The mean is taken before the classifier, which is
     linear, so that it is the mean of the windows' logits as well.
     """
+
+    @classmethod
+    def shortest(cls, settings: Mapping[str, Any]) -> int:
+        return int(settings["window"])
 
     def __init__(
         self,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bolt.check import shortest_scan
 from bolt.config import Dataset, load_model
 from bolt.errors import ConfigError, DataError
 from bolt.files import read_table
-from bolt.models._registry import check_model, fitted_at_once, inputs_of
+from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
 from bolt.train import Job, train_folds
 from bolt.train_features import train_features
 from tests.models.conformance import ALL, CROP, TORCH, make, small
@@ -53,6 +54,18 @@ def test_a_series_that_is_not_finite(name, tmp_path):
 
     error = train(write_toy(tmp_path, change=spoil), name, tmp_path / "run")
     assert isinstance(error, DataError) and "scan 'sub-03_task-rest' has NaN or Inf" in str(error)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_the_shortest_scan_is_known_before_a_model_is_built(name):
+    model = small(name)
+    if name != "gc_lstm":  # whose window follows from the data
+        assert shortest_of(model.model, model.hyper) == make(name, 6, 2).min_length
+
+
+def test_the_shortest_scan_is_not_always_the_window():
+    assert shortest_scan(load_model("hatnet")) == 31
+    assert shortest_scan(load_model("longformer")) == 2
 
 
 @pytest.mark.parametrize("name", TORCH)
