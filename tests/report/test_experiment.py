@@ -158,6 +158,12 @@ def test_a_sweep_is_drawn_as_curves(tmp_path: Path) -> None:
         assert f"<!-- {words} -->" in drawing
 
 
+def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) -> None:
+    rows = [replace(entry(f"W = {v}", [], note="too long"), line="BolT", value=float(v)) for v in (10, 200)]
+    write_experiment(EXPERIMENT, rows, tmp_path)
+    assert "<!-- 200 -->" in (tmp_path / "comparison.svg").read_text()
+
+
 def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:
     rows = [*((name, 0.94 + i / 200) for i, name in enumerate("abcdef")), ("floor", 0.15)]
     table = pd.DataFrame(
