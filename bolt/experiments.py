@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -196,8 +196,16 @@ def paper_table(name: str) -> Path:
 
 def experiment_models(config: Config) -> dict[str, Model]:
     """The models that experiments train, by the names of their runs."""
-    trained = [one for one in available(config).values() if one.kind == "training"]
-    return {model.run_name: model for experiment in trained for _, model in rows_of(experiment, config)}
+    found = available(config)
+    return trained_models(found, {name: rows_of(one, config) for name, one in found.items()})
+
+
+def trained_models(
+    experiments: Mapping[str, Experiment], rows: Mapping[str, list[tuple[Row, Model]]]
+) -> dict[str, Model]:
+    """Of experiments whose rows are known, the models that are trained, by the names of their runs."""
+    trained = [name for name, one in experiments.items() if one.kind == "training"]
+    return {model.run_name: model for name in trained for _, model in rows[name]}
 
 
 def _title(model: Model) -> str:

@@ -17,10 +17,11 @@ import yaml
 from bolt import config as configuration
 from bolt.atlas_files import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.check import check_names, check_room, is_judged, minimum_volumes
+from bolt.check_experiments import check_experiment, check_experiment_names, lacks_reference
 from bolt.config import ROOT, Config, Model
 from bolt.datasets import source_of
 from bolt.errors import BoltError, ConfigError, DataError
-from bolt.experiments import available, entries, experiment_models, paper_table
+from bolt.experiments import available, entries, paper_table, rows_of, trained_models
 from bolt.files import read_table, sha256, write_yaml
 from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
@@ -86,8 +87,10 @@ class Run:
         self.dataset = configuration.load_dataset(self.config.dataset)
         self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
         self.layout = Layout(self.config)
+        check_experiment_names(self.config)
         self.experiments = available(self.config)
-        self.experiment_models = experiment_models(self.config)
+        self.experiment_rows = {name: rows_of(one, self.config) for name, one in self.experiments.items()}
+        self.experiment_models = trained_models(self.experiments, self.experiment_rows)
 
     def save_config(self) -> Path:
         """Write the merged configuration where every command reads it, if it changed.
@@ -357,9 +360,10 @@ class Run:
         return self.predictions(self.experiment_runs(name))
 
     def experiment_settings(self, name: str) -> str:
-        """What an experiment's file says, and the paper's own table of it."""
+        """What an experiment's file says, what its models are called, and the paper's own table of it."""
         theirs = paper_table(name)
-        return repr([self.experiments[name], sha256(theirs) if theirs.is_file() else None])
+        called = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
+        return repr([self.experiments[name], called, sha256(theirs) if theirs.is_file() else None])
 
     def metrics(self, variant: str | None = None) -> list[Path]:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
@@ -392,6 +396,10 @@ def start(raw: dict[str, Any]) -> Run:
     try:
         run = Run(raw)
         check_names(run.config, run.dataset)
+        for name, experiment in run.experiments.items():
+            check_experiment(experiment, run.experiment_rows[name])
+            if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
+                print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
         _check_room(run)
         return run
     except BoltError as error:
