@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from sklearn.metrics import log_loss
 from bolt.config import Dataset, Model, Span
 from bolt.connectivity import connectivity_of
 from bolt.errors import DataError
-from bolt.models._registry import fitted_at_once, inputs_of
+from bolt.models._registry import fitted_at_once, inputs_of, shortest_of
 from bolt.predict import Pool
 from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import SeriesCache
@@ -79,7 +80,7 @@ class SeenFold:
             )
         self.metric = "r2" if dataset.classes is None else "accuracy"
         shortest = min(dataset.crop, int(self.table["length"].min()))
-        self.limits = {"hyper.window": shortest, "training.batch_size": self.n_train}
+        self.limits = {"hyper.window": _longest_window(model, shortest), "training.batch_size": self.n_train}
         self.at_once = fitted_at_once(model.model)
         if not self.at_once:
             self._pool = Pool(self.series, device_of(device, threads))
@@ -128,6 +129,12 @@ class SeenFold:
         truth, said = target.encode(self.table)[own], probabilities[own]
         loss = log_loss(truth, said, labels=range(target.n_outputs))
         return Judged(float(loss), float((said.argmax(1) == truth).mean()))
+
+
+def _longest_window(model: Model, shortest: int) -> int:
+    """Volumes of the longest window with which a model can read a scan of `shortest` volumes."""
+    windows = range(1, shortest + 1)
+    return bisect_right(windows, shortest, key=lambda w: shortest_of(model.model, {**model.hyper, "window": w}))
 
 
 def _result(steps: Generator[None, None, Any]) -> Any:

@@ -167,7 +167,7 @@ def build_cache(
         Keys the series' JSON sidecars must agree on (Atlas, Denoising, …) where they have them; also kept in the
         manifest.
     minimum_volumes : int
-        Volumes the longest model window needs; a scan that scrubbing left with fewer is excluded for all models.
+        Volumes that every model can read; a scan that scrubbing left with fewer is excluded for all models.
     verdict_of : callable, optional
         scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
     mean_fd : mapping, optional
@@ -187,7 +187,7 @@ def build_cache(
     out, expected = Path(out), dict(expected or {})
     entries, excluded = _plan(scans, atlas, rois, series_of, expected, verdict_of)
     for entry in (e for e in entries if e.length < minimum_volumes):
-        reason = f"{entry.length} volumes are left, but a model's window needs {minimum_volumes}"
+        reason = f"{entry.length} volumes are left, fewer than the {minimum_volumes} that a model needs"
         excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
     entries = [e for e in entries if e.length >= minimum_volumes]
     if policy == "drop-scan":

@@ -87,7 +87,7 @@ DATA_CASES: list[Case] = [
         "excluded",
         "….nii.gz: a 4D image is due, but this one has one volume (shape …)",
     ),
-    Case("a scan shorter than a model's window", "excluded", "… volumes, but a model's window needs …"),
+    Case("a scan shorter than a model needs", "excluded", "… volumes, fewer than the … that a model needs"),
     Case("a scan that its protocol says is longer (HCP)", "excluded", "incomplete: … of … volumes"),
     Case(
         "an image whose name declares another space",

@@ -258,7 +258,7 @@ def _(place, patch):
     return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4), np.int16)))
 
 
-@of("a scan shorter than a model's window")
+@of("a scan shorter than a model needs")
 def _(place, patch):
     return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4, 19), np.int16)), minimum_volumes=20)
 

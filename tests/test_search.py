@@ -242,6 +242,11 @@ def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
         search(one_class, tmp_path)
 
 
+def test_a_window_in_other_units_is_narrowed_too(tmp_path):
+    model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"stride": 2}})
+    assert SeenFold(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
+
+
 def test_trials_that_cannot_read_the_scans_are_pruned(tmp_path):
     """Whatever is too short: one scan of validation, a class of training, or all."""
     space = Space(name="x", hyper={"hatnet": {"window": {"choices": [4, 8, 16]}}})

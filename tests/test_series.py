@@ -260,7 +260,7 @@ def test_a_transposed_scan_is_left_out_and_says_so(made):
 
 def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):
     excluded = made(minimum_volumes=11).set_index("scan_id")
-    assert excluded.reason["001"] == "10 volumes are left, but a model's window needs 11"
+    assert excluded.reason["001"] == "10 volumes are left, fewer than the 11 that a model needs"
     assert SeriesCache(made.out).index.scan_id.tolist() == ["002", "004"]
 
 

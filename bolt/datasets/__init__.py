@@ -57,7 +57,7 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     config : Config
     dataset : Dataset
     minimum_volumes : int
-        Volumes the longest model window needs; shorter scans are excluded for all models, so that
+        Volumes that every model can read; shorter scans are excluded for all models, so that
         all are judged on the same scans.
 
     Returns
@@ -81,7 +81,7 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:
-        exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, but a model's window needs {minimum_volumes}")
+        exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, fewer than the {minimum_volumes} that a model needs")
     check_labels(table, dataset)
     without = table.exclude_reason.notna() & table.exclude_stage.isna()
     table["exclude_stage"] = table.exclude_stage.mask(without, INDEX)

@@ -115,7 +115,8 @@ def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
         return 2
     kind = _MODELS[name]
     assert issubclass(kind, SeriesModel)
-    return kind.shortest({key: default_of(name, key, None) for key in settings_of(name)} | dict(hyper))
+    known = inspect.signature(kind).parameters.values()
+    return kind.shortest({one.name: one.default for one in known} | dict(hyper))
 
 
 def default_of(name: str, setting: str, otherwise: Any) -> Any:

@@ -78,7 +78,7 @@ def test_subject_without_t1w_or_bold_costs_that_subject_only(bids):
         ("not_gzip", "gzip"),
         ("web_page", "web page"),
         ("no_tr", "RepetitionTime"),
-        ("short", "19 volumes, but a model's window needs 20"),
+        ("short", "19 volumes, fewer than the 20 that a model needs"),
     ],
 )
 def test_bad_image_costs_one_scan_and_says_why(bids, damage, words):

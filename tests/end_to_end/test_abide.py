@@ -58,7 +58,7 @@ def spoil(server, names):
         names[2]: ("download", "the file is empty"),
         names[3]: ("download", "not a table of numbers"),
         names[4]: ("download", "its first line names 199 ROIs"),
-        names[5]: ("cache", "7 volumes are left, but a model's window needs 10"),
+        names[5]: ("cache", "7 volumes are left, fewer than the 10 that a model needs"),
         names[6]: ("download", "the server refuses it, or does not have it (403"),
         names[9]: ("download", "nan in row 2, column 0"),
     }
