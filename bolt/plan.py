@@ -96,7 +96,7 @@ def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
     """Print the estimate as the last line of a dry run: of the experiments, where these are what is asked for."""
-    if is_dry_run(arguments):
+    if is_dry_run(arguments) and "search" not in arguments:  # trials end early: nobody knows what they take
         asked = [name for name in run.experiments if name in arguments]
         asked = list(run.config.experiment_places) if "paper" in arguments else asked
         atexit.register(lambda: print(estimate(run, asked), file=sys.stderr, flush=True))

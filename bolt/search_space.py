@@ -15,17 +15,23 @@ from bolt.models._registry import check_settings, default_of, fitted_at_once
 DIGITS = 4  # significant ones of a value
 
 
-def check_search(config: Config) -> None:
-    """Refuse what a search cannot begin with.
+def check_search(config: Config) -> list[Model]:
+    """The models that are searched; what a search cannot begin with is refused.
+
+    Models that are only there because `models` has them are left out where nothing of them can be searched.
 
     Raises
     ------
     ConfigError
         An unknown model, space or setting; a model of which nothing is searched, or that was searched before.
     """
-    space = load_space(config.search.space)
-    for name in config.searched:
-        model = load_model(name)
+    space, found = load_space(config.search.space), []
+    for module, own in space.hyper.items():
+        check_settings(module, own)
+    for model in map(load_model, config.searched):
+        ranges = space.hyper.get(model.model) or (space.training and not fitted_at_once(model.model))
+        if not config.search.models and (model.by_fold or not ranges):
+            continue
         spans_of(space, model)
         if model.by_fold:
             raise ConfigError(
@@ -33,6 +39,8 @@ def check_search(config: Config) -> None:
                 where="search: models",
                 mend="Search the model that it was made from (config/models)",
             )
+        found.append(model)
+    return found
 
 
 def spans_of(space: Space, model: Model) -> dict[str, Span]:

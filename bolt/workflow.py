@@ -213,8 +213,7 @@ class Run:
     @cached_property
     def searched(self) -> dict[str, Model]:
         """Models of the target `search` by name; refused here where they cannot be searched."""
-        check_search(self.config)
-        return {model.name: model for model in map(configuration.load_model, self.config.searched)}
+        return {model.name: model for model in check_search(self.config)}
 
     def searched_code(self, name: str) -> list[str]:
         """What a model that is searched is, and its code."""
@@ -396,6 +395,7 @@ def start(raw: dict[str, Any]) -> Run:
     try:
         run = Run(raw)
         check_names(run.config, run.dataset)
+        check_search(run.config)
         for name, experiment in run.experiments.items():
             check_experiment(experiment, run.experiment_rows[name])
             if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
