@@ -311,8 +311,8 @@ def test_side_by_side_as_apart(toy, tmp_path):
 
 def test_they_take_turns(tmp_path, monkeypatch):
     toy, seen = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), []
-    real = bolt.fitting.seed_step
-    monkeypatch.setattr(bolt.fitting, "seed_step", lambda seed, fold, *a: (seen.append(fold), real(seed, fold, *a)))
+    real = bolt.fitting.Fit._step
+    monkeypatch.setattr(bolt.fitting.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
     train_folds(*toy, toy_model(), DATASET, [Job(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
     assert seen == [1, 2] * 12
 
