@@ -76,8 +76,9 @@ class GCLSTM(SeriesModel):
                 raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", mend="Correct the value")
         volumes = round(window_seconds / tr)
         self.stride = max(1, round(stride_seconds / tr))
-        recurs = crop is None or volumes + self.stride <= crop
-        self.window = max(2, volumes if recurs else int(crop * crop_share))
+        if crop is not None and volumes + self.stride > crop:  # a crop would hold one window: nothing would recur
+            volumes = int(crop * crop_share)
+        self.window = max(2, volumes)
         self.min_length, self.hidden, self.order = self.window, hidden, order
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
         self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)

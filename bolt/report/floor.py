@@ -23,13 +23,14 @@ def sees_brain(model: Model) -> bool:
 
 
 def floor_sentence(name: str, floor: Mapping[str, Interval], model_name: str, model: Mapping[str, Interval]) -> str:
-    """What is to be said where a model without a brain does as well as one with it; empty where it does not.
+    """What is to be said where a model without a brain is not clearly worse than one with it; empty where it is.
 
     Parameters
     ----------
     name, model_name : str
     floor, model : mapping
-        ``accuracy`` and ``auc`` of all test scans, with their 95 % intervals. As well is: the intervals overlap.
+        ``accuracy`` and ``auc`` of all test scans, with their 95 % intervals; not clearly worse: in one of the two the
+        intervals overlap.
     """
     as_well = []
     for metric, title in (("accuracy", "accuracy"), ("auc", "AUC")):
@@ -40,8 +41,8 @@ def floor_sentence(name: str, floor: Mapping[str, Interval], model_name: str, mo
     if not as_well:
         return ""
     return (
-        f"{name}, which sees nothing of the brain, predicts the label as well as {model_name}, as far as these scans "
-        f"can tell: {', '.join(as_well)} per cent; the 95 % intervals overlap. What {model_name} learned may be that."
+        f"{name}, which sees nothing of the brain, is not clearly worse than {model_name}: {', '.join(as_well)} per "
+        f"cent; the 95 % intervals overlap. What {model_name} learned may be that."
     )
 
 
