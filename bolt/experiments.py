@@ -158,6 +158,16 @@ def all_entries(experiment: Experiment, results: Path, present: str = "") -> lis
     return found
 
 
+def with_first_looks(experiment: Experiment, results: Path) -> Experiment:
+    """The experiment, its description naming the datasets of which it is only a first look (`quick`)."""
+    looks = [
+        f"Only a first look at {config.dataset_name}: torch models learned for at most {config.quick.epochs} epochs."
+        for config in configurations(results)
+        if config.quick and experiment.name in config.experiment_places
+    ]
+    return experiment.model_copy(update={"description": " ".join([experiment.description, *looks])})
+
+
 def configurations(results: Path, present: str = "") -> Iterator[Config]:
     """What was run below a folder of results: a configuration a dataset, in the order of their names.
 

@@ -66,8 +66,11 @@ def draw(table: pd.DataFrame, out: Path) -> None:
     out : Path
         Ends in ``.png``.
     """
-    atlases, names = sorted(table["atlas"].unique()), list(table["row"].unique())
-    looks = {name: (MANY[i % len(MANY)], STYLES[i // len(MANY) % len(STYLES)]) for i, name in enumerate(names)}
+    atlases = sorted(table["atlas"].unique())
+    ours = list(table.loc[table["model"] == "bolt", "row"].unique())
+    others = list(table.loc[table["model"] != "bolt", "row"].unique())
+    looks = {name: (MANY[i % len(MANY)], STYLES[i // len(MANY) % len(STYLES)]) for i, name in enumerate(others)}
+    looks |= {name: (INK, STYLES[i % len(STYLES)]) for i, name in enumerate(ours)}
     with canvas(out, height=0.6 + 2.6 * len(atlases)) as figure:
         grid = figure.subplots(len(atlases), len(MEASURES), squeeze=False, sharex=True)
         for axes, atlas in zip(grid, atlases, strict=True):
