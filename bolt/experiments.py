@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,12 +158,12 @@ def all_entries(experiment: Experiment, results: Path, present: str = "") -> lis
     return found
 
 
-def with_first_looks(experiment: Experiment, results: Path) -> Experiment:
-    """The experiment, its description naming the datasets of which it is only a first look (`quick`)."""
+def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]) -> Experiment:
+    """The experiment, its description saying of which datasets among those shown it is only a first look (`quick`)."""
     looks = [
-        f"Only a first look at {config.dataset_name}: torch models learned for at most {config.quick.epochs} epochs."
+        f"Only a first look at {config.dataset_name}: torch models learned for at most {config.quick.epochs} epoch(s)."
         for config in configurations(results)
-        if config.quick and experiment.name in config.experiment_places
+        if config.quick and config.dataset_name in shown
     ]
     return experiment.model_copy(update={"description": " ".join([experiment.description, *looks])})
 

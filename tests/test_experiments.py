@@ -7,7 +7,7 @@ import yaml
 
 from bolt.config import Config, FoldSettings, Model, known, load_experiment, load_model
 from bolt.errors import ConfigError, DataError
-from bolt.experiments import all_entries, entries, experiment_models, rows_of
+from bolt.experiments import all_entries, entries, experiment_models, rows_of, with_first_looks
 from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.stages import Stages
@@ -200,3 +200,16 @@ def test_the_examples_of_the_page_are_experiments(tmp_path):
         0.1,
         1,
     ]
+
+
+def test_a_table_says_where_it_is_only_a_first_look(tmp_path):
+    for name, quick in (("abide1", {"epochs": 2}), ("hcp_rest", None), ("hcp_task", {"epochs": 3})):
+        write_yaml_of(configured(dataset=name, quick=quick), tmp_path / name / "config.yaml")
+    said = with_first_looks(load_experiment("ablation"), tmp_path, {"abide1", "hcp_rest"}).description
+    assert "a first look at abide1: torch models learned for at most 2 epoch(s)" in said
+    assert "hcp" not in said
+
+
+def write_yaml_of(config: Config, path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))

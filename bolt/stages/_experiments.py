@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bolt.config import Experiment
 from bolt.errors import ConfigError, DataError
-from bolt.experiments import all_entries, available, configurations, rows_of
+from bolt.experiments import all_entries, available, configurations, rows_of, with_first_looks
 from bolt.files import write_table
 from bolt.stages._shared import Shared
 
@@ -31,7 +31,7 @@ class ExperimentStages(Shared):
                     where=results,
                     mend=f"Train it: snakemake {experiment.name}",
                 )
-            write_experiment(experiment, found, out)
+            write_experiment(with_first_looks(experiment, results, {one.dataset for one in found}), found, out)
 
     def complexity(self) -> None:
         from bolt.atlases import load_labels
