@@ -139,7 +139,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
     assert changed(explain={"tokens": 7}) == {"regions"}
-    assert changed(device="cpu") == {"train"}
+    assert changed(device="cpu") == {"train", "search", "complexity"}
     assert changed(bad_scans="refuse") == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
