@@ -6,15 +6,17 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bolt.config import nearest
 from bolt.errors import ConfigError
-from bolt.models._base import SeriesModel
 from bolt.models._features import FeatureModel
 from bolt.models._settings import check_value
 
-M = TypeVar("M", bound=type[SeriesModel] | type[FeatureModel])
+if TYPE_CHECKING:  # jobs that only preprocess ask for names, and need not import torch, nor have it
+    from bolt.models._base import SeriesModel
+
+M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
 
@@ -113,8 +115,7 @@ def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
     """Volumes of the shortest scan that a model with these settings reads; 2 where it learns in one go."""
     if fitted_at_once(name):
         return 2
-    kind = _MODELS[name]
-    assert issubclass(kind, SeriesModel)
+    kind = cast("type[SeriesModel]", _MODELS[name])
     known = inspect.signature(kind).parameters.values()
     return kind.shortest({one.name: one.default for one in known} | dict(hyper))
 

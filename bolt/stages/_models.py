@@ -85,10 +85,11 @@ class ModelStages(Shared):
         """Train folds side by side; for each the facts for its provenance, or its error."""
         from bolt.models._registry import fitted_at_once
         from bolt.train import Job, train_folds
-        from bolt.train_features import train_features
 
         options, model, start = self.options, self._model(), time.monotonic()
-        runner = train_features if fitted_at_once(model.model) else train_folds
+        runner = train_folds
+        if fitted_at_once(model.model):  # a second of imports that others need not wait for
+            from bolt.train_features import train_features as runner
         errors = runner(
             self.layout.cache(options.atlas, options.variant),
             self.layout.folds,
