@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -95,6 +96,15 @@ def test_environments_hold_what_their_stages_import(stage):
         pins = set(conda_pins(ROOT / f"workflow/envs/{environment}.yaml"))
         models = ["bolt.models.bolt", "bolt.models.svm", "bolt.train_features"] if stage in ("train", "search") else []
         models += ["bolt.models.bolt"] if stage == "explain" else []
-        needed = {IMPORT_NAMES.get(p, p) for p in imported_packages("bolt.stages", *STAGES[stage], *models)} | ALWAYS
+        needed = {IMPORT_NAMES.get(p, p) for p in imported_packages(*STAGES[stage], *models)} | ALWAYS
         missing = {n for n in needed if n not in pins and WITH_OTHERS.get(n) not in pins}
         assert not missing, f"{command} in {environment}: {missing}"
+
+
+def test_a_command_imports_what_its_own_stage_needs():
+    """Preprocessing's environment has no torch, which takes two seconds to import besides."""
+    code = (
+        "import sys, bolt.cli, bolt.stages, bolt.check, bolt.covariates; print({'torch', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
