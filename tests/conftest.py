@@ -4,7 +4,7 @@ import os
 
 for variable in ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
     os.environ.setdefault(variable, "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two tests share the cores: spinning threads would starve each other
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads starve the other test
 os.environ.setdefault("TEMPLATEFLOW_AUTOUPDATE", "false")
 os.environ.setdefault("NIPYPE_NO_ET", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
