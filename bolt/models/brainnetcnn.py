@@ -34,7 +34,8 @@ class Rows(nn.Module):
         _draw(self.weight, n_in * n_rois)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x @ self.weight).sum(1).mT + self.bias
+        rows, weight = x.transpose(1, 2).flatten(2), self.weight.flatten(0, 1)  # one product, not one a channel
+        return (rows @ weight).mT + self.bias
 
 
 class EdgeToEdge(nn.Module):
