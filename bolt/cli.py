@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         one_of_many("explain", "Importance weights of every scan for one fold's model.", *fold),
         command("evaluate", "Metrics per fold and over folds.", *fold[:3]),
         command("regions", "Landmark regressions, ROI weights and brain maps.", *fold[:3]),
+        command("tasks", "Importance over the course of tasks, beside their events.", *fold[:3]),
     ):
         one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")
     command("complexity", "Operations, time and memory of an experiment's models against scan length.", "name", "atlas")

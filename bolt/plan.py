@@ -72,6 +72,7 @@ def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
         "explain_fold": 0 if experiments else sum(n for model, n in trained if run.explained(model)) * times,
         "evaluate": 0 if experiments else len(runs) * times,
         "regions": explained * times,
+        "tasks": explained if run.has_tasks else 0,
         "measure_complexity": kinds.count("complexity") * len(run.config.atlases),
         "take_spectra": kinds.count("spectra") * len(run.config.atlases),
         "experiment": len(experiments),

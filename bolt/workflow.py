@@ -54,6 +54,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "explain": ("bolt.explain.importance",),
     "evaluate": ("bolt.evaluate.metrics",),
     "regions": ("bolt.explain.landmarks", "bolt.explain.regions"),
+    "tasks": ("bolt.explain.tasks",),
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
     "report": ("bolt.report.collect", "bolt.report.html"),
@@ -67,6 +68,10 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
 """Keys of a dataset that its index does not read."""
+
+
+TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
+"""Keys of `explain` that only the course of tasks is read from."""
 
 
 NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
@@ -154,7 +159,8 @@ class Run:
                 config.search.model_dump(exclude={"models", "scheme"}),
                 configuration.load_space(config.search.space),
             ],
-            "regions": lambda: [self._atlases(), self._images(), config.explain],
+            "regions": lambda: [self._atlases(), self._images(), config.explain.model_dump(exclude=TASK_KEYS)],
+            "tasks": lambda: config.explain.model_dump(include=TASK_KEYS),
             "truth": lambda: dataset.expected,
             "complexity": lambda: [config.device, config.quick],
             "report": lambda: [_templates(), config.model_dump(mode="json"), dataset],  # its page prints these
@@ -368,11 +374,19 @@ class Run:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
 
     def explanations(self, variant: str | None = None) -> list[Path]:
+        names = ["roi_weights.tsv"]
+        names += ["tasks.tsv"] if self.has_tasks and variant is None else []
         return [
-            self.layout.explanation(a, m, s, variant) / "roi_weights.tsv"
+            self.layout.explanation(a, m, s, variant) / name
             for a, m, s in self.runs()
             if self.explained(m)
+            for name in names
         ]
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether scans may have tables of events beside them."""
+        return self.dataset.source == "bids" or (self.dataset.source == "hcp" and self.dataset.tasks != ["REST"])
 
     def explained(self, run_name: str) -> bool:
         """Only BolT has attention windows that Algorithm 1 can follow, as long as nothing but series goes in; and

@@ -93,6 +93,13 @@ class Explain(Keys):
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
     random_draws: int = Field(20, ge=1)
+    hrf_shift: float = Field(0.0, ge=0, le=30, description="seconds by which a task's events are drawn later")
+    trial_types: list[str] | None = Field(
+        None, min_length=1, description="kinds of events that are drawn; null: those that give the task its shape"
+    )
+    masked_task: str | None = Field(
+        None, description="class (or task) whose series is drawn masked by importance; null: the first with events"
+    )
 
 
 class Config(Keys):

@@ -68,7 +68,7 @@ def event_mask(events: pd.DataFrame, kind: str, n_volumes: int, tr: float, shift
 
 def _within(starts: NDArray[Any], ends: NDArray[Any], n_volumes: int, tr: float) -> NDArray[np.bool_]:
     middle = (np.arange(n_volumes) + 0.5) * tr + 1e-9
-    return ((middle[:, None] >= starts) & (middle[:, None] < ends)).any(axis=1)
+    return np.any((middle[:, None] >= starts) & (middle[:, None] < ends), axis=1)
 
 
 def kinds_of(scans: Sequence[pd.DataFrame], masks: Mapping[str, NDArray[np.bool_]]) -> list[str]:

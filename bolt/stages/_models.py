@@ -162,6 +162,22 @@ class ModelStages(Shared):
             space=space,
         )
 
+    def tasks(self) -> None:
+        from bolt.explain.tasks import write_tasks
+        from bolt.series import SeriesCache
+        from bolt.series_files import kept_volumes
+
+        options, layout = self.options, self.layout
+        where = (options.atlas, options.model, options.seed, options.variant)
+        write_tasks(
+            SeriesCache(layout.cache(options.atlas, options.variant)),
+            layout.runs(*where),
+            self._folds(),
+            layout.explanation(*where),
+            self.config.explain,
+            lambda scan, rows: kept_volumes(layout.series_file(scan, options.atlas, options.variant), rows),
+        )
+
     def oracle_cache(self) -> None:
         from bolt.evaluate.truth import build_oracle_cache
 

@@ -58,3 +58,25 @@ rule regions:
     shell:
         "python -m bolt regions --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+
+
+rule tasks:
+    input:
+        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
+    output:
+        tasks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        / "tasks.tsv",
+    log:
+        layout.log("tasks", "{atlas}/{variant}/{model}/seed-{seed}"),
+    benchmark:
+        layout.benchmark("tasks", "{atlas}/{variant}/{model}/seed-{seed}")
+    conda:
+        "../envs/imaging.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        **run.settings("tasks"),
+    shell:
+        "python -m bolt tasks --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
