@@ -5,6 +5,9 @@ The importance weights of every scan (Algorithm 1 of the paper, for the class th
 on landmarks of training scans and tested on landmarks of test scans, and compared with the same
 regression on random volumes (the paper's table of landmark regressions). The true label is used to
 fit the regression, never to choose volumes.
+
+A model's weights for the scans it was fitted to may be unlike those for new scans. So the same is done once more with
+weights of training scans from models that did not see them, where there are such (`bolt.inner_folds`).
 """
 
 from __future__ import annotations
@@ -16,23 +19,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from bolt.errors import DataError
-from bolt.evaluate.classes import METRICS, scores
+from bolt.evaluate.classes import METRICS
+from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
+from bolt.explain.token_regression import LEVELS, FoldScans
 from bolt.explain.weights import read_importance
 from bolt.files import atomic, read_json, write_table
 
-LANDMARK_COLUMNS = {
-    "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "tokens": "important: the most important volumes of each scan; random: as many others, mean over the draws",
-    "level": "token: each volume is judged; scan: its volumes vote (ties: mean probability)",
-    "n_test": "test scans; number of folds in the last rows",
+METRIC_COLUMNS = {
     "accuracy": "share judged right",
     "recall": "of the positive class (two classes), or macro average",
     "precision": "of the positive class (two classes), or macro average",
-    "auc": "of the positive class's probability (mean over a scan's volumes), or macro average",
+    "auc": "of the positive class's probability (mean over the volumes of a unit), or macro average",
 }
+LANDMARK_COLUMNS = {
+    "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
+    "importance": "fitted: training scans are explained by the model that was fitted to them; inner: by models that did "
+    "not see them; none: random volumes",
+    "tokens": "important: the most important volumes of each scan; random: as many others, mean over the draws",
+    "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()) + " (ties: mean probability)",
+    "n_test": "test scans; number of folds in the last rows",
+    **METRIC_COLUMNS,
+}
+KINDS = (("fitted", "important"), ("inner", "important"), ("none", "random"))
+"""Groups of rows, by importance and tokens, in the order of the table."""
 
 
 def top_tokens(weights: NDArray[np.floating], tokens: int) -> NDArray[np.intp]:
@@ -48,12 +59,10 @@ def landmark_regression(
     *,
     tokens: int = 5,
     random_draws: int = 20,
+    offsets: int = 0,
     seed: int = 0,
-) -> tuple[pd.DataFrame, NDArray[np.floating]]:
+) -> tuple[pd.DataFrame, NDArray[np.floating], pd.DataFrame]:
     """Classify scans by a few of their volumes.
-
-    L2-regularised logistic regression with ``C=1``, as in the paper's published code, on z-scored
-    ROI values; each volume is a sample with its scan's label.
 
     Parameters
     ----------
@@ -67,6 +76,8 @@ def landmark_regression(
         Volumes a scan.
     random_draws : int
         Random choices (seeded, without replacement) that are averaged.
+    offsets : int
+        Places of the subset-index curve, see `bolt.explain.subsets.subset_offsets`; 0: no curve.
     seed : int
 
     Returns
@@ -74,94 +85,84 @@ def landmark_regression(
     table : DataFrame
         Columns of `LANDMARK_COLUMNS`.
     coefficients : float array (folds, classes, rois)
-        Weights of the regressions on important volumes, in log odds per standard deviation; with
-        two classes the first class's are the second's with the opposite sign.
+        Of the regressions on important volumes, see `bolt.explain.token_regression.FoldScans.regress`.
+    curve : DataFrame
+        Columns of `bolt.explain.subsets.SUBSET_COLUMNS`.
     """
-    rows, coefficients = [], []
-    for fold in folds:
-        table, weights = read_importance(run / f"fold-{fold}")
-        lengths = dict(zip(table["scan_id"], (len(w) for w in weights), strict=True))
-        ranked = dict(zip(table["scan_id"], (top_tokens(w, tokens) for w in weights), strict=True))
-        data = _FoldData(cache, table, classes, where=run / f"fold-{fold}")
-        values, coefficient = data.fit_and_test(ranked)
+    explained = {fold: read_importance(run / f"fold-{fold}") for fold in folds}
+    shortest = min((len(w) for _, weights in explained.values() for w in weights), default=0)
+    rows, coefficients, curve = [], [], []
+    for fold, (table, values) in explained.items():
+        weights = dict(zip(table["scan_id"], values, strict=True))
+        data = FoldScans(cache, table, classes, where=run / f"fold-{fold}")
+        chosen = {scan: top_tokens(w, tokens) for scan, w in weights.items()}
+        found, coefficient = data.regress(chosen)
         coefficients.append(coefficient)
-        rows += [{"fold": str(fold), "tokens": "important", **v} for v in values]
-        random = np.random.default_rng([seed, fold])
-        draws = []
-        for _ in range(random_draws):
-            drawn = {scan: random.choice(n, min(tokens, n), replace=False) for scan, n in lengths.items()}
-            draws += data.fit_and_test(drawn)[0]
-        means = pd.DataFrame(draws).groupby("level", sort=True).mean().reset_index()
-        rows += [{"fold": str(fold), "tokens": "random", **v} for v in means.to_dict("records")]
-    result = pd.DataFrame(rows)
-    grouped = result.groupby(["tokens", "level"], sort=True)[list(METRICS)]
-    for name, summary in (("mean", grouped.mean()), ("sd", grouped.std(ddof=0))):
-        result = pd.concat([result, summary.reset_index().assign(fold=name, n_test=len(folds))], ignore_index=True)
-    return result[list(LANDMARK_COLUMNS)], np.stack(coefficients)
+        groups = [found]
+        inner = _inner_tokens(run / f"fold-{fold}", data, tokens)
+        groups.append(data.regress(chosen | inner)[0] if inner else [])
+        groups.append(_random(data, weights, tokens, random_draws, np.random.default_rng([seed, fold])))
+        for (importance, what), group in zip(KINDS, groups, strict=True):
+            rows += [{"fold": str(fold), "importance": importance, "tokens": what, **row} for row in group]
+        places = subset_offsets(shortest, tokens, offsets)
+        curve += [{"fold": str(fold), **row} for row in subset_rows(data, weights, places, tokens)]
+    return (
+        with_means(pd.DataFrame(rows), ["importance", "tokens", "level"])[list(LANDMARK_COLUMNS)],
+        np.stack(coefficients),
+        with_means(pd.DataFrame(curve, columns=list(SUBSET_COLUMNS)), ["offset", "level"])[list(SUBSET_COLUMNS)],
+    )
 
 
-class _FoldData:
-    """The scans of one fold, from which volumes are chosen again and again."""
+def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The rows of folds, and for each group mean and sd (ddof 0) over them, `n_test` being the number of folds."""
+    numbers = [name for name in table if name in ("score", *METRICS)]
+    groups = table.groupby(keys, sort=False)
+    counts = groups.size().rename("n_test").reset_index()
+    found = [table]
+    for name, values in (("mean", groups[numbers].mean()), ("sd", groups[numbers].std(ddof=0))):
+        found.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
+    return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
 
-    def __init__(self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path) -> None:
-        rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-        code = {name: i for i, name in enumerate(classes)}
-        labels = cache.index["label"].astype(str)
-        self.n_classes = len(classes)
-        self.parts: dict[str, list[tuple[str, NDArray[np.floating], int]]] = {
-            role: [
-                (scan, cache.series(rows[scan]), code[labels.iloc[rows[scan]]])
-                for scan in table.loc[table["role"] == role, "scan_id"]
-            ]
-            for role in ("train", "test")
-        }
-        present = {label for _, _, label in self.parts["train"]}
-        if len(present) < self.n_classes or not self.parts["test"]:
-            raise DataError(
-                "landmarks cannot be judged: a class has no training scan, or there is no test scan",
-                where=where,
-                mend="Explain the fold again, or use fewer folds",
-            )
 
-    def _samples(self, part: str, chosen: dict[str, NDArray[np.intp]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        pairs = [(series[chosen[scan]], np.full(len(chosen[scan]), label)) for scan, series, label in self.parts[part]]
-        return np.concatenate([x for x, _ in pairs]).astype(float), np.concatenate([y for _, y in pairs])
+def _random(
+    data: FoldScans,
+    weights: dict[str, NDArray[np.floating]],
+    tokens: int,
+    draws: int,
+    random: np.random.Generator,
+) -> list[dict[str, Any]]:
+    """Metrics of random volumes, without replacement, mean over the draws."""
+    found = []
+    for _ in range(draws):
+        drawn = {scan: random.choice(len(w), min(tokens, len(w)), replace=False) for scan, w in weights.items()}
+        found += data.regress(drawn)[0]
+    return pd.DataFrame(found).groupby("level", sort=False).mean().reset_index().to_dict("records")
 
-    def fit_and_test(
-        self, chosen: dict[str, NDArray[np.intp]]
-    ) -> tuple[list[dict[str, float | str]], NDArray[np.floating]]:
-        """Fit on training scans; metrics at both levels, and coefficients (classes, rois)."""
-        regression = LogisticRegression(C=1.0, max_iter=1000).fit(*self._samples("train", chosen))
-        x, truth = self._samples("test", chosen)
-        probability = regression.predict_proba(x)
-        scan = np.repeat(np.arange(len(self.parts["test"])), [len(chosen[s]) for s, _, _ in self.parts["test"]])
-        votes, means = np.zeros((2, scan[-1] + 1, self.n_classes))
-        np.add.at(votes, (scan, probability.argmax(axis=1)), 1)
-        np.add.at(means, scan, probability)
-        means /= votes.sum(axis=1, keepdims=True)
-        scan_truth = np.array([label for _, _, label in self.parts["test"]])
-        coefficient = regression.coef_
-        if self.n_classes == 2:
-            coefficient = np.concatenate([-coefficient, coefficient])
-        values = [
-            ("scan", scores(scan_truth, (votes + means / 2).argmax(axis=1), means)),
-            ("token", scores(truth, probability.argmax(axis=1), probability)),
-        ]
-        n_test = len(scan_truth)
-        return [
-            {"level": level, "n_test": n_test, **{m: float(v[m][0]) for m in METRICS}} for level, v in values
-        ], coefficient
+
+def _inner_tokens(run_fold: Path, data: FoldScans, tokens: int) -> dict[str, NDArray[np.intp]]:
+    """Volumes of training scans by models that did not see them; none where such a model is missing."""
+    folder = run_fold / "inner"
+    if not _is_explained(folder):
+        return {}
+    table, values = read_importance(folder)
+    weights = dict(zip(table["scan_id"], values, strict=True))
+    training = [scan.name for scan in data.parts["train"]]
+    return {name: top_tokens(weights[name], tokens) for name in training} if set(training) <= set(weights) else {}
+
+
+def _is_explained(folder: Path) -> bool:
+    index = folder / "importance.tsv"
+    return index.is_file() and index.stat().st_size > 0
 
 
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
     """Folds of `run` that are finished and have importance weights."""
-    done = []
-    for fold in folds:
-        folder = run / f"fold-{fold}"
-        explained = (folder / "importance.tsv").is_file() and (folder / "importance.tsv").stat().st_size > 0
-        if explained and read_json(folder / "status.json")["state"] == "ok":
-            done.append(fold)
-    return done
+    folders = {fold: run / f"fold-{fold}" for fold in folds}
+    return [
+        fold
+        for fold, folder in folders.items()
+        if _is_explained(folder) and read_json(folder / "status.json")["state"] == "ok"
+    ]
 
 
 def write_landmarks(
@@ -174,17 +175,19 @@ def write_landmarks(
     tokens: int,
     random_draws: int,
     seed: int,
+    offsets: int = 0,
 ) -> None:
-    """Write ``landmarks.tsv`` and ``coefficients.npy`` (folds, classes, rois) into `out`, from the
+    """Write ``landmarks.tsv``, ``subsets.tsv`` and ``coefficients.npy`` (folds, classes, rois) into `out`, from the
     folds that finished. Parameters as in `landmark_regression`."""
     done = explained_folds(run, folds)
     if not done:
         raise DataError(
             "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
         )
-    table, coefficients = landmark_regression(
-        cache, run, done, classes, tokens=tokens, random_draws=random_draws, seed=seed
+    table, coefficients, curve = landmark_regression(
+        cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, seed=seed
     )
     with atomic(out / "coefficients.npy") as temporary:
         np.save(temporary, coefficients.astype(np.float32))
+    write_table(curve, out / "subsets.tsv", SUBSET_COLUMNS)
     write_table(table, out / "landmarks.tsv", LANDMARK_COLUMNS)

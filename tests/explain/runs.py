@@ -18,7 +18,8 @@ class MemoryCache:
     """As much of `bolt.series.SeriesCache` as the explanations use."""
 
     def __init__(self, series: list[np.ndarray], labels: list[str]) -> None:
-        self.index = pd.DataFrame({"scan_id": [f"sub-{i:02d}_task-rest" for i in range(len(series))], "label": labels})
+        names = [f"sub-{i:02d}" for i in range(len(series))]
+        self.index = pd.DataFrame({"scan_id": [f"{n}_task-rest" for n in names], "subject": names, "label": labels})
         self.rois = pd.DataFrame(
             {
                 "value": np.arange(1, N_ROIS + 1) * 10,  # not consecutive

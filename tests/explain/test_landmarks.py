@@ -28,7 +28,7 @@ def test_top_tokens_are_the_largest_and_ties_go_to_the_earlier() -> None:
 
 def test_important_volumes_classify_and_random_ones_do_so_less(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
-    table, coefficients = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=5)
+    table, coefficients, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=5)
     important, random = row(table, "mean", "important", "scan"), row(table, "mean", "random", "scan")
     assert important["accuracy"] == 1.0 and important["auc"] == 1.0
     assert random["accuracy"] < 0.8
@@ -44,21 +44,21 @@ def test_without_signal_the_regression_is_at_chance(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES, n_scans=80)
     shuffled = np.random.default_rng(3).permutation(cache.index["label"])
     cache.index["label"] = shuffled
-    table, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
+    table, _, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
     assert abs(row(table, "mean", "important", "scan")["auc"] - 0.5) < 0.2
 
 
 def test_order_of_classes_decides_the_positive_one(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
-    _, one = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
-    _, other = landmark_regression(cache, tmp_path, [0], CLASSES[::-1], random_draws=1)
+    _, one, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    _, other, _ = landmark_regression(cache, tmp_path, [0], CLASSES[::-1], random_draws=1)
     np.testing.assert_allclose(one, other[:, ::-1], atol=1e-3)
 
 
 def test_three_classes(tmp_path: Path) -> None:
     classes = ["rest", "motor", "language"]
     cache = make_run(tmp_path, classes)
-    table, coefficients = landmark_regression(cache, tmp_path, [0, 1], classes, random_draws=2)
+    table, coefficients, _ = landmark_regression(cache, tmp_path, [0, 1], classes, random_draws=2)
     assert coefficients.shape == (2, 3, 30)
     assert row(table, "mean", "important", "scan")["accuracy"] > 0.9
 
@@ -67,7 +67,7 @@ def test_seeded_and_random_draws_averaged(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
     one, other = (landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=2, seed=s)[0] for s in (5, 5))
     pd.testing.assert_frame_equal(one, other)
-    assert len(one[one["fold"] == "1"]) == 4
+    assert len(one[one["fold"] == "1"]) == 6
 
 
 def test_only_finished_folds_are_used(tmp_path: Path) -> None:
