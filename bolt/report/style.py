@@ -25,8 +25,17 @@ TWO = ("#c0392b", "#2166ac")
 MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
 LANDMARK = "#f5c35b"
 DIVERGING = "RdBu_r"
+FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Ending of a picture's file to what makes equal pictures equal files."""
 RC: Any = {  # matplotlib's stubs want each key as a literal
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": [
+        "DejaVu Sans",
+        "Bitstream Vera Sans",
+        "Verdana",
+        "Helvetica",
+        "Arial",
+    ],  # of the SVG
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -47,6 +56,8 @@ RC: Any = {  # matplotlib's stubs want each key as a literal
     "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "svg.hashsalt": "bolt",  # equal figures, equal files
+    "svg.fonttype": "none",  # text stays text, which a journal's staff can edit
+    "pdf.fonttype": 42,  # TrueType, embedded; many journals refuse matplotlib's default
 }
 
 
@@ -58,7 +69,7 @@ def class_colours(classes: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
-    """A figure that is saved as `out` (PNG, for screens) and as SVG beside it (for papers).
+    """A figure that is saved as `out` (PNG, for screens) and as SVG and PDF beside it (for papers).
 
     Parameters
     ----------
@@ -73,9 +84,9 @@ def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any)
         figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
         try:
             yield figure
-            for path in (out, out.with_suffix(".svg")):
-                with atomic(path) as temporary:
-                    metadata = {"Date": None} if path.suffix == ".svg" else None
-                    figure.savefig(temporary, dpi=180, metadata=metadata)
+            for suffix, undated in FORMATS.items():
+                with atomic(out.with_suffix(suffix)) as temporary:
+                    figure.savefig(temporary, dpi=180, metadata=undated)
+                figure.set_layout_engine("none")  # found once; all three are alike
         finally:
             plt.close(figure)
