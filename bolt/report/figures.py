@@ -148,7 +148,7 @@ def time_course(
         upper.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.1, handlelength=1.2)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
-        picture = _carpet(lower, _with_gaps(series, volumes), rois, limits)
+        picture = carpet(lower, _with_gaps(series, volumes), rois, limits)
         lower.set_xlabel(unit)
         figure.colorbar(picture, ax=lower, label="BOLD (z)", aspect=18, pad=0.01)
 
@@ -168,7 +168,7 @@ def example_series(
     limits = ((volumes[0] - 0.5) * step, (volumes[-1] + 0.5) * step)
     with canvas(out, height=3.2) as figure:
         axis = figure.subplots()
-        picture = _carpet(axis, _with_gaps(series, volumes), rois, limits)
+        picture = carpet(axis, _with_gaps(series, volumes), rois, limits)
         axis.set_xlabel(unit)
         axis.set_title(title, fontweight="normal", fontsize=8.5, color=MUTED)
         figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=22, pad=0.01)
@@ -181,8 +181,10 @@ def _with_gaps(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> ND
     return whole
 
 
-def _carpet(axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, extent: tuple[float, float]) -> Any:
-    """Heat map with one band a network; bands too thin for a name are counted to 'other'."""
+def carpet(
+    axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, extent: tuple[float, float], limit: float = 3.0
+) -> Any:
+    """Heat map with one band a network; bands too thin for a name are counted to 'other'. Colours end at ± `limit`."""
     networks = rois["network"].fillna("no network").astype(str).reset_index(drop=True)
     sizes = networks.value_counts()
     if len(sizes) > 1:
@@ -193,8 +195,8 @@ def _carpet(axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, extent
         series[:, order].T,
         aspect="auto",
         cmap=DIVERGING,
-        vmin=-3,
-        vmax=3,
+        vmin=-limit,
+        vmax=limit,
         interpolation="nearest",
         extent=(extent[0], extent[1], len(order), 0),
     )
