@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -34,6 +36,29 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     DataError
         For a model without attention maps to explain it by.
     """
+    write_importance(*_explained(cache, run_fold, device), run_fold)
+
+
+def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = "auto") -> None:
+    """Write the importance weights of an outer fold's training side, each part by the model that did not see it.
+
+    Parameters
+    ----------
+    cache : bolt.series.SeriesCache
+    folder : Path
+        Holds ``fold-<j>``, the finished inner folds; `bolt.explain.weights.write_importance` writes into it.
+    inner : sequence of int
+        The inner folds.
+    device : {"auto", "cpu", "cuda"}
+    """
+    parts = [_explained(cache, folder / f"fold-{one}", device, role="test") for one in inner]
+    write_importance(pd.concat([table for table, _ in parts]), [w for _, weights in parts for w in weights], folder)
+
+
+def _explained(
+    cache: Any, run_fold: Path, device: str, role: str = ""
+) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
+    """Scans of a fold, or of one part of it, and the weights of each."""
     model, info = load_checkpoint(run_fold)
     if not isinstance(model, BolT):
         raise DataError(
@@ -41,18 +66,41 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
             where=run_fold / "checkpoint.json",
             mend="Explain a BolT run",
         )
+    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
+    table = table[table["role"] == role] if role else table
+    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    return table, importance_of(model, [cache.series(position[scan]) for scan in table["scan_id"]], device)
+
+
+def importance_of(
+    model: BolT, series: Sequence[NDArray[np.floating]], device: str = "auto", targets: Sequence[int] | None = None
+) -> list[NDArray[np.floating]]:
+    """Importance weights of scans of any lengths, in batches of equal ones.
+
+    Parameters
+    ----------
+    model : BolT
+        Moved to `device`.
+    series : sequence of (T, R) arrays
+    device : {"auto", "cpu", "cuda"}
+    targets : sequence of int, optional
+        Number of the class to be explained, a scan; by default the one that `model` predicts.
+
+    Returns
+    -------
+    list of (T,) float32 arrays
+        In the order of `series`.
+    """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
-    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
-    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    series = [cache.series(position[scan]) for scan in table["scan_id"]]
     weights: list[NDArray[np.floating]] = [np.empty(0)] * len(series)
     for length in sorted({len(s) for s in series}):
         same = [i for i, s in enumerate(series) if len(s) == length]
         for start in range(0, len(same), BATCH):
             chosen = same[start : start + BATCH]
             x = torch.from_numpy(np.stack([series[i] for i in chosen])).float().to(device)
-            for i, row in zip(chosen, importance(model, x).detach().cpu().numpy(), strict=True):
+            target = None if targets is None else torch.tensor([targets[i] for i in chosen])
+            for i, row in zip(chosen, importance(model, x, target).detach().cpu().numpy(), strict=True):
                 weights[i] = row
-    write_importance(table, weights, run_fold)
+    return weights
