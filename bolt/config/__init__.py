@@ -92,7 +92,16 @@ class Folds(Keys):
 class Explain(Keys):
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
+    odds_ratio: Literal["symmetric", "published"] = Field(
+        "symmetric", description="importance of an ROI for the first of two classes: like the second's, or 1 - exp(w)"
+    )
     random_draws: int = Field(20, ge=1)
+    subset_offsets: int = Field(
+        60, ge=0, description="places of the volumes in the list ordered by importance, of the curve; 0: no curve"
+    )
+    inner_folds: int = Field(
+        0, ge=0, description="parts of each fold's training side, each explained by a model that did not see it; 0: none"
+    )
     hrf_shift: float = Field(0.0, ge=0, le=30, description="seconds by which a task's events are drawn later")
     trial_types: list[str] | None = Field(
         None, min_length=1, description="kinds of events that are drawn; null: those that give the task its shape"
@@ -100,6 +109,12 @@ class Explain(Keys):
     masked_task: str | None = Field(
         None, description="class (or task) whose series is drawn masked by importance; null: the first with events"
     )
+
+    @model_validator(mode="after")
+    def _parts(self) -> Explain:
+        if self.inner_folds == 1:
+            raise ValueError("'inner_folds' must be 0, or 2 at least")
+        return self
 
 
 class Config(Keys):

@@ -2,9 +2,10 @@
 
 The coefficients of the landmark regressions are averaged over folds: ``w[c, r]``, log odds of class
 ``c`` per standard deviation of ROI ``r``. The importance of an ROI for a class is its odds ratio
-less one, ``exp(w[c, r]) - 1``. With two classes ``w[0] = -w[1]``, so the two maps mirror each other
-(the paper's published code uses ``1 - exp(w)`` for the first class, which does not). The ROIs with
-the largest positive importance, the top 2 % unless configured, are drawn for each class.
+less one, ``exp(w[c, r]) - 1``. With two classes ``w[0] = -w[1]``, so that exchanging the classes
+exchanges their maps. The paper's published code takes ``1 - exp(w[1, r])`` for the first class, which
+never exceeds one: ``odds_ratio="published"``. Both rank the ROIs alike, and so select the same ones.
+The ROIs with the largest positive importance, the top 2 % unless configured, are drawn for each class.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import nibabel as nib
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from bolt.errors import DataError
 from bolt.files import atomic, write_json, write_table
 
+OddsRatio = Literal["symmetric", "published"]
 ROI_COLUMNS = {
     "class": "class that the weight speaks for",
     "rank": "1 is the most important ROI of the class",
@@ -31,9 +34,11 @@ ROI_COLUMNS = {
     "hemisphere": "hemisphere of the ROI",
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
-    "importance": "odds ratio less one: exp(weight) - 1",
+    "importance": "odds ratio less one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
+    "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
     "selection_frequency": "share of folds in which the ROI is among that fold's top ROIs",
+    "n_folds": "folds that the numbers are of",
 }
 NETWORK_COLUMNS = {
     "class": "class that the weights speak for",
@@ -41,7 +46,11 @@ NETWORK_COLUMNS = {
     "n_rois": "ROIs of the network",
     "n_selected": "of these, selected for the class",
     "mean_importance": "mean importance over the network's ROIs",
-    "mean_selection_frequency": "mean over the network's ROIs of the share of folds in which they are selected",
+    "importance_sd": "standard deviation over folds of the network's mean importance in each (ddof 0)",
+    "mean_selection_frequency": "mean over the network's ROIs of the share of folds in which they are selected, "
+    "which is the mean over folds of the share of ROIs that are",
+    "selection_sd": "standard deviation over folds of the share of the network's ROIs that are selected (ddof 0)",
+    "n_folds": "folds that the numbers are of",
 }
 
 
@@ -54,8 +63,33 @@ def select(weights: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
     return marks & (weights > 0)
 
 
+def importance(weights: NDArray[np.floating], odds_ratio: OddsRatio = "symmetric") -> NDArray[np.floating]:
+    """Odds ratios less one.
+
+    Parameters
+    ----------
+    weights : float array (..., classes, rois)
+        Log odds per standard deviation; of two classes the first row is the second's with the sign changed.
+    odds_ratio : {"symmetric", "published"}
+        ``exp(w) - 1`` for every class; or, for the first of two, ``1 - exp(w)`` of the second's weights,
+        as in the code published with the paper (doi:10.1016/j.media.2023.102841).
+
+    Returns
+    -------
+    float array (..., classes, rois)
+    """
+    values = np.expm1(weights)
+    if odds_ratio == "published" and weights.shape[-2] == 2:
+        values[..., 0, :] = -values[..., 1, :]
+    return values
+
+
 def roi_weights(
-    coefficients: NDArray[np.floating], rois: pd.DataFrame, classes: Sequence[str], fraction: float = 0.02
+    coefficients: NDArray[np.floating],
+    rois: pd.DataFrame,
+    classes: Sequence[str],
+    fraction: float = 0.02,
+    odds_ratio: OddsRatio = "symmetric",
 ) -> pd.DataFrame:
     """Rank the ROIs of each class.
 
@@ -68,6 +102,8 @@ def roi_weights(
     classes : sequence of str
     fraction : float
         Share of ROIs to select, rounded up.
+    odds_ratio : {"symmetric", "published"}
+        See `importance`.
 
     Returns
     -------
@@ -82,6 +118,7 @@ def roi_weights(
         )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
+    important = importance(mean, odds_ratio)
     selected, frequency = select(mean, fraction), select(coefficients, fraction).mean(axis=0)
     tables = []
     for c, name in enumerate(classes):
@@ -94,26 +131,48 @@ def roi_weights(
                     "rank": np.arange(1, len(rois) + 1),
                     "weight": mean[c, order],
                     "weight_sd": spread[c, order],
-                    "importance": np.expm1(mean[c, order]),
+                    "importance": important[c, order],
                     "selected": selected[c, order],
                     "selection_frequency": frequency[c, order],
+                    "n_folds": len(coefficients),
                 }
             )
         )
     return pd.concat(tables, ignore_index=True)[list(ROI_COLUMNS)]
 
 
-def network_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Add up `roi_weights` by network; columns of `NETWORK_COLUMNS`."""
-    groups = table.assign(network=table["network"].fillna("n/a")).groupby(["class", "network"], sort=True)
-    summary = groups.agg(
-        n_rois=("value", "size"),
-        n_selected=("selected", "sum"),
-        mean_importance=("importance", "mean"),
-        mean_selection_frequency=("selection_frequency", "mean"),
-    ).reset_index()
+def network_summary(
+    coefficients: NDArray[np.floating],
+    rois: pd.DataFrame,
+    classes: Sequence[str],
+    fraction: float = 0.02,
+    odds_ratio: OddsRatio = "symmetric",
+) -> pd.DataFrame:
+    """Add up the ROIs of each network; parameters as in `roi_weights`, columns of `NETWORK_COLUMNS`."""
+    mean = coefficients.mean(axis=0, dtype=float)
+    important, chosen = importance(mean, odds_ratio), select(mean, fraction)
+    important_of, chosen_of = importance(coefficients.astype(float), odds_ratio), select(coefficients, fraction)
+    networks = rois["network"].fillna("n/a").to_numpy()
+    rows = []
+    for network in sorted(set(networks)):
+        its = np.flatnonzero(networks == network)
+        for c, name in enumerate(classes):
+            rows.append(
+                {
+                    "class": name,
+                    "network": network,
+                    "n_rois": len(its),
+                    "n_selected": chosen[c, its].sum(),
+                    "mean_importance": important[c, its].mean(),
+                    "importance_sd": important_of[:, c, its].mean(axis=-1).std(),
+                    "mean_selection_frequency": chosen_of[:, c, its].mean(),
+                    "selection_sd": chosen_of[:, c, its].mean(axis=-1).std(),
+                    "n_folds": len(coefficients),
+                }
+            )
+    summary = pd.DataFrame(rows, columns=list(NETWORK_COLUMNS))
     return summary.sort_values(
-        ["class", "n_selected", "mean_importance"], ascending=[True, False, False], ignore_index=True
+        ["class", "n_selected", "mean_importance", "network"], ascending=[True, False, False, True], ignore_index=True
     )
 
 
@@ -149,10 +208,20 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
     return result
 
 
-def map_names(class_name: str) -> tuple[str, str]:
-    """File names of a class's maps: signed weights, and selection."""
-    plain = re.sub(r"[^A-Za-z0-9]", "", class_name)
-    return f"class-{plain}_desc-weights_statmap.nii.gz", f"class-{plain}_desc-top_mask.nii.gz"
+MAPS = {
+    "weight": ("stat-logodds_statmap", "log odds per standard deviation of the ROI, mean over folds; all ROIs"),
+    "importance": ("stat-oddsratio_statmap", "odds ratio less one; all ROIs"),
+    "selected": ("desc-top_mask", "1: the ROI is among the top ones of the class"),
+}
+"""Column of `ROI_COLUMNS` to the end of its map's name and what the voxels hold."""
+
+
+def map_names(class_name: str, atlas: str = "", space: str = "") -> dict[str, str]:
+    """File names of a class's maps, in the manner of BIDS derivatives, by the keys of `MAPS`."""
+    entities = {"space": space, "atlas": atlas, "class": class_name}
+    plain = {key: re.sub(r"[^A-Za-z0-9]", "", value) for key, value in entities.items()}
+    start = "_".join(f"{key}-{value}" for key, value in plain.items() if value)
+    return {column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()}
 
 
 def write_regions(
@@ -163,38 +232,43 @@ def write_regions(
     out: Path,
     *,
     fraction: float,
+    odds_ratio: OddsRatio = "symmetric",
+    atlas: str = "",
     space: str = "",
 ) -> None:
-    """Write ``roi_weights.tsv``, ``networks.tsv`` and, a class, two maps in the atlas's space.
+    """Write ``roi_weights.tsv``, ``networks.tsv`` and, a class, three maps in the atlas's space.
 
     Parameters
     ----------
     coefficients : Path
         ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`.
-    rois, classes, fraction
+    rois, classes, fraction, odds_ratio
         As in `roi_weights`.
     image : label image, optional
         ``load_atlas(...).image``; without it (ready series whose atlas has no image) no maps are written.
     out : Path
-        Folder.
-    space : str
-        The atlas's space, for the maps' sidecars.
+        Folder. Maps of an earlier call are removed.
+    atlas, space : str
+        The atlas's name and space, for the names of the maps and their sidecars.
     """
-    table = roi_weights(np.load(coefficients, allow_pickle=False), rois, classes, fraction)
-    if image is not None:
-        for name in classes:
+    of_folds = np.load(coefficients, allow_pickle=False)
+    table = roi_weights(of_folds, rois, classes, fraction, odds_ratio)
+    for column, (ending, _) in MAPS.items():
+        for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
+            path.unlink()
+        for name in classes if image is not None else ():
             rows = table[table["class"] == name]
-            values = rows["value"].to_numpy(int)
-            signed, mask = map_names(name)
-            _write_map(
-                paint(image, values, rows["weight"].to_numpy(np.float32)), out / signed, space, "log odds per SD"
-            )
-            _write_map(paint(image, values, rows["selected"].to_numpy(np.uint8)), out / mask, space, "1: selected ROI")
-    write_table(network_summary(table), out / "networks.tsv", NETWORK_COLUMNS)
+            numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
+            about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
+            path = out / map_names(name, atlas, space)[column]
+            _write_map(paint(image, rows["value"].to_numpy(int), numbers), path, column, about)
+    networks = network_summary(of_folds, rois, classes, fraction, odds_ratio)
+    write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)
 
 
-def _write_map(image: nib.Nifti1Image, path: Path, space: str, units: str) -> None:
+def _write_map(image: nib.Nifti1Image, path: Path, column: str, about: dict[str, object]) -> None:
     with atomic(path) as temporary:
         nib.save(image, temporary)
-    write_json({"Space": space, "Units": units}, path.with_name(path.name.replace(".nii.gz", ".json")))
+    about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
+    write_json(about, path.with_name(path.name.replace(".nii.gz", ".json")))

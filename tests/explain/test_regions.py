@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -10,7 +11,15 @@ import pandas as pd
 import pytest
 
 from bolt.errors import DataError
-from bolt.explain.regions import map_names, network_summary, paint, roi_weights, select, write_regions
+from bolt.explain.regions import (
+    importance,
+    map_names,
+    network_summary,
+    paint,
+    roi_weights,
+    select,
+    write_regions,
+)
 from bolt.files import read_json, read_table
 
 CLASSES = ["control", "patient"]
@@ -54,11 +63,16 @@ def test_weights_by_hand_and_binary_maps_mirror_each_other() -> None:
 
 
 def test_network_summary_adds_up() -> None:
-    summary = network_summary(roi_weights(COEFFICIENTS, ROIS, CLASSES, fraction=0.5))
+    summary = network_summary(COEFFICIENTS, ROIS, CLASSES, fraction=0.5)
     patient = summary[summary["class"] == "patient"].set_index("network")
     assert patient["n_rois"].to_dict() == {"visual": 2, "default": 2}
     assert patient["n_selected"].sum() == 2
     assert patient.loc["visual", "mean_importance"] == pytest.approx((np.expm1(1.5) + 0) / 2)
+    of_folds = np.expm1(POSITIVE[:, :2]).mean(axis=1)
+    assert patient.loc["visual", "importance_sd"] == pytest.approx(of_folds.std())
+    # b in both folds, a in neither: half of the network, each time
+    assert patient.loc["visual", "mean_selection_frequency"] == 0.5 and patient.loc["visual", "selection_sd"] == 0
+    assert (summary["n_folds"] == 2).all()
 
 
 def test_painting_goes_by_value_not_by_position() -> None:
@@ -70,17 +84,83 @@ def test_painting_goes_by_value_not_by_position() -> None:
         paint(label_image(), np.array([10, 77]), np.ones(2))
 
 
-def test_files(tmp_path: Path) -> None:
-    np.save(tmp_path / "coefficients.npy", COEFFICIENTS)
-    out = tmp_path / "out"
-    write_regions(tmp_path / "coefficients.npy", ROIS, CLASSES, label_image(), out, fraction=0.25, space="MNI152")
-    signed, mask = (nib.load(out / name) for name in map_names("patient"))
-    assert signed.get_fdata()[1, 1, 1] == pytest.approx(-2.0)
-    np.testing.assert_array_equal(signed.affine, label_image().affine)
-    assert np.argwhere(mask.get_fdata()).tolist() == [[0, 0, 0]]
-    assert read_json(out / "class-patient_desc-weights_statmap.json")["Space"] == "MNI152"
-    assert len(read_table(out / "roi_weights.tsv")) == 8
-    assert len(read_table(out / "networks.tsv")) == 4
+def test_published_odds_ratios_differ_for_the_first_of_two_classes_alone() -> None:
+    """By the published code: exp(w) - 1 of the second class, 1 - exp(w) of the first (w is the second's weight)."""
+    symmetric, published = importance(COEFFICIENTS), importance(COEFFICIENTS, "published")
+    np.testing.assert_array_equal(symmetric[:, 1], published[:, 1])
+    np.testing.assert_allclose(published[:, 0], 1 - np.exp(POSITIVE))
+    np.testing.assert_allclose(symmetric[:, 0], np.exp(-POSITIVE) - 1)
+    assert symmetric[1, 0, 2] == pytest.approx(np.exp(3) - 1) and published[:, 0].max() < 1
+    seven = np.random.default_rng(0).standard_normal((2, 7, 4))
+    np.testing.assert_array_equal(importance(seven), importance(seven, "published"))
+    one, other = (roi_weights(COEFFICIENTS, ROIS, CLASSES, 0.25, way) for way in ("symmetric", "published"))  # type: ignore[arg-type]
+    pd.testing.assert_frame_equal(one.drop(columns="importance"), other.drop(columns="importance"))  # equal selection
+    assert (one["importance"] != other["importance"]).any()
+
+
+def test_exchanged_classes_exchange_their_maps() -> None:
+    one = roi_weights(COEFFICIENTS, ROIS, CLASSES, fraction=0.25)
+    other = roi_weights(COEFFICIENTS[:, ::-1], ROIS, CLASSES, fraction=0.25)
+    for name, mirror in (CLASSES, CLASSES[::-1]):
+        left, right = one[one["class"] == name], other[other["class"] == mirror]
+        pd.testing.assert_frame_equal(
+            left.drop(columns="class").reset_index(drop=True), right.drop(columns="class").reset_index(drop=True)
+        )
+
+
+def written_maps(folder: Path, atlas: str = "made", **options: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Class to its maps as arrays, from files."""
+    np.save(folder / "coefficients.npy", COEFFICIENTS)
+    write_regions(
+        folder / "coefficients.npy",
+        ROIS,
+        CLASSES,
+        label_image(),
+        folder / "out",
+        fraction=0.25,
+        atlas=atlas,
+        space="MNI152",
+        **options,
+    )
+    names = {name: map_names(name, atlas, "MNI152") for name in CLASSES}
+    return {c: {k: nib.load(folder / "out" / f).get_fdata() for k, f in files.items()} for c, files in names.items()}
+
+
+def test_maps_hold_what_the_table_says(tmp_path: Path) -> None:
+    """The atlas's values are not consecutive; every voxel of every ROI has the table's number, all others zero."""
+    maps, labels = written_maps(tmp_path), label_image().get_fdata()
+    table = read_table(tmp_path / "out/roi_weights.tsv")
+    for name, of_class in maps.items():
+        for column, data in of_class.items():
+            for row in table[table["class"] == name].to_dict("records"):
+                assert data[labels == row["value"]] == pytest.approx(float(row[column]))
+            assert (data[labels == 0] == 0).all()
+    chosen = set(table.loc[(table["class"] == "patient") & table["selected"], "value"])
+    assert set(labels[maps["patient"]["selected"] == 1]) == chosen == {10}
+    np.testing.assert_array_equal(maps["control"]["weight"], -maps["patient"]["weight"])
+
+
+def test_maps_are_named_as_derivatives_and_described(tmp_path: Path) -> None:
+    written_maps(tmp_path, atlas="elsewhere")
+    written_maps(tmp_path)  # the maps of an earlier call are gone
+    files = sorted(path.name for path in (tmp_path / "out").glob("*.nii.gz"))
+    assert len(files) == 6 and "space-MNI152_atlas-made_class-patient_stat-logodds_statmap.nii.gz" in files
+    about = read_json(tmp_path / "out/space-MNI152_atlas-made_class-patient_stat-oddsratio_statmap.json")
+    assert about["Space"] == "MNI152" and about["Folds"] == 2 and "odds ratio" in about["Description"]
+    image = nib.load(tmp_path / "out" / files[0])
+    np.testing.assert_array_equal(image.affine, label_image().affine)
+    assert map_names("task two")["selected"] == "class-tasktwo_desc-top_mask.nii.gz"
+    assert len(read_table(tmp_path / "out/networks.tsv")) == 4
+
+
+def test_left_stays_left() -> None:
+    """An ROI that lies on one side only is painted at the same millimetres, whatever way the voxels run."""
+    affine = np.diag([-2.0, 2, 2, 1])
+    affine[:3, 3] = [6, 0, 0]
+    image = nib.Nifti1Image(label_image().get_fdata().astype(np.int16), affine)
+    painted = paint(image, np.array([10]), np.array([1.0]))
+    place = nib.affines.apply_affine(painted.affine, np.argwhere(painted.get_fdata())[0])
+    assert place.tolist() == [6, 0, 0]  # right of the middle, as in the atlas
 
 
 def test_without_an_image_there_are_tables_only(tmp_path: Path) -> None:
