@@ -40,6 +40,7 @@ wildcard_constraints:
     model=r"[^/]+",
     seed=r"\d+",
     fold=r"\d+",
+    inner=r"\d+",
     experiment=r"[^/]+",
 
 
@@ -52,6 +53,7 @@ include: "workflow/rules/quality.smk"
 include: "workflow/rules/series.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/search.smk"
+include: "workflow/rules/landmarks.smk"
 include: "workflow/rules/explain.smk"
 include: "workflow/rules/truth.smk"
 include: "workflow/rules/report.smk"
@@ -83,6 +85,7 @@ rule tables:
 rule figures:
     input:
         run.explanations(),
+        run.explanation_page(),
 
 
 rule search:

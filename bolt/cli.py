@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml]")
         one.add_argument("--threads", type=int, default=1)
         for need in needs:
-            one.add_argument(f"--{need}", required=True, type=int if need in ("seed", "fold") else str)
+            one.add_argument(f"--{need}", required=True, type=int if need in ("seed", "fold", "inner") else str)
         return one
 
     def one_of_many(name: str, text: str, *needs: str) -> argparse.ArgumentParser:
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     command("quality-pages", "Write the pages that show the quality of every subject, and of all.")
     command("cache", "Pack the z-scored series of all scans into one array.", "atlas")
     command("folds", "Split subjects into nested folds, and audit the split for leaks.")
+    command("inner-folds", "Split every fold's training side once more, and audit the split for leaks.")
     foreign = commands.add_parser("check-folds", help="Audit any table of folds, own or foreign, for leaks.")
     foreign.description = (
         "Ends with status 2 and a line that says which, where a subject, a family or a recording is on two sides."
@@ -96,7 +97,10 @@ def _parser() -> argparse.ArgumentParser:
         train,
         one_of_many("explain", "Importance weights of every scan for one fold's model.", *fold),
         command("evaluate", "Metrics per fold and over folds.", *fold[:3]),
-        command("regions", "Landmark regressions, ROI weights and brain maps.", *fold[:3]),
+        one_of_many("train-inner", "Train on one fold's training side without one of its parts.", *fold, "inner"),
+        one_of_many("explain-inner", "Importance weights of a fold's training side, by models that saw none.", *fold),
+        command("landmarks", "Regressions on the most important volumes, and on random ones.", *fold[:3]),
+        command("regions", "ROI weights and brain maps.", *fold[:3]),
         command("tasks", "Importance over the course of tasks, beside their events.", *fold[:3]),
     ):
         one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")
@@ -110,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--fold", type=int, help="search on this fold alone; default: all of the scheme, and choose")
     command("oracle-cache", "Pack the phantom's true series, for the demo's oracle.", "atlas")
     command("truth", "Compare the demo's results with the phantom's truth.")
+    command("explanation", "Draw what the models looked at, and write the page that tells it.")
     command("report", "Write the HTML report.")
     models = commands.add_parser("models", help="Print the table of models, in Markdown.")
     models.description = "One row a file in config/models: its name is what 'models' of a configuration takes."

@@ -181,6 +181,14 @@ class Layout:
         name = model if isinstance(model, str) else model.run_name
         return self.results / "explain" / atlas / (variant or self.variant) / name / f"seed-{seed}"
 
+    def inner_folds(self, fold: int | str) -> Path:
+        """How the training side of an outer fold is split once more."""
+        return self.results / "inner_folds" / f"fold-{fold}.tsv"
+
+    def inner(self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None) -> Path:
+        """Folder of an outer fold's inner models, one ``fold-<j>`` each, and of what they explain together."""
+        return self.fold(atlas, model, seed, fold, variant) / "inner"
+
     # ---- experiments -------------------------------------------------------------------------
     def complexity(self, experiment: str, atlas: str) -> Path:
         """What models cost with the ROIs of an atlas; the same for all datasets."""
@@ -215,6 +223,11 @@ class Layout:
     @property
     def report(self) -> Path:
         return self.results / "report" / "index.html"
+
+    @property
+    def explanation_page(self) -> Path:
+        """What all runs looked at, and how far that may be believed; beside the report."""
+        return self.report.with_name("explanation.html")
 
 
 def folder_of(name: str) -> str:

@@ -53,10 +53,13 @@ STAGES: dict[str, tuple[str, ...]] = {
     "train": ("bolt.train",),
     "explain": ("bolt.explain.importance",),
     "evaluate": ("bolt.evaluate.metrics",),
-    "regions": ("bolt.explain.landmarks", "bolt.explain.regions"),
+    "inner_folds": ("bolt.inner_folds", "bolt.check_folds"),
+    "landmarks": ("bolt.explain.landmarks",),
+    "regions": ("bolt.explain.regions",),
     "tasks": ("bolt.explain.tasks",),
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
+    "explanation": ("bolt.report.explanation",),
     "report": ("bolt.report.collect", "bolt.report.html"),
     "search": ("bolt.search", "bolt.search_choice"),
     "complexity": ("bolt.complexity",),
@@ -68,6 +71,10 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
 """Keys of a dataset that its index does not read."""
+
+
+LANDMARK_KEYS = {"tokens", "random_draws", "subset_offsets", "inner_folds"}
+"""Keys of `explain` that only landmarks are found by."""
 
 
 TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
@@ -159,10 +166,20 @@ class Run:
                 config.search.model_dump(exclude={"models", "scheme"}),
                 configuration.load_space(config.search.space),
             ],
-            "regions": lambda: [self._atlases(), self._images(), config.explain.model_dump(exclude=TASK_KEYS)],
+            "regions": lambda: [
+                self._atlases(),
+                self._images(),
+                config.explain.model_dump(exclude=TASK_KEYS | LANDMARK_KEYS),
+            ],
+            "landmarks": lambda: config.explain.model_dump(include=LANDMARK_KEYS),
+            "inner_folds": lambda: [
+                config.folds.model_dump(exclude={"run", "side_by_side"}),
+                config.explain.inner_folds,
+            ],
             "tasks": lambda: config.explain.model_dump(include=TASK_KEYS),
             "truth": lambda: dataset.expected,
             "complexity": lambda: [config.device, config.quick],
+            "explanation": lambda: [_templates(), self._images(), config.explain, dataset],
             "report": lambda: [_templates(), config.model_dump(mode="json"), dataset],  # its page prints these
         }
         return chosen[stage]() if stage in chosen else None
@@ -332,6 +349,15 @@ class Run:
         folds = self.folds_of(wildcards.model)
         return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in folds]
 
+    def inner_files(self, wildcards: Any, name: str) -> list[Path]:
+        """A file of every inner model of a fold."""
+        folder = self.layout.inner(*(wildcards.get(key) for key in ("atlas", "model", "seed", "fold", "variant")))
+        return [folder / f"fold-{inner}" / name for inner in range(self.config.explain.inner_folds)]
+
+    def inner_importance(self, wildcards: Any) -> list[Path]:
+        """What inner models explain, of every fold; none where there are none."""
+        return self.fold_files(wildcards, "inner/importance.tsv") if self.config.explain.inner_folds else []
+
     def predictions(self, runs: list[tuple[str, str, int]] | None = None) -> list[Path]:
         """What every fold of some runs predicts; by default of those that are configured."""
         runs = self.runs() if runs is None else runs
@@ -387,6 +413,10 @@ class Run:
     def has_tasks(self) -> bool:
         """Whether scans may have tables of events beside them."""
         return self.dataset.source == "bids" or (self.dataset.source == "hcp" and self.dataset.tasks != ["REST"])
+
+    def explanation_page(self) -> list[Path]:
+        """The page that tells them, where a model can be explained."""
+        return [self.layout.explanation_page] if self.explanations() else []
 
     def explained(self, run_name: str) -> bool:
         """Only BolT has attention windows that Algorithm 1 can follow, as long as nothing but series goes in; and

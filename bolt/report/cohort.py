@@ -11,8 +11,7 @@ from bolt.files import read_json, read_table, write_table
 from bolt.folds import quarters
 from bolt.layout import Layout, folder_of
 from bolt.report import figures, tables
-from bolt.report.html import Block, Picture, Table, Text
-from bolt.report.runs import figure_folder
+from bolt.report.html import Block, Picture, Table, Text, figure_folder
 
 UNIT = "A person counts once a label, with the mean of the scans."
 

@@ -22,10 +22,10 @@ from bolt.provenance import versions
 from bolt.report import figures, tables
 from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
-from bolt.report.html import Block, Picture, ReportData, Table, Text
+from bolt.report.html import Block, Picture, ReportData, Table, Text, figure_folder
 from bolt.report.methods import cite, methods, preprocessing_texts
 from bolt.report.quality import quality_section
-from bolt.report.runs import figure_folder, run_section
+from bolt.report.runs import run_section
 from bolt.report.search import search_sections
 from bolt.report.spaces import spaces_section
 from bolt.series import SeriesCache

@@ -19,8 +19,7 @@ from bolt.models._registry import inputs_of
 from bolt.report import tables
 from bolt.report.experiment import paired
 from bolt.report.floor import floor_sentence, is_floor
-from bolt.report.html import Block, Picture, Run, Table, Text
-from bolt.report.runs import figure_folder, run_title
+from bolt.report.html import Block, Picture, Run, Table, Text, figure_folder, run_title
 from bolt.report.style import INK, MANY, canvas
 
 

@@ -6,17 +6,21 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from bolt.config import Config, Model
 from bolt.files import keep, write_text
+from bolt.layout import Layout
 from bolt.report.methods import methods_page
+from bolt.report.verdicts import Verdict
 
 
 @dataclass
 class Picture:
-    """A figure; an SVG of the same name beside the PNG is offered for papers."""
+    """A figure; an SVG and a PDF of the same name beside the PNG are offered for papers."""
 
     file: Path
     caption: str
@@ -44,7 +48,35 @@ class Text:
     kind: str = "text"
 
 
-Block = Picture | Table | Text
+@dataclass
+class View:
+    """A page beside the report that can be turned or browsed; it loads when the reader opens it."""
+
+    file: Path
+    title: str
+    caption: str
+    kind: str = "view"
+
+
+Block = Picture | Table | Text | View
+
+
+@dataclass
+class Chapter:
+    """What the explanation page says below one heading."""
+
+    title: str
+    blocks: list[Block]
+
+
+@dataclass
+class Story:
+    """The explanation of one run: its part of the explanation page."""
+
+    title: str
+    anchor: str
+    verdicts: list[Verdict]
+    chapters: list[Chapter]
 
 
 @dataclass
@@ -96,6 +128,21 @@ class ReportData:
     configuration: str
 
 
+def figure_folder(layout: Layout) -> Path:
+    """Where the report's own pictures are drawn."""
+    return layout.report.parent / "figures"
+
+
+def run_title(config: Config, atlas: str, model: Model, seed: int) -> str:
+    """What a run is called for people."""
+    return f"{model.name} on {atlas}" + (f", seed {seed}" if len(config.seeds) > 1 else "")
+
+
+def run_stem(atlas: str, model: Model, seed: int) -> str:
+    """How the names of a run's pictures begin."""
+    return f"{atlas}_{model.run_name}_seed-{seed}"
+
+
 def page_environment() -> Environment:
     """Where the templates of pages are found, and how they are filled: what is missing is an error, text is escaped."""
     return Environment(
@@ -113,12 +160,17 @@ def write_report(data: ReportData, out: Path) -> None:
     Pictures that already lie beside the page are linked where they are, so the folder can be sent
     to a colleague as it is.
     """
+    write_text(methods_page(data.methods, data.references), out.with_name("methods.md"))
+    write_page("report.html", out, data=data)
+
+
+def write_page(template: str, out: Path, **content: Any) -> None:
+    """Fill a template of `bolt/report/templates` with blocks and whatever else it names."""
     environment = page_environment()
     environment.filters["place"] = lambda file: _place(Path(file), out.parent)
-    environment.filters["vector"] = lambda file: _vector(Path(file), out.parent)
+    environment.filters["vectors"] = lambda file: _vectors(Path(file), out.parent)
     environment.filters["alignment"] = _alignment
-    write_text(methods_page(data.methods, data.references), out.with_name("methods.md"))
-    write_text(environment.get_template("report.html").render(data=data), out)
+    write_text(environment.get_template(template).render(**content), out)
 
 
 def _place(file: Path, folder: Path) -> str:
@@ -131,9 +183,10 @@ def _place(file: Path, folder: Path) -> str:
     return target.relative_to(folder).as_posix()
 
 
-def _vector(file: Path, folder: Path) -> str | None:
-    drawing = file.with_suffix(".svg")
-    return _place(drawing, folder) if file.suffix != ".svg" and drawing.is_file() else None
+def _vectors(file: Path, folder: Path) -> dict[str, str]:
+    """The same picture in the formats of papers: name of the format to its place."""
+    drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
+    return {name: _place(path, folder) for name, path in drawings.items() if path != file and path.is_file()}
 
 
 def _alignment(frame: pd.DataFrame) -> list[str]:

@@ -13,8 +13,7 @@ from bolt.config import Config, Dataset, load_model
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
 from bolt.report import tables
-from bolt.report.html import Block, Picture, Run, Table, Text
-from bolt.report.runs import figure_folder
+from bolt.report.html import Block, Picture, Run, Table, Text, figure_folder
 from bolt.report.style import INK, LINE, MANY, MUTED, canvas
 from bolt.search_choice import read_trials
 

@@ -122,7 +122,6 @@ class ModelStages(Shared):
         write_metrics(run, self.dataset.classes, self._folds(), run)
 
     def regions(self) -> None:
-        from bolt.explain.landmarks import write_landmarks
         from bolt.explain.regions import write_regions
         from bolt.series import SeriesCache
 
@@ -133,17 +132,6 @@ class ModelStages(Shared):
             )
         out = self.layout.explanation(options.atlas, options.model, options.seed, options.variant)
         cache = SeriesCache(self.layout.cache(options.atlas, options.variant))
-        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
-        write_landmarks(
-            cache,
-            run,
-            self._folds(),
-            self.dataset.classes,
-            out,
-            tokens=settings.tokens,
-            random_draws=settings.random_draws,
-            seed=options.seed,
-        )
         try:
             atlas = self._atlas(options.atlas)
             image, space = atlas.image, atlas.spaces[0]
@@ -159,6 +147,8 @@ class ModelStages(Shared):
             image,
             out,
             fraction=settings.top_rois,
+            odds_ratio=settings.odds_ratio,
+            atlas=options.atlas,
             space=space,
         )
 
@@ -187,6 +177,11 @@ class ModelStages(Shared):
         from bolt.evaluate.truth import write_truth_table
 
         write_truth_table(self.config, self.dataset, self.layout)
+
+    def explanation(self) -> None:
+        from bolt.report.explanation import write_explanation
+
+        write_explanation(self.config, self.dataset, self.layout)
 
     def report(self) -> None:
         from bolt.report.collect import collect

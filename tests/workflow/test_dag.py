@@ -138,10 +138,11 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(parcellate={"coverage": 0.7}) == {"parcellate", "quality_pages"}
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
-    assert changed(explain={"tokens": 7}) == {"regions"}
+    assert changed(explain={"tokens": 7}) == {"landmarks", "explanation"}
+    assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
     assert changed(device="cpu") == {"train", "search", "complexity"}
     assert changed(bad_scans="refuse") == set()
-    assert changed(folds={"outer": 3, "seed": 5}) == {"folds"}
+    assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
     assert changed(preprocess={"slice_timing": "off"}) == {"functional"}
     assert changed(preprocess={"steady_state": 3}) == {"functional"}
@@ -151,7 +152,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(preprocess={"registration": ["fast", "testing"]}) == {"anatomical"}
     assert changed(preprocess={"threads": 2}) == set()
     for atlas in ("cc200", "schaefer200_17"):  # the second is not staged here
-        assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
+        assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions", "explanation"}
 
 
 def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path):
@@ -276,3 +277,15 @@ def test_lint_finds_nothing(tmp_path):
     done = snakemake(tmp_path, "--lint", config=series_dataset(tmp_path))
     assert done.returncode == 0, done.stdout
     assert "Congratulations" in done.stdout
+
+
+def test_inner_folds_are_planned_where_they_are_asked_for(tmp_path):
+    config = series_dataset(tmp_path, explain={"inner_folds": 2})
+    done = snakemake(tmp_path, "-n", config=config)
+    planned = jobs(done.stdout)
+    assert (planned["inner_folds"], planned["train_inner"], planned["explain_inner"]) == (1, 6, 3)
+    said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
+    assert said == sum(planned.values()) - 1  # the target rule is none
+    assert not {"inner_folds", "train_inner"} & set(
+        jobs(snakemake(tmp_path, "-n", config=series_dataset(tmp_path / "b")).stdout)
+    )

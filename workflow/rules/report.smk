@@ -1,10 +1,39 @@
-# Everything on one page.
+# Everything on one page, and why the models decided as they did on another.
+
+
+rule explanation:
+    input:
+        run.explanations(),
+        run.truth(),
+        [
+            layout.runs(*one) / "metrics.tsv"
+            for one in run.runs()
+            if run.explained(one[1])
+        ],
+    output:
+        report(
+            layout.explanation_page,
+            caption="../report/explanation.rst",
+            category="Explanation",
+        ),
+    log:
+        layout.log("explanation"),
+    benchmark:
+        layout.benchmark("explanation")
+    conda:
+        "../envs/learning.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        **run.settings("explanation"),
+    shell:
+        "python -m bolt explanation --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule report:
     input:
         run.metrics(),
-        run.explanations(),
+        run.explanation_page(),
         run.truth(),
         layout.folds,
         layout.exclusions,

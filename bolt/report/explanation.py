@@ -1,0 +1,146 @@
+"""The explanation page: what a run looked at, told in the order in which a reader asks.
+
+Which moments, which regions, how stable, how far to trust them. Each part is drawn by a module of its own, and is left
+out where its files are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bolt.atlases import load_atlas
+from bolt.config import Config, Dataset, Model, load_model
+from bolt.errors import BoltError, DataError
+from bolt.files import read_table
+from bolt.layout import Layout
+from bolt.report import tables
+from bolt.report.brain import plot_regions
+from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure_folder, run_stem, run_title, write_page
+from bolt.report.moments import moments_blocks
+from bolt.report.verdicts import MARKS, Verdict, moments_matter, predicts, regions_return
+
+BRAIN = (
+    "Regions whose activity at landmark volumes speaks for a class: the top {share:.0%} of ROIs by regression weight. "
+    "Above on a glass brain (from the left, behind, right and above), below on the inflated fsaverage5 cortex. Colour "
+    "shows the class; all selected ROIs are drawn alike."
+)
+Part = Callable[[Config, Dataset, Layout, str, Model, int, str], list[Block]]
+
+
+def landmarks_blocks(
+    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
+) -> list[Block]:
+    """Are the important volumes better than random ones?"""
+    file = layout.explanation(atlas, model, seed) / "landmarks.tsv"
+    caption = (
+        f"Logistic regression on the {config.explain.tokens} most important volumes of each scan against as many "
+        f"random ones ({config.explain.random_draws} draws), fitted on training scans, judged on test scans; per cent, "
+        "mean ± sd over folds. If importance means anything, important volumes do better."
+    )
+    return [Table(tables.landmarks(read_table(file, text=("fold",))), caption, file)]
+
+
+def regions_blocks(
+    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
+) -> list[Block]:
+    """The brain, the selected ROIs and their networks."""
+    out, classes = layout.explanation(atlas, model, seed), dataset.classes or []
+    if not (out / "roi_weights.tsv").is_file():
+        return []
+    weights = read_table(out / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))
+    blocks: list[Block] = []
+    try:
+        paths = config.paths
+        image = load_atlas(
+            config.atlas_places[atlas], atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home
+        ).image
+        picture = brain_picture(layout, stem)
+        plot_regions(weights, image, classes, picture)
+        blocks.append(Picture(picture, BRAIN.format(share=config.explain.top_rois)))
+    except BoltError as error:
+        blocks.append(Text(f"No brain map: {error}", warning=True))
+    caption = (
+        "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± sd over folds. "
+        "Trust a region only as far as it is selected in most folds."
+    )
+    blocks.append(Table(tables.top_rois(weights), caption, out / "roi_weights.tsv"))
+    networks = read_table(out / "networks.tsv", text=("class", "network"))
+    blocks.append(Table(tables.networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
+    return blocks
+
+
+def brain_picture(layout: Layout, stem: str) -> Path:
+    return figure_folder(layout) / f"{stem}_brain.png"
+
+
+CHAPTERS: Mapping[str, tuple[Part, ...]] = {
+    "Which moments": (moments_blocks,),
+    "Are these moments enough to tell the class?": (landmarks_blocks,),
+    "Which regions": (regions_blocks,),
+    "How stable": (),
+    "How far to trust it": (),
+}
+"""Headings of the page and the parts that fill them, in the order in which they are read."""
+
+
+def write_explanation(config: Config, dataset: Dataset, layout: Layout) -> None:
+    """Draw and write the page of all runs that were explained.
+
+    Raises
+    ------
+    DataError
+        No run of this configuration was explained.
+    """
+    runs = [(atlas, model, seed) for atlas in config.atlas_places for model in _models(config) for seed in config.seeds]
+    stories = [story for run in runs if (story := story_of(config, dataset, layout, *run))]
+    if not stories:
+        raise DataError("no run was explained", where=layout.results / "explain", mend="Run: snakemake figures")
+    write_page("explanation.html", layout.explanation_page, dataset=dataset, stories=stories, marks=MARKS)
+
+
+def story_of(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> Story | None:
+    """All that is known of why one run decided as it did; None where it was not explained."""
+    verdicts = verdicts_of(config, layout, atlas, model, seed)
+    if not verdicts:
+        return None
+    stem = run_stem(atlas, model, seed)
+    chapters = [
+        Chapter(heading, [b for part in parts for b in part(config, dataset, layout, atlas, model, seed, stem)])
+        for heading, parts in CHAPTERS.items()
+    ]
+    return Story(run_title(config, atlas, model, seed), stem, verdicts, [c for c in chapters if c.blocks])
+
+
+def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> list[Verdict]:
+    """Every question to the explanation of a run; [] where it was not explained."""
+    out = layout.explanation(atlas, model, seed)
+    if not (out / "landmarks.tsv").is_file():
+        return []
+    return [
+        predicts(layout.runs(atlas, model, seed)),
+        moments_matter(out, config.explain.tokens),
+        regions_return(out),
+    ]
+
+
+def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> list[Block]:
+    """What the report says of a run's explanation: the summary, the brain, and where to read on."""
+    if dataset.classes is None:
+        return [Text("No landmarks and regions: they are regressions of classes, and the label here is a number.")]
+    if model.covariates:
+        return [Text("No importance weights: Algorithm 1 follows series, and this model has covariates as well.")]
+    verdicts = verdicts_of(config, layout, atlas, model, seed)
+    if not verdicts:
+        return []
+    stem = run_stem(atlas, model, seed)
+    blocks: list[Block] = [Text(" ".join(v.sentence for v in verdicts if v.sentence))]
+    picture = brain_picture(layout, stem)
+    if picture.is_file():
+        blocks.append(Picture(picture, BRAIN.format(share=config.explain.top_rois)))
+    link = f"{layout.explanation_page.name}#{stem}"
+    return [*blocks, Text("All figures, and how far to trust them:", link=link)]
+
+
+def _models(config: Config) -> list[Model]:
+    return [load_model(name) for name in config.models]
