@@ -24,8 +24,8 @@ from bolt.errors import DataError
 from bolt.evaluate.classes import METRICS
 from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
 from bolt.explain.token_regression import LEVELS, FoldScans
-from bolt.explain.weights import read_importance
-from bolt.files import atomic, read_json, write_table
+from bolt.explain.weights import explained_folds, is_explained, read_importance
+from bolt.files import atomic, write_table
 
 METRIC_COLUMNS = {
     "accuracy": "share judged right",
@@ -60,6 +60,7 @@ def landmark_regression(
     tokens: int = 5,
     random_draws: int = 20,
     offsets: int = 0,
+    inner: bool = False,
     seed: int = 0,
 ) -> tuple[pd.DataFrame, NDArray[np.floating], pd.DataFrame]:
     """Classify scans by a few of their volumes.
@@ -78,6 +79,8 @@ def landmark_regression(
         Random choices (seeded, without replacement) that are averaged.
     offsets : int
         Places of the subset-index curve, see `bolt.explain.subsets.subset_offsets`; 0: no curve.
+    inner : bool
+        Judge importance of training scans by models that did not see them too.
     seed : int
 
     Returns
@@ -99,8 +102,8 @@ def landmark_regression(
         found, coefficient = data.regress(chosen)
         coefficients.append(coefficient)
         groups = [found]
-        inner = _inner_tokens(run / f"fold-{fold}", data, tokens)
-        groups.append(data.regress(chosen | inner)[0] if inner else [])
+        unseen = _inner_tokens(run / f"fold-{fold}", data, tokens) if inner else {}
+        groups.append(data.regress(chosen | unseen)[0] if unseen else [])
         groups.append(_random(data, weights, tokens, random_draws, np.random.default_rng([seed, fold])))
         for (importance, what), group in zip(KINDS, groups, strict=True):
             rows += [{"fold": str(fold), "importance": importance, "tokens": what, **row} for row in group]
@@ -142,27 +145,12 @@ def _random(
 def _inner_tokens(run_fold: Path, data: FoldScans, tokens: int) -> dict[str, NDArray[np.intp]]:
     """Volumes of training scans by models that did not see them; none where such a model is missing."""
     folder = run_fold / "inner"
-    if not _is_explained(folder):
+    if not is_explained(folder):
         return {}
     table, values = read_importance(folder)
     weights = dict(zip(table["scan_id"], values, strict=True))
     training = [scan.name for scan in data.parts["train"]]
     return {name: top_tokens(weights[name], tokens) for name in training} if set(training) <= set(weights) else {}
-
-
-def _is_explained(folder: Path) -> bool:
-    index = folder / "importance.tsv"
-    return index.is_file() and index.stat().st_size > 0
-
-
-def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
-    """Folds of `run` that are finished and have importance weights."""
-    folders = {fold: run / f"fold-{fold}" for fold in folds}
-    return [
-        fold
-        for fold, folder in folders.items()
-        if _is_explained(folder) and read_json(folder / "status.json")["state"] == "ok"
-    ]
 
 
 def write_landmarks(
@@ -176,6 +164,7 @@ def write_landmarks(
     random_draws: int,
     seed: int,
     offsets: int = 0,
+    inner: bool = False,
 ) -> None:
     """Write ``landmarks.tsv``, ``subsets.tsv`` and ``coefficients.npy`` (folds, classes, rois) into `out`, from the
     folds that finished. Parameters as in `landmark_regression`."""
@@ -185,7 +174,7 @@ def write_landmarks(
             "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
         )
     table, coefficients, curve = landmark_regression(
-        cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, seed=seed
+        cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, inner=inner, seed=seed
     )
     with atomic(out / "coefficients.npy") as temporary:
         np.save(temporary, coefficients.astype(np.float32))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.files import atomic, read_table, write_table
+from bolt.files import atomic, read_json, read_table, write_table
 
 IMPORTANCE_COLUMNS = {
     "scan_id": "scan",
@@ -43,3 +44,19 @@ def read_importance(run_fold: Path) -> tuple[pd.DataFrame, list[NDArray[np.float
     table = read_table(run_fold / "importance.tsv", text=("scan_id", "role", "predicted"))
     weights = np.load(run_fold / "importance.npy", allow_pickle=False)
     return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
+
+
+def is_explained(folder: Path) -> bool:
+    """Whether a fold's folder holds importance weights."""
+    index = folder / "importance.tsv"
+    return index.is_file() and index.stat().st_size > 0
+
+
+def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
+    """Folds of `run` that are finished and have importance weights."""
+    folders = {fold: run / f"fold-{fold}" for fold in folds}
+    return [
+        fold
+        for fold, folder in folders.items()
+        if is_explained(folder) and read_json(folder / "status.json")["state"] == "ok"
+    ]

@@ -1,0 +1,130 @@
+"""A model that has learned permuted labels: what an explanation of real reasons must not look like.
+
+Labels change places between families, or between the largest units of scans (families, subjects, scans) that each have
+one label, among the training scans and among the validation scans. The training itself is `bolt.train`'s, on a cache
+in which no true label of these scans is left; it goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.config import Dataset, Model
+from bolt.datasets import COLUMNS
+from bolt.errors import ConfigError, DataError
+from bolt.evaluate.metrics import fold_predictions
+from bolt.files import keep, read_table, write_table
+from bolt.series import OWN_COLUMNS, SeriesCache
+from bolt.train import train_fold
+
+CACHE = "cache"
+LEARNED = ("train", "validation")
+
+
+def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
+    """Labels that have changed places, so that each says nothing about its scan.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, subject, group, label, role.
+    seed : int
+
+    Returns
+    -------
+    Series
+        Labels in the order of `scans`; test scans keep theirs, which training does not read. All scans of a unit get
+        one label, and the number of units with each label stays the same in training and in validation.
+    """
+    labels = scans["label"].copy()
+    for part, role in enumerate(LEARNED):
+        own = scans[scans["role"] == role].sort_values("scan_id")
+        if own.empty:
+            continue
+        unit = _units(own)
+        first = own.groupby(unit, sort=True)["label"].first()
+        moved = np.random.default_rng([seed, part]).permutation(first.to_numpy())
+        labels.loc[own.index] = unit.map(dict(zip(first.index, moved, strict=True)))
+    return labels
+
+
+def _units(scans: pd.DataFrame) -> pd.Series:
+    """The name of each scan's unit: family, subject or scan, the largest of which each has one label."""
+    family = scans["group"].fillna(scans["subject"])
+    for unit in (family, scans["subject"]):
+        if (scans.groupby(unit)["label"].nunique() == 1).all():
+            return unit
+    return scans["scan_id"]
+
+
+def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Path) -> None:
+    """Write a cache with the same series, in whose index the labels of a fold's training and validation scans are
+    permuted (`permuted_labels`). The series are no second copy where the disk allows."""
+    index = SeriesCache(cache).index
+    roles = read_table(folds, text=("scan_id",))
+    roles = roles[roles["fold"] == fold].set_index("scan_id")["role"]
+    index["label"] = permuted_labels(index.assign(role=index["scan_id"].map(roles)), seed)
+    for name in ("series.npy", "rois.tsv"):
+        keep(cache / name, out / name)
+    write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
+    keep(cache / "manifest.json", out / "manifest.json")
+
+
+def train_permuted(
+    cache: Path,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    run: Path,
+    *,
+    among: Sequence[int],
+    fold: int | None,
+    seed: int,
+    out: Path,
+    device: str = "auto",
+    threads: int | None = None,
+) -> None:
+    """Train a model as in one fold of a run, but on permuted labels.
+
+    Parameters
+    ----------
+    cache, folds, model, dataset, seed, device, threads
+        As in `bolt.train.train_fold`.
+    run : Path
+        Folder ``seed-<s>`` of the run that is checked.
+    among : sequence of int
+        Its folds.
+    fold : int, optional
+        Which fold; by default the first that has finished.
+    out : Path
+        Receives what a run's fold has; no run itself. Labels in its ``predictions.tsv`` are the permuted ones, of test
+        scans the true ones.
+
+    Raises
+    ------
+    ConfigError
+        Where the fold that is asked for is not among those of the run.
+    DataError
+        Where no fold, or not that one, has finished; and what `bolt.train.train_fold` raises.
+    """
+    if fold is not None and fold not in among:
+        raise ConfigError(
+            f"fold {fold} is not among the run's: {', '.join(map(str, among))}",
+            where="explain.sanity.fold",
+            mend="Name one of them, or null for the first that has finished",
+        )
+    wanted = list(among) if fold is None else [fold]
+    done = [k for k in wanted if fold_predictions(run / f"fold-{k}")[0] == "ok"]
+    if not done:
+        raise DataError("no fold to compare with has finished", where=run, mend="See the status.json of its folds")
+    write_permuted_cache(cache, folds, done[0], seed, out / CACHE)
+    try:
+        settings = {"fold": done[0], "seed": seed, "out": out, "device": device, "threads": threads}
+        train_fold(out / CACHE, folds, model, dataset, **settings)  # type: ignore[arg-type]
+    finally:  # labels that are wrong on purpose shall not lie about; they are drawn the same again
+        shutil.rmtree(out / CACHE, ignore_errors=True)
