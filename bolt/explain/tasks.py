@@ -54,7 +54,7 @@ ALIGNMENT_COLUMNS = {
     "share_of_importance": "share of its importance there, mean over scans",
     "ratio": "importance there over the scan's own mean, mean over scans (1: no more than elsewhere)",
     "p": "share of circular shifts of all scans' events together with a ratio as far from 1 (two-sided)",
-    "p_holm": "p, corrected by Holm over the rows of this table",
+    "p_holm": "p, corrected by Holm over the rows of the same class, task and run",
     "n_scans": "test scans that have such events",
 }
 
@@ -192,9 +192,9 @@ def write_tasks(
         blocks += shown
         aligned += rows
     table = pd.DataFrame(aligned, columns=[c for c in ALIGNMENT_COLUMNS if c != "p_holm"])
-    table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]) if len(table) else [])
+    table["p_holm"] = table.groupby(list(COURSE), sort=False)["p"].transform(holm)
     _write_masked(cache, courses, out, settings, volumes_of)
-    write_table(table, out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    write_table(table[list(ALIGNMENT_COLUMNS)], out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     write_table(_joined(blocks, BLOCK_COLUMNS), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     write_table(_joined(curves, TASK_COLUMNS), out / "tasks.tsv", TASK_COLUMNS)
 
