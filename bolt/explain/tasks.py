@@ -21,8 +21,7 @@ from bolt.cohort import holm
 from bolt.config import Explain
 from bolt.errors import DataError
 from bolt.explain.events import MOST, TRANSITIONS, alignment, event_mask, kinds_of, read_events, transitions
-from bolt.explain.landmarks import explained_folds
-from bolt.explain.weights import read_importance
+from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import atomic, write_json, write_table
 
 log = logging.getLogger("bolt")

@@ -18,6 +18,7 @@ from bolt.report import tables
 from bolt.report.brain import plot_regions
 from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure_folder, run_stem, run_title, write_page
 from bolt.report.moments import moments_blocks
+from bolt.report.tasks import tasks_blocks
 from bolt.report.verdicts import MARKS, Verdict, moments_matter, predicts, regions_return
 
 BRAIN = (
@@ -75,7 +76,7 @@ def brain_picture(layout: Layout, stem: str) -> Path:
 
 
 CHAPTERS: Mapping[str, tuple[Part, ...]] = {
-    "Which moments": (moments_blocks,),
+    "Which moments": (tasks_blocks, moments_blocks),
     "Are these moments enough to tell the class?": (landmarks_blocks,),
     "Which regions": (regions_blocks,),
     "How stable": (),
