@@ -23,10 +23,12 @@ RESERVED = frozenset(
         "evaluate",
         "experiment",
         "explain_fold",
+        "explain_inner",
         "figures",
         "folds",
         "functional",
         "index",
+        "inner_folds",
         "measure_complexity",
         "oracle_cache",
         "paper",
@@ -34,6 +36,7 @@ RESERVED = frozenset(
         "quality",
         "quality_pages",
         "regions",
+        "regress_landmarks",
         "report",
         "resources",
         "search",
@@ -46,6 +49,7 @@ RESERVED = frozenset(
         "train",
         "train_fold",
         "train_folds",
+        "train_inner",
         "truth",
     ]
 )

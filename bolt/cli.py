@@ -101,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
         one_of_many("explain-inner", "Importance weights of a fold's training side, by models that saw none.", *fold),
         command("landmarks", "Regressions on the most important volumes, and on random ones.", *fold[:3]),
         command("regions", "ROI weights and brain maps.", *fold[:3]),
+        one_of_many("train-permuted", "Train a model on permuted labels, to check the explanation by it.", *fold[:3]),
+        command("sanity", "Check that importance goes when what the model has learned goes.", *fold[:3]),
+        command("stability", "Agreement of maps and of importance over folds and seeds.", *fold[:3]),
         command("tasks", "Importance over the course of tasks, beside their events.", *fold[:3]),
     ):
         one.add_argument("--variant", help="which cache was learned from; default: <space>-<denoise>")

@@ -181,11 +181,17 @@ class Layout:
         name = model if isinstance(model, str) else model.run_name
         return self.results / "explain" / atlas / (variant or self.variant) / name / f"seed-{seed}"
 
+    def permuted(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
+        """Folder of a model that was trained on permuted labels to check the explanation; no run."""
+        return self.explanation(atlas, model, seed, variant) / "permuted"
+
     def inner_folds(self, fold: int | str) -> Path:
         """How the training side of an outer fold is split once more."""
         return self.results / "inner_folds" / f"fold-{fold}.tsv"
 
-    def inner(self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None) -> Path:
+    def inner(
+        self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None
+    ) -> Path:
         """Folder of an outer fold's inner models, one ``fold-<j>`` each, and of what they explain together."""
         return self.fold(atlas, model, seed, fold, variant) / "inner"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bolt.config import ROOT
+from bolt.config import ROOT, load_space
 from bolt.datasets import source_of
 from bolt.files import read_table, read_yaml
 from bolt.layout import folder_of
+from bolt.models._registry import fitted_at_once
 from bolt.room import is_dry_run
+from bolt.search_space import spans_of
 
 if TYPE_CHECKING:
     from bolt.workflow import Run
@@ -24,24 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Scans, jobs of a complete run, gigabytes on disk at the end, and core-hours."""
+    """Scans, jobs of a complete run, gigabytes on disk at the end, core-hours, and trials of a search."""
 
     scans: int
     jobs: int
     gigabytes: float
     core_hours: float
+    trials: int = 0
 
     def __str__(self) -> str:
         time = (
             f"{self.core_hours:.1f} core-hours" if self.core_hours >= 1 else f"{self.core_hours * 60:.0f} core-minutes"
         )
-        return (
-            f"A complete run: {self.scans} scans, {self.jobs} jobs, about {self.gigabytes:.1f} GB of disk "
-            f"and {time} (divide by the cores you give; a GPU shortens training)."
-        )
+        ends = "divide by the cores you give; a GPU shortens training"
+        size = f"about {self.gigabytes:.1f} GB of disk and"
+        if self.trials:
+            what = f"The search: {self.scans} scans, {self.jobs} jobs, {self.trials} trials, {size} up to {time}"
+            return f"{what} ({ends}; trials that promise little end early)."
+        return f"A complete run: {self.scans} scans, {self.jobs} jobs, {size} {time} ({ends})."
 
 
-def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
+def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False) -> Estimate:
     """Estimate a complete run from `config/costs.yaml` and, where this run has some, its own benchmark files.
 
     Parameters
@@ -49,58 +54,122 @@ def estimate(run: Run, experiments: Sequence[str] = ()) -> Estimate:
     run : Run
     experiments : sequence of str
         What is made of them, in place of the configured models' runs and the report.
+    search : bool
+        What the target `search` makes, in place of both.
     """
     scans = _scans(run)
     raw, images = sum(kind == "raw" for kind, _ in scans), sum(kind != "series" for kind, _ in scans)
-    runs = list(dict.fromkeys(one for name in experiments for one in run.experiment_runs(name)))
-    runs = runs if experiments else run.runs()
-    folds = {model: len(run.folds_of(model)) for _, model, _ in runs}
-    trained = [(model, folds[model]) for _, model, _ in runs]
-    phantom = run.dataset.source == "phantom"
-    explained = 0 if experiments else sum(run.explained(model) for model, _ in trained)
-    judged = bool(run.truth()) and not experiments
-    kinds = [run.experiments[name].kind for name in experiments]
-    times = 2 if judged else 1  # the oracle is trained and explained as well
     jobs = {
+        "simulate": int(run.dataset.source == "phantom"),
         "download": len(scans) if run.dataset.downloaded else 0,
         "anatomical": len({folder for kind, folder in scans if kind == "raw"}),
         "functional": raw,
         "parcellate": images,
         "cache": len(run.config.atlases),
-        "train_fold": sum(n for model, n in trained if not run.fitted_at_once(model)) * times,
-        "train_features": sum(n for model, n in trained if run.fitted_at_once(model)) * times,
-        "explain_fold": 0 if experiments else sum(n for model, n in trained if run.explained(model)) * times,
-        "evaluate": 0 if experiments else len(runs) * times,
-        "regions": explained * times,
-        "tasks": explained if run.has_tasks else 0,
-        "measure_complexity": kinds.count("complexity") * len(run.config.atlases),
-        "take_spectra": kinds.count("spectra") * len(run.config.atlases),
-        "experiment": len(experiments),
+        **(_searching(run) if search else _experimenting(run, experiments) if experiments else _modelling(run)),
     }
-    if phantom:
-        jobs["simulate"] = 1
+    whole = not (experiments or search)
     single = 3 if raw else 2  # index and folds; the template for raw images
-    single += not experiments  # the report
-    single += run.judged * (1 if experiments else 2)  # quality and its pages
+    single += whole  # the report
+    single += run.config.explain.inner_folds > 0 and whole  # their split
+    single += run.judged * (2 if whole else 1)  # quality and its pages
     single += run.dataset.downloaded  # the table of subjects
-    single += 1 + len(run.config.atlases) if judged else 0  # truth, the oracle's caches
+    single += 1 + len(run.config.atlases) if run.truth() and whole else 0  # truth, the oracle's caches
     seconds = sum(n * _seconds(run, stage, len(scans)) for stage, n in jobs.items() if n)
+    trials = _trials(run) if search else {}
+    seconds += sum(n * _trial_seconds(run, model, len(scans)) for model, n in trials.items())
     if run.config.folds.side_by_side:
         for stage in ("train_fold", "train_features"):
-            jobs[stage] //= len(run.config.folds.of(""))
+            jobs[stage] = jobs.get(stage, 0) // len(run.config.folds.of(""))
     costs = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
     per_scan = costs["raw"] * (4 if run.config.preprocess.keep_bold else 1)
     downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if run.dataset.downloaded else 0.0
     megabytes = downloads / 1e6 + raw * per_scan + len(scans) * costs["series"] * len(run.config.atlases)
-    return Estimate(len(scans), sum(jobs.values()) + single, megabytes / 1000, seconds / 3600)
+    total = sum(jobs.values()) + single
+    return Estimate(len(scans), total, megabytes / 1000, seconds / 3600, sum(trials.values()))
+
+
+def _trained(run: Run, runs: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    """Trainings of some runs (atlas, model, seed), a stage."""
+    folds = [(run.fitted_at_once(model), len(run.folds_of(model))) for _, model, _ in runs]
+    return {
+        "train_fold": sum(n for at_once, n in folds if not at_once),
+        "train_features": sum(n for at_once, n in folds if at_once),
+    }
+
+
+def _modelling(run: Run) -> dict[str, int]:
+    """Jobs a stage of the configured models; those of the oracle too, which is trained and explained as well."""
+    explained = [(atlas, model, seed) for atlas, model, seed in run.runs() if run.explained(model)]
+    jobs = _trained(run, run.runs()) | {
+        "evaluate": len(run.runs()),
+        **_landmarking(run, explained),
+        "regions": len(explained),
+        "tasks": len(explained) if run.has_tasks else 0,
+    }
+    jobs = {stage: n * (2 if run.truth() else 1) for stage, n in jobs.items()}
+    sanity = run.config.explain.sanity
+    return jobs | {  # of the oracle nobody asks these
+        "train_permuted": len(explained) * sanity.permuted,
+        "sanity": len(explained) * sanity.asked,
+        "stability": len(explained),
+    }
+
+
+def _landmarking(run: Run, explained: Sequence[tuple[str, str, int]]) -> dict[str, int]:
+    """Jobs a stage of the landmarks of some runs (atlas, model, seed)."""
+    folds, inner = sum(len(run.folds_of(model)) for _, model, _ in explained), run.config.explain.inner_folds
+    return {
+        "explain_fold": folds,
+        "train_inner": folds * inner,
+        "explain_inner": folds * (inner > 0),
+        "regress_landmarks": len(explained),
+    }
+
+
+def _experimenting(run: Run, experiments: Sequence[str]) -> dict[str, int]:
+    """Jobs a stage of experiments; a run of two of them once."""
+    kinds = [run.experiments[name].kind for name in experiments]
+    return _trained(run, dict.fromkeys(one for name in experiments for one in run.experiment_runs(name))) | {
+        "measure_complexity": kinds.count("complexity") * len(run.config.atlases),
+        "take_spectra": kinds.count("spectra") * len(run.config.atlases),
+        "experiment": len(experiments),
+    }
+
+
+def _searching(run: Run) -> dict[str, int]:
+    """Jobs a stage of the search."""
+    folds = sum(_trials(run).values()) // run.config.search.n_trials
+    return {"search_fold": folds, "choose": len(run.choices())}
+
+
+def _trials(run: Run) -> dict[str, int]:
+    """Trials of the search over all atlases and folds, a model; a fold of two schemes is searched once."""
+    config = run.config
+    folds = {
+        name: {fold for scheme in config.search.schemes for fold in config.folds_searched(name, scheme)}
+        for name in run.searched
+    }
+    return {name: len(own) * len(config.atlases) * config.search.n_trials for name, own in folds.items()}
+
+
+def _trial_seconds(run: Run, name: str, n_scans: int) -> float:
+    """Seconds of a whole trial: of a training, with as many epochs as the middle of their range."""
+    model = run.searched[name]
+    spans = spans_of(load_space(run.config.search.space), model)
+    epochs, own = spans.get("training.epochs"), model.training.epochs
+    tried = own if epochs is None else np.mean(epochs.choices or [epochs.low, epochs.high])
+    stage = "train_features" if fitted_at_once(model.model) else "train_fold"
+    return _seconds(run, stage, n_scans) * float(tried) / own
 
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
-    """Print the estimate as the last line of a dry run: of the experiments, where these are what is asked for."""
-    if is_dry_run(arguments) and "search" not in arguments:  # trials end early: nobody knows what they take
+    """Print the estimate as the last line of a dry run: of the search or the experiments, where these are asked for."""
+    if is_dry_run(arguments):
         asked = [name for name in run.experiments if name in arguments]
         asked = list(run.config.experiment_places) if "paper" in arguments else asked
-        atexit.register(lambda: print(estimate(run, asked), file=sys.stderr, flush=True))
+        search = "search" in arguments
+        atexit.register(lambda: print(estimate(run, asked, search=search), file=sys.stderr, flush=True))
 
 
 def _scans(run: Run) -> list[tuple[str, str]]:

@@ -57,6 +57,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "landmarks": ("bolt.explain.landmarks",),
     "regions": ("bolt.explain.regions",),
     "tasks": ("bolt.explain.tasks",),
+    "train_permuted": ("bolt.explain.permuted",),
+    "sanity": ("bolt.explain.sanity",),
+    "stability": ("bolt.explain.stability",),
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
     "explanation": ("bolt.report.explanation",),
@@ -169,7 +172,7 @@ class Run:
             "regions": lambda: [
                 self._atlases(),
                 self._images(),
-                config.explain.model_dump(exclude=TASK_KEYS | LANDMARK_KEYS),
+                config.explain.model_dump(exclude=TASK_KEYS | LANDMARK_KEYS | {"sanity"}),
             ],
             "landmarks": lambda: config.explain.model_dump(include=LANDMARK_KEYS),
             "inner_folds": lambda: [
@@ -177,6 +180,9 @@ class Run:
                 config.explain.inner_folds,
             ],
             "tasks": lambda: config.explain.model_dump(include=TASK_KEYS),
+            "train_permuted": lambda: [dataset.classes, dataset.crop, config.device, config.explain.sanity.fold],
+            "sanity": lambda: config.explain.sanity.model_dump(exclude={"fold"}),
+            "stability": lambda: config.explain.top_rois,
             "truth": lambda: dataset.expected,
             "complexity": lambda: [config.device, config.quick],
             "explanation": lambda: [_templates(), self._images(), config.explain, dataset],
@@ -358,6 +364,21 @@ class Run:
         """What inner models explain, of every fold; none where there are none."""
         return self.fold_files(wildcards, "inner/importance.tsv") if self.config.explain.inner_folds else []
 
+    def permuted(self, wildcards: Any) -> list[Path]:
+        """The model trained on permuted labels, where one is asked for."""
+        which = (wildcards.atlas, wildcards.model, wildcards.seed, wildcards.get("variant"))
+        folder = self.layout.permuted(*which)
+        asked = self.config.explain.sanity.permuted
+        return [folder / name for name in ("status.json", "checkpoint.safetensors")] if asked else []
+
+    def seed_files(self, wildcards: Any, name: str) -> list[Path]:
+        """A file of the explanation of every seed of a run."""
+        seeds = sorted({*map(str, self.config.seeds), wildcards.seed})
+        return [
+            self.layout.explanation(wildcards.atlas, wildcards.model, seed, wildcards.get("variant")) / name
+            for seed in seeds
+        ]
+
     def predictions(self, runs: list[tuple[str, str, int]] | None = None) -> list[Path]:
         """What every fold of some runs predicts; by default of those that are configured."""
         runs = self.runs() if runs is None else runs
@@ -402,6 +423,8 @@ class Run:
     def explanations(self, variant: str | None = None) -> list[Path]:
         names = ["roi_weights.tsv"]
         names += ["tasks.tsv"] if self.has_tasks and variant is None else []
+        if variant is None:
+            names += ["stability.tsv"] + ["sanity.tsv"] * self.config.explain.sanity.asked
         return [
             self.layout.explanation(a, m, s, variant) / name
             for a, m, s in self.runs()

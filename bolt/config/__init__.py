@@ -89,6 +89,19 @@ class Folds(Keys):
         return list(range(self.outer)) if chosen is None else chosen
 
 
+class Sanity(Keys):
+    draws: int = Field(2, ge=0, description="draws of random weights for the cascade; 0: no cascade")
+    scans: int | None = Field(40, ge=2, description="test scans a fold, at most; null: all")
+    independent: bool = Field(True, description="make each layer random alone, too")
+    permuted: bool = Field(True, description="train one model more, on permuted labels")
+    fold: int | None = Field(None, ge=0, description="its fold; null: the first that has finished")
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is anything to check."""
+        return self.draws > 0 or self.permuted
+
+
 class Explain(Keys):
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
@@ -100,7 +113,9 @@ class Explain(Keys):
         60, ge=0, description="places of the volumes in the list ordered by importance, of the curve; 0: no curve"
     )
     inner_folds: int = Field(
-        0, ge=0, description="parts of each fold's training side, each explained by a model that did not see it; 0: none"
+        0,
+        ge=0,
+        description="parts of each fold's training side, each explained by a model that did not see it; 0: none",
     )
     hrf_shift: float = Field(0.0, ge=0, le=30, description="seconds by which a task's events are drawn later")
     trial_types: list[str] | None = Field(
@@ -109,6 +124,8 @@ class Explain(Keys):
     masked_task: str | None = Field(
         None, description="class (or task) whose series is drawn masked by importance; null: the first with events"
     )
+
+    sanity: Sanity = Sanity()
 
     @model_validator(mode="after")
     def _parts(self) -> Explain:

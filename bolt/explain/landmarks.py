@@ -35,8 +35,8 @@ METRIC_COLUMNS = {
 }
 LANDMARK_COLUMNS = {
     "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "importance": "fitted: training scans are explained by the model that was fitted to them; inner: by models that did "
-    "not see them; none: random volumes",
+    "importance": "fitted: training scans are explained by the model that was fitted to them; inner: by models that "
+    "did not see them; none: random volumes",
     "tokens": "important: the most important volumes of each scan; random: as many others, mean over the draws",
     "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()) + " (ties: mean probability)",
     "n_test": "test scans; number of folds in the last rows",

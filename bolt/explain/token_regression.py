@@ -112,9 +112,7 @@ class FoldScans:
         x = np.concatenate([scan.series[chosen[scan.name]] for scan in scans]).astype(float)
         return x, np.repeat([scan.label for scan in scans], [len(chosen[scan.name]) for scan in scans])
 
-    def _judged(
-        self, probability: NDArray[np.floating], truth: NDArray[Any], chosen: Chosen
-    ) -> list[dict[str, Any]]:
+    def _judged(self, probability: NDArray[np.floating], truth: NDArray[Any], chosen: Chosen) -> list[dict[str, Any]]:
         tests = self.parts["test"]
         n_each = [len(chosen[scan.name]) for scan in tests]
         people = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]

@@ -10,12 +10,14 @@ import argparse
 
 from bolt.stages._data import DataStages
 from bolt.stages._experiments import ExperimentStages
+from bolt.stages._landmarks import LandmarkStages
 from bolt.stages._models import ModelStages
 from bolt.stages._scans import ScanStages
 from bolt.stages._search import SearchStages
+from bolt.stages._trust import TrustStages
 
 
-class Stages(DataStages, ScanStages, ModelStages, ExperimentStages, SearchStages):
+class Stages(DataStages, ScanStages, ModelStages, LandmarkStages, ExperimentStages, SearchStages, TrustStages):
     """Every command of `bolt.cli` is a method here, its options the method's `options`."""
 
 

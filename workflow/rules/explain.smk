@@ -38,13 +38,11 @@ rule explain_fold:
 rule regions:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
-        predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
+        coefficients=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        / "coefficients.npy",
     output:
         weights=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
         / "roi_weights.tsv",
-        landmarks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
-        / "landmarks.tsv",
     log:
         layout.log("regions", "{atlas}/{variant}/{model}/seed-{seed}"),
     benchmark:

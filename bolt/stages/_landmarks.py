@@ -1,0 +1,88 @@
+"""Stages of landmarks: models that explain scans they did not see, and regressions on few volumes of each scan."""
+
+from __future__ import annotations
+
+import time
+
+from bolt.errors import DataError
+from bolt.files import read_json, read_table, write_json, write_table
+from bolt.provenance import provenance
+from bolt.stages._shared import Shared
+
+
+class LandmarkStages(Shared):
+    """One command a method."""
+
+    def inner_folds(self) -> None:
+        from bolt.check_folds import series_hashes
+        from bolt.folds import FOLD_COLUMNS
+        from bolt.inner_folds import make_inner_folds
+        from bolt.series import SeriesCache
+
+        folds = read_table(self.layout.folds, text=("scan_id", "subject", "group"))
+        scans = self._scans()
+        scans = self._strata(scans[scans["scan_id"].isin(folds["scan_id"])])
+        caches = [self.layout.cache(atlas) for atlas in self.config.atlas_places]
+        contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+        for fold in sorted(folds["fold"].unique()):
+            table = make_inner_folds(folds, scans, fold, self.config.folds, self.config.explain.inner_folds, contents)
+            write_table(table, self.layout.inner_folds(fold), FOLD_COLUMNS)
+
+    def train_inner(self) -> None:
+        from bolt.train import train_fold
+
+        options, start = self.options, time.monotonic()
+        out = self._inner() / f"fold-{options.inner}"
+        cache, folds = self.layout.cache(options.atlas, options.variant), self.layout.inner_folds(options.fold)
+        place = {"fold": options.inner, "seed": options.seed}
+
+        def work() -> None:
+            model = self._model().for_fold(options.fold)  # settings of the outer fold, by its own validation scans
+            facts = {"device": self.config.device, "threads": options.threads}
+            train_fold(cache, folds, model, self.dataset, **place, out=out, **facts)
+            seconds = round(time.monotonic() - start, 1)
+            inputs = [cache / "manifest.json", folds]
+            write_json(provenance(inputs, outer=options.fold, seconds=seconds, **place), out / "provenance.json")
+
+        outcome = self._outcome("train_inner", out / "status.json")
+        outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
+        outcome.of(work)
+
+    def explain_inner(self) -> None:
+        from bolt.explain.importance import explain_inner
+        from bolt.series import SeriesCache
+
+        options, out = self.options, self._inner()
+        inner = range(self.config.explain.inner_folds)
+        statuses = [out / f"fold-{one}" / "status.json" for one in inner]
+        failed = [status for status in statuses if read_json(status)["state"] != "ok"]
+        outcome = self._outcome("explain_inner", out / "explain_status.json", out / "importance.tsv")
+        outcome.after((failed or statuses)[0])
+        outcome.empty = [out / "importance.npy", out / "importance.tsv"]
+        cache = self.layout.cache(options.atlas, options.variant)
+        outcome.of(lambda: explain_inner(SeriesCache(cache), out, inner, self.config.device))
+
+    def landmarks(self) -> None:
+        from bolt.explain.landmarks import write_landmarks
+        from bolt.series import SeriesCache
+
+        options, settings = self.options, self.config.explain
+        if self.dataset.classes is None:
+            raise DataError("landmarks are regressions of classes, but the label of this dataset is a number")
+        run = (options.atlas, options.model, options.seed, options.variant)
+        write_landmarks(
+            SeriesCache(self.layout.cache(options.atlas, options.variant)),
+            self.layout.runs(*run),
+            self._folds(),
+            self.dataset.classes,
+            self.layout.explanation(*run),
+            tokens=settings.tokens,
+            random_draws=settings.random_draws,
+            offsets=settings.subset_offsets,
+            inner=settings.inner_folds > 0,
+            seed=options.seed,
+        )
+
+    def _inner(self):
+        options = self.options
+        return self.layout.inner(options.atlas, options.model, options.seed, options.fold, options.variant)
