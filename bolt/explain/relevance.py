@@ -6,6 +6,9 @@ Those rows alone are computed here: rows · (I + A[M-1]) · … · (I + A[0]), f
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -42,29 +45,58 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     Entries of the global map are summed over the windows that hold a pair of tokens and divided by how many do, which
     is how the published code reads Algorithm 1's assignments and ``A_norm``.
     """
+    record: list[Attended] = []
+    with explainable(model), torch.enable_grad():
+        logits = model(x.detach().requires_grad_(), record=record).logits
+        target = logits.argmax(-1) if target is None else target
+        chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
+        gradients = torch.autograd.grad(chosen, [attended.output for attended in record])
+    maps = (attended.maps(gradient) for attended, gradient in zip(reversed(record), reversed(gradients), strict=True))
+    return roll_out(record, maps, x)
+
+
+@contextmanager
+def explainable(model: BolT) -> Iterator[None]:
+    """Evaluation mode within the block; refuses a model without CLS tokens, or with covariates (`DataError`)."""
     if model.cls_token == "none" or model.n_covariates:
         raise DataError(
             "relevance is defined for models with CLS tokens and without covariates", mend="Explain another model"
         )
     was_training = model.training
     model.eval()
-    record: list[Attended] = []
     try:
-        with torch.enable_grad():
-            logits = model(x.detach().requires_grad_(), record=record).logits
-            target = logits.argmax(-1) if target is None else target
-            chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-            gradients = torch.autograd.grad(chosen, [attended.output for attended in record])
+        yield
     finally:
         model.train(was_training)
 
+
+def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, rows_of_one: bool = False) -> Tensor:
+    """Rows of the CLS tokens in the product of I + A over all blocks.
+
+    Parameters
+    ----------
+    record : sequence of Attended
+        One a block, first to last.
+    maps : iterable of Maps
+        Of the same blocks, last to first.
+    x : Tensor
+        (batch, time, rois).
+    rows_of_one : bool
+        Divide every row of A by its sum before.
+
+    Returns
+    -------
+    Tensor
+        (batch, windows, time); volumes that a dropped tail leaves out have zeros.
+    """
     shape = record[0].shape
     n_cls, covered = shape.windows.n_cls // len(x), shape.windows.lengths[0]
     on_cls = torch.eye(n_cls, dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
     on_bold = x.new_zeros(len(x), n_cls, x.shape[1])
     rows = on_bold[..., :covered]  # a view: the tail stays zero
-    for attended, gradient in zip(reversed(record), reversed(gradients), strict=True):
-        cls_cls, cls_bold, bold_cls, bold_bold = _global_map(attended.maps(gradient), attended.shape)
+    for attended, own in zip(reversed(record), maps, strict=True):
+        parts = _global_map(own, attended.shape)
+        cls_cls, cls_bold, bold_cls, bold_bold = _normalised(*parts) if rows_of_one else parts
         from_bold = rows @ bold_cls
         rows += on_cls @ cls_bold + rows @ bold_bold
         on_cls = on_cls + on_cls * cls_cls[:, None] + from_bold
@@ -77,6 +109,14 @@ def importance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     Parameters are those of `relevance`.
     """
     return relevance(model, x, target).mean(1)
+
+
+def _normalised(cls_cls: Tensor, cls_bold: Tensor, bold_cls: Tensor, bold_bold: Tensor) -> tuple[Tensor, ...]:
+    """The parts of `_global_map`, each row of the whole over its sum; rows of zeros stay."""
+    tiny = torch.finfo(cls_cls.dtype).tiny
+    of_cls = (cls_cls + cls_bold.sum(-1)).clamp(min=tiny)
+    of_bold = (bold_cls.sum(-1) + bold_bold.sum(-1)).clamp(min=tiny)[..., None]
+    return cls_cls / of_cls, cls_bold / of_cls[..., None], bold_cls / of_bold, bold_bold / of_bold
 
 
 def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor]:

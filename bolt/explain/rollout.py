@@ -1,0 +1,59 @@
+"""Plain attention rollout: what attention alone, without gradients, says of the volumes. A rival of Algorithm 1.
+
+Abnar and Zuidema 2020, Quantifying attention flow in transformers, doi:10.18653/v1/2020.acl-main.385: attention is
+averaged over heads, a block is (A + I) / 2 with rows that sum to one, and blocks are multiplied. Windows are gathered
+into a map of the whole scan as Algorithm 1 gathers them (mean over the windows that hold a pair of tokens); its rows are
+then divided by their sums. The factors 1/2 scale all volumes alike, and are left out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bolt.explain.relevance import explainable, roll_out
+from bolt.models._fused_attention import Attended
+from bolt.models._window_attention import Maps
+from bolt.models.bolt import BolT
+
+
+def rollout(model: BolT, x: Tensor) -> Tensor:
+    """Attention that reaches each volume from the CLS tokens, mean over these.
+
+    It knows of no class: the same weights explain every prediction.
+
+    Parameters
+    ----------
+    model : BolT
+    x : Tensor
+        (batch, time, rois).
+
+    Returns
+    -------
+    Tensor
+        (batch, time), not negative.
+
+    Raises
+    ------
+    DataError
+        For a model without CLS tokens, or with covariates.
+    """
+    record: list[Attended] = []
+    with explainable(model), torch.no_grad():
+        model(x, record=record)
+        return roll_out(record, map(attention_of, reversed(record)), x, rows_of_one=True).mean(1)
+
+
+def attention_of(attended: Attended) -> Maps:
+    """Attention weights of one block in place of gradient-weighted ones: values and gradients are replaced by such as
+    give every pair of tokens the gradient 1."""
+    size = attended.q.shape[1] // attended.shape.n_heads
+    kv, ones = attended.kv.clone(), torch.zeros_like(attended.output)
+    kv[:, attended.q.shape[1] :] = 0
+    kv[:, attended.q.shape[1] :: size] = 1
+    ones[:, ::size] = 1
+    windows = attended.shape.windows
+    gather = windows.gather(attended.shape.fringe, attended.shape.beyond, ones.device)
+    if attended.shape.bold_rows:  # their outputs are means over windows, whose gradients are that much smaller
+        ones[windows.n_cls :] *= gather.times[:, None].to(ones.dtype)
+    return attended._replace(kv=kv).maps(ones)
