@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import ROOT, Config, Range
+from bolt.config import ROOT, Config, Dataset, Model, Range, load_dataset
 from bolt.evaluate import truth
 from bolt.evaluate.truth import Measure, _mean_auc, _row
-from bolt.files import write_json
-from bolt.layout import Layout
+from bolt.explain.regions import ROI_COLUMNS
+from bolt.explain.weights import write_importance
+from bolt.files import write_json, write_status, write_table
+from bolt.layout import ORACLE, Layout
 
 
 def test_nobody_else_knows_where_the_truth_lies():
@@ -71,3 +73,63 @@ def test_matrices_are_read_row_by_row():
     table = pd.DataFrame([dict.fromkeys([f"m{r}{c}" for r in range(3) for c in range(4)], 0.0) | {"m03": 5.0}])
     matrix = truth._matrices(table)[0]
     assert matrix[0, 3] == 5.0 and matrix[3].tolist() == [0, 0, 0, 1]
+
+
+LENGTH, SCANS, FOLDS = 60, 12, 3
+MODEL = Model(name="tiny", model="bolt")
+
+
+def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:
+    """Importance of three folds' scans; that of test scans lies on each scan's events (`told`), or at one place for all.
+
+    Training scans' importance says the opposite, so that a measure which reads it fails.
+    """
+    random = np.random.default_rng(0)
+    names = [f"s{i:02d}" for i in range(SCANS)]
+    marks = {scan: np.isin(np.arange(LENGTH), random.choice(LENGTH, 6, replace=False)) for scan in names}
+    bump = np.exp(-((np.arange(LENGTH) - 20) ** 2) / 50)  # a shape that all scans share
+    for scan in names:
+        write_json({"NumberOfVolumes": LENGTH}, layout.series_file(scan, "x").with_suffix(".json"))
+    for fold in range(FOLDS):
+        roles = ["test" if i % FOLDS == fold else "train" for i in range(SCANS)]
+        weights = [
+            bump + 0.3 * random.uniform(size=LENGTH) + (2.0 * told if role == "test" else -2.0) * marks[scan]
+            for scan, role in zip(names, roles, strict=True)
+        ]
+        for variant in (None, ORACLE):
+            folder = layout.fold("x", MODEL, 0, fold, variant)
+            write_importance(pd.DataFrame({"scan_id": names, "role": roles, "predicted": "a"}), weights, folder)
+            write_status(folder / "status.json", "ok", "train")
+    return marks
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, told):
+    """Importance that lies on the events ranks them; of a shape that all scans share, position alone says as much."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    marks = planted_run(layout, told=told)
+    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    own, alone = found["landmark AUC"], found["landmark AUC of position alone"]
+    expected = load_dataset("phantom").expected
+    assert (_row("", own, expected["landmark AUC"])["passed"] == "true") == told
+    assert own.null == alone.value and alone.null == 0.5
+    assert _row("", alone, expected["landmark AUC of position alone"])["passed"] == "true"
+    assert own.value - alone.value > 0.3 if told else abs(own.value - alone.value) < 0.1
+
+
+@pytest.mark.parametrize(("hits", "passed"), [(8, "true"), (1, "false")])
+def test_selected_regions_are_judged_against_regions_drawn_at_random(tmp_path, hits, passed):
+    """160 ROIs of which 30 are planted; eight are selected."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    dataset = Dataset(name="own", source="phantom", path=tmp_path, label="x", classes=["a", "b"])
+    described = {"value": "Value of the ROI"}
+    write_table(pd.DataFrame({"value": range(1, 31)}), layout.truth(tmp_path) / "informative_rois.tsv", described)
+    chosen = [*range(1, 1 + hits), *range(100, 108 - hits)]
+    table = pd.DataFrame({"value": range(1, 161)}).assign(**{c: 0 for c in ROI_COLUMNS if c != "value"})
+    table["selected"] = table["value"].isin(chosen)
+    for variant in (None, ORACLE):
+        write_table(
+            table[list(ROI_COLUMNS)], layout.explanation("x", MODEL, 0, variant) / "roi_weights.tsv", ROI_COLUMNS
+        )
+    measure = truth._regions(layout, dataset, "x", MODEL, 0)
+    assert _row("", measure, load_dataset("phantom").expected["planted ROIs, p"])["passed"] == passed
