@@ -113,6 +113,7 @@ def _modelling(run: Run) -> dict[str, int]:
         "train_permuted": len(explained) * sanity.permuted,
         "sanity": len(explained) * sanity.asked,
         "stability": len(explained),
+        "explanation": int(bool(explained)),
     }
 
 

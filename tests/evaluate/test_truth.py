@@ -80,7 +80,7 @@ MODEL = Model(name="tiny", model="bolt")
 
 
 def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:
-    """Importance of three folds' scans; that of test scans lies on each scan's events (`told`), or at one place for all.
+    """Importance of three folds' scans; of test scans it lies on each scan's events (`told`), or at one place for all.
 
     Training scans' importance says the opposite, so that a measure which reads it fails.
     """
