@@ -134,7 +134,7 @@ def time_course(
         for i, token in enumerate(np.sort(tokens)):
             name = f"the {len(tokens)} most important volumes" if i == 0 else None
             upper.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, zorder=0, label=name)
-        whole = _with_gaps(importance, volumes)
+        whole = with_gaps(importance, volumes)
         upper.plot((volumes[0] + np.arange(len(whole))) * step, whole, color=INK, lw=1.3)
         alone = np.diff(volumes, prepend=-9) > 1
         alone &= np.diff(volumes, append=volumes[-1] + 9) > 1  # between two gaps there is no line to draw
@@ -148,7 +148,7 @@ def time_course(
         upper.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.1, handlelength=1.2)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
-        picture = carpet(lower, _with_gaps(series, volumes), rois, limits)
+        picture = carpet(lower, with_gaps(series, volumes), rois, limits)
         lower.set_xlabel(unit)
         figure.colorbar(picture, ax=lower, label="BOLD (z)", aspect=18, pad=0.01)
 
@@ -168,13 +168,13 @@ def example_series(
     limits = ((volumes[0] - 0.5) * step, (volumes[-1] + 0.5) * step)
     with canvas(out, height=3.2) as figure:
         axis = figure.subplots()
-        picture = carpet(axis, _with_gaps(series, volumes), rois, limits)
+        picture = carpet(axis, with_gaps(series, volumes), rois, limits)
         axis.set_xlabel(unit)
         axis.set_title(title, fontweight="normal", fontsize=8.5, color=MUTED)
         figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=22, pad=0.01)
 
 
-def _with_gaps(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> NDArray[np.floating]:
+def with_gaps(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> NDArray[np.floating]:
     """A row for each volume from the first to the last of `volumes`; NaN where it was dropped."""
     whole = np.full((volumes[-1] - volumes[0] + 1, *values.shape[1:]), np.nan)
     whole[volumes - volumes[0]] = values
