@@ -111,6 +111,12 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
                 where=f"{where}, row '{row.row}'",
                 mend="Remove the row",
             )
+        if experiment.kind == "landmarks" and (model.model != "bolt" or model.covariates):
+            raise ConfigError(
+                "only BolT without covariates has importance weights, and so landmarks",
+                where=f"{where}, row '{row.row}'",
+                mend="Remove the row",
+            )
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
 
 

@@ -42,6 +42,8 @@ class Entry:
         Of a sweep: what its rows have in common, a line of its figure; else empty.
     value : float or None
         Of a sweep: where on that line the row lies.
+    explanations : list of Path
+        Folders of what is explained of its runs, one a seed.
     outer : int
         Folds of the cross-validation; those that are not trained are missing. 0: as many as are trained.
     """
@@ -57,6 +59,7 @@ class Entry:
     paper: dict[str, str] = field(default_factory=dict)
     line: str = ""
     value: float | None = None
+    explanations: list[Path] = field(default_factory=list)
     outer: int = 0
 
 
@@ -74,7 +77,11 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
     ConfigError
         An unknown model or setting, two rows of one name.
     """
-    titles = {name: _title(load_model(name)) for sweep in experiment.sweeps for name in sweep.models}
+    titles = {
+        name: _title(_base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'"))
+        for sweep in experiment.sweeps
+        for name in sweep.models
+    }
     rows = experiment.rows + [row for sweep in experiment.sweeps for row in sweep.rows(titles)]
     found = [_with_model(row, config, experiment.name) for row in rows]
     names = [row.row for row, _ in found]
@@ -87,7 +94,8 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
 
 
 def entries(config: Config, experiment: Experiment) -> list[Entry]:
-    """What an experiment trains on the configured dataset; none for experiments that train nothing.
+    """What an experiment trains on the configured dataset; none for experiments that train nothing, or that explain
+    classes where the label is a number.
 
     Parameters
     ----------
@@ -97,11 +105,14 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
     Returns
     -------
     list of Entry
-        For each atlas all rows, in the order of the experiment's file.
+        For each atlas (of landmarks one) all rows, in the order of the experiment's file.
     """
-    if experiment.kind != "training":
+    if not experiment.trains:
         return []
     dataset, layout = load_dataset(config.dataset), Layout(config)
+    atlases = list(config.atlas_places)
+    if experiment.landmarks is not None:
+        atlases = [experiment.landmarks.atlas_of(atlases)] if dataset.classes else []
     judged = [(row, model, not_applicable(model, config, dataset)) for row, model in rows_of(experiment, config)]
     return [
         Entry(
@@ -116,9 +127,10 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             paper=row.paper,
             line=row.line,
             value=row.value,
+            explanations=[] if note else [layout.explanation(atlas, model, seed) for seed in config.seeds],
             outer=config.folds.outer,
         )
-        for atlas in config.atlas_places
+        for atlas in atlases
         for row, model, note in judged
     ]
 
@@ -126,8 +138,9 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
 def all_entries(experiment: Experiment, results: Path, present: str = "") -> list[Entry]:
     """What an experiment trains on every dataset that has begun with it.
 
-    A dataset has begun when it has a run of the experiment that is not one of its configured models', which every
-    dataset has; of the present dataset these count too.
+    A dataset has begun when it has a run of the experiment that is neither one of its configured models', which every
+    dataset has, nor one that another experiment trains as well. Where all are shared, these count; of the present
+    dataset every run does.
 
     Parameters
     ----------
@@ -147,14 +160,28 @@ def all_entries(experiment: Experiment, results: Path, present: str = "") -> lis
         try:
             own = entries(config, experiment)
             usual = {load_model(name).run_name for name in config.models}
+            shared = usual | _of_others(config, experiment.name)
         except BoltError as error:  # a dataset's file that has moved, say
             log.warning("dataset '%s' is left out of '%s': %s", config.dataset_name, experiment.name, error)
             continue
-        telling = [entry for entry in own if entry.model.run_name not in usual]
-        if config.dataset_name == present or not telling:
-            telling = own
+        kinds = [[entry for entry in own if entry.model.run_name not in names] for names in (shared, usual)]
+        telling = own if config.dataset_name == present else next(filter(None, kinds), own)
         if any(folder.is_dir() for entry in telling for folder in entry.folders):
             found += own
+    return found
+
+
+def _of_others(config: Config, name: str) -> set[str]:
+    """Names of the runs that a dataset's experiments other than this one train."""
+    found: set[str] = set()
+    for place in {*known("experiment"), *config.experiments}:
+        if Path(place).stem == name:
+            continue
+        try:
+            other = load_experiment(place)
+            found |= {model.run_name for _, model in rows_of(other, config)} if other.trains else set()
+        except BoltError as error:  # a file that has moved, say
+            log.warning("experiment '%s' of dataset '%s' is left out: %s", place, config.dataset_name, error)
     return found
 
 
@@ -214,7 +241,7 @@ def trained_models(
     experiments: Mapping[str, Experiment], rows: Mapping[str, list[tuple[Row, Model]]]
 ) -> dict[str, Model]:
     """Of experiments whose rows are known, the models that are trained, by the names of their runs."""
-    trained = [name for name, one in experiments.items() if one.kind == "training"]
+    trained = [name for name, one in experiments.items() if one.trains]
     return {model.run_name: model for name in trained for _, model in rows[name]}
 
 
@@ -222,9 +249,17 @@ def _title(model: Model) -> str:
     return model.title or model.name
 
 
+def _base(name: str, where: str) -> Model:
+    """The model that a row names; refused with the row's place."""
+    try:
+        return load_model(name)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), mend=error.mend) from None
+
+
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     """The row with its name, and its model: the named one with the row's changes."""
-    base = load_model(row.model)
+    base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'")
     data = base.model_dump(mode="json", exclude_unset=True)
     data["hyper"] = base.hyper | row.hyper
     training: dict[str, Any] = data.get("training", {}) | row.training

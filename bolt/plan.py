@@ -71,7 +71,7 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
     whole = not (experiments or search)
     single = 3 if raw else 2  # index and folds; the template for raw images
     single += whole  # the report
-    single += run.config.explain.inner_folds > 0 and whole  # their split
+    single += jobs.get("train_inner", 0) > 0  # the split of inner folds
     single += run.judged * (2 if whole else 1)  # quality and its pages
     single += run.dataset.downloaded  # the table of subjects
     single += 1 + len(run.config.atlases) if run.truth() and whole else 0  # truth, the oracle's caches
@@ -131,9 +131,11 @@ def _landmarking(run: Run, explained: Sequence[tuple[str, str, int]]) -> dict[st
 def _experimenting(run: Run, experiments: Sequence[str]) -> dict[str, int]:
     """Jobs a stage of experiments; a run of two of them once."""
     kinds = [run.experiments[name].kind for name in experiments]
+    explained = [one for name in experiments if run.experiments[name].landmarks for one in run.experiment_runs(name)]
     return _trained(run, dict.fromkeys(one for name in experiments for one in run.experiment_runs(name))) | {
         "measure_complexity": kinds.count("complexity") * len(run.config.atlases),
         "take_spectra": kinds.count("spectra") * len(run.config.atlases),
+        **_landmarking(run, explained),
         "experiment": len(experiments),
     }
 

@@ -67,7 +67,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "search": ("bolt.search", "bolt.search_choice"),
     "complexity": ("bolt.complexity",),
     "spectra": ("bolt.spectra",),
-    "experiment": ("bolt.report.experiment", "bolt.report.complexity", "bolt.report.spectra"),
+    "experiment": (
+        "bolt.report.experiment",
+        "bolt.report.complexity",
+        "bolt.report.spectra",
+        "bolt.report.landmark_experiment",
+    ),
 }
 """The modules that a stage runs; with what they import they are its code fingerprint."""
 
@@ -405,11 +410,20 @@ class Run:
     def experiment_inputs(self, name: str) -> list[Path]:
         """What the table of an experiment waits for, of this dataset."""
         kind, atlases = self.experiments[name].kind, self.config.atlas_places
+        if kind == "landmarks":
+            return [self.layout.explanation(*run) / "landmarks.tsv" for run in self.experiment_runs(name)]
         if kind == "complexity":
             return [self.layout.complexity(name, atlas) for atlas in atlases]
         if kind == "spectra":
             return [self.layout.spectra(name, atlas) for atlas in atlases]
         return self.predictions(self.experiment_runs(name))
+
+    def paper(self) -> list[Path]:
+        """What the target `paper` makes; landmarks are of classes, and left out where the label is a number."""
+        names = [n for n in self.config.experiment_places if self.experiments[n].kind != "landmarks"]
+        if self.dataset.classes is not None:
+            names = list(self.config.experiment_places)
+        return [self.layout.experiment(name) for name in names]
 
     def experiment_settings(self, name: str) -> str:
         """What an experiment's file says, what its models are called, and the paper's own table of it."""

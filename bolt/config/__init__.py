@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
-from bolt.config._experiments import Complexity, Experiment, Quick, Row, Spectra, Sweep
+from bolt.config._experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
 from bolt.config._keys import Keys, nearest, parse
 from bolt.config._models import FoldSettings, Model, Training
 from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
@@ -33,6 +33,7 @@ __all__ = [
     "Experiment",
     "FoldSettings",
     "Hcp",
+    "Landmarks",
     "Model",
     "Paper",
     "Parcellate",
@@ -102,6 +103,15 @@ class Sanity(Keys):
         return self.draws > 0 or self.permuted
 
 
+class Faithfulness(Keys):
+    scans: int = Field(100, ge=0, description="test scans a fold, at most; 0: no curves of deletion and insertion")
+    steps: int = Field(10, ge=2, description="from the intact to the fully replaced scan")
+    random_draws: int = Field(5, ge=1, description="random orders that are averaged")
+    surrogates: int = Field(3, ge=1, description="phase-randomised copies of a scan that are averaged")
+    block: int = Field(5, ge=1, description="volumes that such a copy replaces together")
+    gradient_steps: int = Field(16, ge=2, description="points of the path of integrated gradients")
+
+
 class Explain(Keys):
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
@@ -126,6 +136,7 @@ class Explain(Keys):
     )
 
     sanity: Sanity = Sanity()
+    faithfulness: Faithfulness = Faithfulness()
 
     @model_validator(mode="after")
     def _parts(self) -> Explain:
@@ -142,7 +153,7 @@ class Config(Keys):
     models: list[str] = ["bolt"]
     seeds: list[int] = [0]
     experiments: list[str] = Field(
-        ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve"],
+        ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve", "landmarks"],
         description="files in config/experiments (or paths) that the target `paper` makes",
     )
     quick: Quick | None = Field(None, description="makes the experiments a cheap first look")

@@ -136,6 +136,15 @@ class Spectra(Keys):
         return self
 
 
+class Landmarks(Keys):
+    """Whose landmarks are looked at."""
+
+    atlas: str = Field("schaefer400", description="where it is configured; else the first that is")
+
+    def atlas_of(self, configured: list[str]) -> str:
+        return self.atlas if self.atlas in configured else configured[0]
+
+
 class Experiment(Keys):
     """A table of the paper, or a question of one's own: `config/experiments/<name>.yaml`."""
 
@@ -149,11 +158,20 @@ class Experiment(Keys):
     complexity: Complexity | None = Field(None, description="the rows are not trained but measured")
     spectra: Spectra | None = Field(None, description="no rows: the series themselves are looked at")
 
+    landmarks: Landmarks | None = Field(None, description="the rows are trained and explained, and landmarks compared")
+
     @property
-    def kind(self) -> Literal["training", "complexity", "spectra"]:
+    def kind(self) -> Literal["training", "complexity", "spectra", "landmarks"]:
         if self.spectra:
             return "spectra"
+        if self.landmarks:
+            return "landmarks"
         return "complexity" if self.complexity else "training"
+
+    @property
+    def trains(self) -> bool:
+        """Whether its rows are runs."""
+        return self.kind in ("training", "landmarks")
 
     @model_validator(mode="after")
     def _has_rows(self) -> Experiment:

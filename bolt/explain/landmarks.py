@@ -118,13 +118,15 @@ def landmark_regression(
 
 def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The rows of folds, and for each group mean and sd (ddof 0) over them, `n_test` being the number of folds."""
+    if table.empty:
+        return table
     numbers = [name for name in table if name in ("score", *METRICS)]
     groups = table.groupby(keys, sort=False)
     counts = groups.size().rename("n_test").reset_index()
     found = [table]
     for name, values in (("mean", groups[numbers].mean()), ("sd", groups[numbers].std(ddof=0))):
         found.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
-    return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
+    return pd.concat(found, ignore_index=True)
 
 
 def _random(

@@ -17,6 +17,7 @@ from bolt.layout import Layout
 from bolt.report import tables
 from bolt.report.brain import plot_regions
 from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure_folder, run_stem, run_title, write_page
+from bolt.report.landmarks import landmarks_blocks
 from bolt.report.moments import moments_blocks
 from bolt.report.tasks import tasks_blocks
 from bolt.report.verdicts import MARKS, Verdict, moments_matter, predicts, regions_return
@@ -27,19 +28,6 @@ BRAIN = (
     "shows the class; all selected ROIs are drawn alike."
 )
 Part = Callable[[Config, Dataset, Layout, str, Model, int, str], list[Block]]
-
-
-def landmarks_blocks(
-    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
-) -> list[Block]:
-    """Are the important volumes better than random ones?"""
-    file = layout.explanation(atlas, model, seed) / "landmarks.tsv"
-    caption = (
-        f"Logistic regression on the {config.explain.tokens} most important volumes of each scan against as many "
-        f"random ones ({config.explain.random_draws} draws), fitted on training scans, judged on test scans; per cent, "
-        "mean ± sd over folds. If importance means anything, important volumes do better."
-    )
-    return [Table(tables.landmarks(read_table(file, text=("fold",))), caption, file)]
 
 
 def regions_blocks(

@@ -185,18 +185,6 @@ def _done(table: pd.DataFrame) -> int:
     return int((table["state"] == "ok").sum())
 
 
-def landmarks(table: pd.DataFrame) -> pd.DataFrame:
-    """Landmark regression in per cent, mean ± sd over folds: important against random volumes."""
-    indexed = table.set_index(["fold", "level", "tokens"])
-    rows = []
-    for level, name in (("scan", "a scan, by vote of its volumes"), ("token", "a single volume")):
-        for tokens in ("important", "random"):
-            mean, sd = (indexed.loc[(fold, level, tokens)] for fold in ("mean", "sd"))
-            values = {NAMES.get(m, m): f"{percent(mean[m])} ± {percent(sd[m])}" for m in METRICS}
-            rows.append({"what is judged": name, "volumes": tokens, **values})
-    return pd.DataFrame(rows)
-
-
 def top_rois(table: pd.DataFrame) -> pd.DataFrame:
     """The selected ROIs of every class."""
     chosen = table[table["selected"].astype(bool)]

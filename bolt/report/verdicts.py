@@ -75,6 +75,7 @@ def moments_matter(out: Path, tokens: int) -> Verdict:
     if not (out / "landmarks.tsv").is_file():
         return Verdict(question, measure)
     table = read_table(out / "landmarks.tsv", text=("fold",))
+    table = table[table["importance"] != "inner"]
     auc = table[table["level"] == "scan"].pivot_table(index="fold", columns="tokens", values="auc")
     folds = auc[~auc.index.isin(["mean", "sd"])].dropna()
     if folds.empty:

@@ -15,6 +15,7 @@ class ExperimentStages(Shared):
     def experiment(self) -> None:
         from bolt.report.complexity import write_complexity
         from bolt.report.experiment import write_experiment
+        from bolt.report.landmark_experiment import write_landmark_experiment
         from bolt.report.spectra import write_spectra
 
         experiment, out = self._experiment(), self.layout.paper
@@ -31,7 +32,8 @@ class ExperimentStages(Shared):
                     where=results,
                     mend=f"Train it: snakemake {experiment.name}",
                 )
-            write_experiment(with_first_looks(experiment, results, {one.dataset for one in found}), found, out)
+            write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
+            write(with_first_looks(experiment, results, {one.dataset for one in found}), found, out)
 
     def complexity(self) -> None:
         from bolt.atlases import load_labels

@@ -80,4 +80,4 @@ for name in run.experiments:
 
 rule paper:
     input:
-        [layout.experiment(name) for name in run.config.experiment_places],
+        run.paper(),
