@@ -6,6 +6,7 @@ two classes, Okabe and Ito's set for more (https://jfly.uni-koeln.de/color/).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # a page of notes for every PDF
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
