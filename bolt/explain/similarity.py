@@ -44,7 +44,7 @@ def without_position(weights: Curves) -> list[NDArray[np.floating]]:
     for own, position in zip(curves, _position(curves), strict=True):
         own, position = own - own.mean(), position - position.mean()
         energy = position @ position
-        rest = own - (position * (own @ position / energy) if energy > 0 else 0)
+        rest = own - position * (own @ position / energy if energy > 0 else 0)  # NaN where position is not known
         found.append(rest if rest.std() > FLAT else np.full(len(own), np.nan))
     return found
 

@@ -1,0 +1,84 @@
+"""Stages that ask how far an explanation may be believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bolt.errors import DataError
+from bolt.stages._shared import Shared
+
+
+class TrustStages(Shared):
+    """One command a method."""
+
+    def train_permuted(self) -> None:
+        from bolt.explain.permuted import train_permuted
+
+        options, (run, out) = self.options, self._run_and_out()
+        outcome = self._outcome("train_permuted", out / "permuted" / "status.json")
+        outcome.empty = [out / "permuted" / "checkpoint.safetensors", out / "permuted" / "predictions.tsv"]
+        outcome.of(
+            lambda: train_permuted(
+                self.layout.cache(options.atlas, options.variant),
+                self.layout.folds,
+                self._model(),
+                self.dataset,
+                run,
+                among=self._folds(),
+                fold=self.config.explain.sanity.fold,
+                seed=options.seed,
+                out=out / "permuted",
+                device=self.config.device,
+                threads=options.threads,
+            )
+        )
+
+    def sanity(self) -> None:
+        from bolt.explain.sanity import write_sanity
+        from bolt.series import SeriesCache
+
+        options, settings, (run, out) = self.options, self.config.explain.sanity, self._run_and_out()
+        write_sanity(
+            SeriesCache(self.layout.cache(options.atlas, options.variant)),
+            run,
+            self._folds(),
+            out / "permuted" if settings.permuted else None,
+            out,
+            draws=settings.draws,
+            scans=settings.scans,
+            independent=settings.independent,
+            device=self.config.device,
+        )
+
+    def stability(self) -> None:
+        from bolt.explain.stability import write_stability
+
+        seeds = {seed: self._run_and_out(seed) for seed in {*self.config.seeds, self.options.seed}}
+        classes, fraction = self.dataset.classes or [], self.config.explain.top_rois
+        write_stability(seeds, self.options.seed, self._folds(), classes, fraction=fraction)
+
+    def faithfulness_fold(self) -> None:
+        from bolt.explain.perturb import perturb_fold
+        from bolt.series import SeriesCache
+
+        options, out = self.options, self._fold(self.options.fold)
+        cache = self.layout.cache(options.atlas, options.variant)
+        outcome = self._outcome("faithfulness_fold", out / "faithfulness_status.json", out / "faithfulness_curves.tsv")
+        outcome.after(out / "explain_status.json")
+        outcome.empty = [out / "faithfulness_curves.npy", out / "faithfulness_curves.tsv"]
+        settings, device = self.config.explain.faithfulness, self.config.device
+        outcome.of(lambda: perturb_fold(SeriesCache(cache), out, settings, seed=options.seed, device=device))
+
+    def faithfulness(self) -> None:
+        from bolt.explain.faithfulness import write_faithfulness
+
+        run, out = self._run_and_out()
+        write_faithfulness(run, self._folds(), out)
+
+    def _run_and_out(self, seed: int | None = None) -> tuple[Path, Path]:
+        """The run that is looked at, of the seed that is asked for or another, and where its explanation lies."""
+        if self.dataset.classes is None:
+            raise DataError("importance is checked for classes, but the label of this dataset is a number")
+        options = self.options
+        which = (options.atlas, options.model, options.seed if seed is None else seed, options.variant)
+        return self.layout.runs(*which), self.layout.explanation(*which)
