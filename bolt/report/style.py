@@ -15,12 +15,12 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-logging.getLogger("fontTools").setLevel(logging.WARNING)  # a page of notes for every PDF
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from bolt.files import atomic
 
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # a page of notes for every PDF
 WIDTH = 7.2  # inches: two journal columns
 INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
 TWO = ("#c0392b", "#2166ac")
