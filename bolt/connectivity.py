@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from nilearn.connectome import ConnectivityMeasure
@@ -63,10 +63,7 @@ def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = 
     -------
     (len(ids), R (R - 1) / 2) float32 array
     """
-    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
-    for row, i in enumerate(ids):
-        features[row] = connectivity(cache.finite_series(int(i)), fisher_z=fisher_z)
-    return features
+    return _connectivities(cache, ids, lambda series: series, fisher_z)
 
 
 def connectivity_of_crops(
@@ -88,9 +85,22 @@ def connectivity_of_crops(
     -------
     (len(ids), R (R - 1) / 2) float32 array
     """
+
+    def stretch(series: NDArray[np.floating]) -> NDArray[np.floating]:
+        start = random.integers(max(len(series) - length, 0) + 1)
+        return series[start : start + length]
+
+    return _connectivities(cache, ids, stretch, fisher_z)
+
+
+def _connectivities(
+    cache: SeriesCache,
+    ids: Sequence[int],
+    part: Callable[[NDArray[np.floating]], NDArray[np.floating]],
+    fisher_z: bool,
+) -> NDArray[np.float32]:
+    """Connectivity of a part of each scan."""
     features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
     for row, i in enumerate(ids):
-        series = cache.finite_series(int(i))
-        start = random.integers(max(len(series) - length, 0) + 1)
-        features[row] = connectivity(series[start : start + length], fisher_z=fisher_z)
+        features[row] = connectivity(part(cache.finite_series(int(i))), fisher_z=fisher_z)
     return features

@@ -59,8 +59,10 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     Raises
     ------
     DataError
-        A scan whose repetition time is not known; scans so slow that no band is reached.
+        No scan; one whose repetition time is not known; scans so slow that no band is reached.
     """
+    if not len(cache):
+        raise DataError("the cache holds no scan", where=cache.folder, mend="exclusions.tsv says why each was left out")
     frequencies = _grid(cache, settings)
     edges = _edges(settings, frequencies)
     names = cache.rois["network"].fillna("").to_numpy(str)

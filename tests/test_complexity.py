@@ -6,6 +6,7 @@ import torch
 
 from bolt.complexity import _LiveTensors, exponents, measure, upper_half
 from bolt.config import Complexity, Model, Quick, load_experiment
+from bolt.errors import DataError
 from bolt.files import read_table, write_table
 from bolt.report.complexity import COLUMNS, write_complexity
 from tests.report.latex import well_formed
@@ -85,3 +86,13 @@ def test_a_scan_that_is_too_short_is_a_note(tmp_path):
     assert (tmp_path / "complexity.png").stat().st_size > 1000
     assert list(read_table(tmp_path / "complexity_exponents.tsv")["row"]) == ["bolt"]
     well_formed((tmp_path / "complexity.tex").read_text())
+
+
+def test_nothing_measured_is_said(tmp_path):
+    experiment = load_experiment("complexity")
+    with pytest.raises(DataError, match="no measurement of any atlas.*snakemake complexity"):
+        write_complexity(experiment, tmp_path)
+    facts = {"row": "BolT", "model": "bolt", "atlas": "toy", "n_rois": 4, "length": 75, "note": "its window is 80"}
+    write_table(pd.DataFrame([facts]).reindex(columns=list(COLUMNS)), tmp_path / "complexity/toy.tsv", COLUMNS)
+    with pytest.raises(DataError, match="nothing of experiment 'complexity' could be measured: BolT, 75 volumes: its"):
+        write_complexity(experiment, tmp_path)

@@ -137,6 +137,25 @@ def test_what_is_wrong_in_an_experiment_is_said(tmp_path, keys, words):
         rows_of(experiment(tmp_path, **keys), configured())
 
 
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        ({"rows": [{"model": "svm"}, {"model": "bol"}]}, "row 'bol'"),
+        ({"rows": [{"row": "Ours", "model": "bol"}]}, "row 'Ours'"),
+        ({"sweeps": [SWEEP | {"models": ["bolt", "bol"]}]}, "sweep '{model}, {value}'"),
+    ],
+)
+def test_an_unknown_model_is_named_with_its_row(tmp_path, keys, place):
+    with pytest.raises(ConfigError, match=rf"experiment 'mine', {place}: unknown model 'bol'.*did you mean 'bolt'"):
+        rows_of(experiment(tmp_path, **keys), configured())
+
+
+def test_a_broken_model_is_named_with_its_row(tmp_path):
+    model = write_yaml(tmp_path / "odd.yaml", {"model": "bolt", "hypr": {}})
+    with pytest.raises(ConfigError, match=r"experiment 'mine', row 'Odd', .*odd.yaml: unknown key 'hypr'"):
+        rows_of(experiment(tmp_path, rows=[{"row": "Odd", "model": str(model)}]), configured())
+
+
 def begun(results, dataset, *models: Model, **keys) -> Config:
     """A dataset below `results` that has begun with runs of these models."""
     config = configured(dataset=dataset, paths={"results": results}, **keys)
@@ -164,6 +183,18 @@ def test_a_run_that_every_dataset_has_begins_no_experiment_but_of_the_present_on
         begun(tmp_path / "results", name, load_model("bolt"))
     assert all_entries(mine, tmp_path / "results") == []
     assert {entry.dataset for entry in all_entries(mine, tmp_path / "results", "hcp_rest")} == {"hcp_rest"}
+
+
+def test_a_run_of_two_experiments_begins_neither(tmp_path):
+    shared = {"model": "svm"}
+    first = write_yaml(tmp_path / "first.yaml", {"title": "First", "rows": [shared]})
+    mine = experiment(tmp_path, rows=[shared, {"model": "lstm", "train_share": 0.3}])
+    results = tmp_path / "results"
+    begun(results, "hcp_rest", svm(), experiments=[str(first)])
+    assert all_entries(mine, results) == []
+    [telling] = [model for row, model in rows_of(mine, configured()) if row.row == "LSTM"]
+    begun(results, "hcp_task", telling, experiments=[str(first), str(tmp_path / "moved.yaml")])
+    assert {entry.dataset for entry in all_entries(mine, results)} == {"hcp_task"}
 
 
 def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog):

@@ -1,12 +1,9 @@
 """What a search cannot begin with is said at the start of the workflow."""
 
-import atexit
-
 import pytest
 
 from bolt.config import FoldSettings
 from bolt.errors import ConfigError
-from bolt.plan import announce_after_dry_run
 from bolt.search_space import check_search
 from tests.snake import write_yaml
 from tests.test_experiments import configured
@@ -40,10 +37,3 @@ def test_a_setting_of_any_model_of_the_space_is_checked(tmp_path):
     space = write_yaml(tmp_path / "space.yaml", {"hyper": {"lstm": {"hiden": {"low": 1, "high": 2}}}})
     with pytest.raises(ConfigError, match="no setting 'hiden'"):
         check_search(configured(search={"space": str(space)}))
-
-
-def test_no_estimate_of_a_search(monkeypatch):
-    said = []
-    monkeypatch.setattr(atexit, "register", said.append)
-    announce_after_dry_run(None, ["snakemake", "-n", "search"])
-    assert not said

@@ -56,6 +56,14 @@ def test_slow_scans_bound_the_bands():
         spectra_of(Cache(trs=(np.nan,)), BANDS)
 
 
+def test_no_scan_and_no_spectra_are_said(tmp_path):
+    with pytest.raises(DataError, match="holds no scan"):
+        spectra_of(Cache(n=0), BANDS)
+    config = Config(dataset="none", atlases=["cc200"], paths={"results": tmp_path})
+    with pytest.raises(DataError, match="'spectra' has no spectra of any dataset.*snakemake spectra"):
+        write_spectra(load_experiment("spectra"), [config], tmp_path)
+
+
 def test_atlases_are_compared_within_subjects():
     rows = [
         {"dataset": "d", "atlas": atlas, "network": "all", "band": "fast", "subject": f"s{i}", "share": 0.1 * i + add}

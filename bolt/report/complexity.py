@@ -9,6 +9,7 @@ import pandas as pd
 
 from bolt.complexity import COLUMNS, exponents, upper_half
 from bolt.config import Experiment
+from bolt.errors import DataError
 from bolt.files import read_table, write_table, write_text
 from bolt.report.markup import PACKAGES, Sheet, latex, markdown
 from bolt.report.style import INK, MANY, canvas
@@ -41,9 +42,28 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     out : Path
         Holds ``<experiment>/<atlas>.tsv``, as measured; receives ``<experiment>.tsv``, ``<experiment>_exponents.tsv``,
         ``<experiment>.md`` and ``.tex``, and ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    DataError
+        No file, or not one measurement in them.
     """
     files = sorted((out / experiment.name).glob("*.tsv"))
+    if not files:
+        raise DataError(
+            f"experiment '{experiment.name}' has no measurement of any atlas",
+            where=out / experiment.name,
+            mend=f"Measure: snakemake {experiment.name}",
+        )
     table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
+    if table["parameters"].isna().all():
+        row = table.iloc[0]
+        raise DataError(
+            f"nothing of experiment '{experiment.name}' could be measured: {row['row']}, {row['length']} volumes: "
+            f"{row['note']}",
+            where=out / experiment.name,
+            mend="Give longer scans ('complexity: lengths'), or models with shorter windows",
+        )
     slopes = exponents(table, list(MEASURES))
     stem = out / experiment.name
     draw(table, stem.with_suffix(".png"))

@@ -17,6 +17,12 @@ from bolt.report.tables import NAMES
 
 ROW = 0.27  # inches of height
 SOFT = "#f2f4f7"
+BEHIND = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}  # of numbers at an edge
+WIDEST, BULK = (
+    0.6,
+    12,
+)  # an axis that holds everything spans at most so much of the scale, or so many quartile distances
+REACH = 5  # quartile distances to either side of the bulk, where that is all an axis holds
 
 
 def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
@@ -56,42 +62,53 @@ def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
         axis.axhspan(i - 0.5, i + 0.5, color=SOFT, lw=0, zorder=0)
     own = [atlas for atlas in atlases if atlas in set(part["atlas"])]
     offsets = dict(zip(own, np.linspace(-0.18, 0.18, len(own)) if len(own) > 1 else [0.0], strict=True))
-    low, high = _limits(axis, part, scale)
+    limits = _limits(axis, part, scale)
     for value in part.itertuples():
-        y, colour = order.index(value.row) + offsets[value.atlas], atlases[value.atlas]
-        for number, shape in ((value.paper_mean, "o"), (value.mean, "D")):
-            if scale * number < low or scale * number > high:  # NaN is neither
-                end = (
-                    ("left", f"◂ {scale * number:.3g}")
-                    if scale * number < low
-                    else ("right", f"{scale * number:.3g} ▸")
-                )
-                place = (0.01 if end[0] == "left" else 0.99, y)
-                where, style = axis.get_yaxis_transform(), "italic" if shape == "o" else "normal"
-                axis.text(
-                    *place, end[1], transform=where, ha=end[0], va="center", fontsize=6.5, color=colour, style=style
-                )
-        axis.plot(scale * value.paper_mean, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
-        if not low <= scale * value.mean <= high:
-            continue
-        whole = value.n_folds == value.expected_folds
-        axis.hlines(y, scale * value.low, scale * value.high, color=colour, lw=1.6, ls="-" if whole else ":", zorder=2)
-        axis.plot(scale * value.mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
+        _mark(axis, value, order.index(value.row) + offsets[value.atlas], atlases[value.atlas], scale, limits)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
 
 
+def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tuple[float, float]) -> None:
+    """A row's mean, interval and the paper's mean; an arrow where the interval goes on, numbers for what is beyond."""
+    low, high = limits
+    mean, paper = scale * value.mean, scale * value.paper_mean
+    edge = axis.get_yaxis_transform()
+    if low <= mean <= high:
+        start, end = scale * value.low, scale * value.high
+        dots = "-" if value.n_folds == value.expected_folds else ":"
+        axis.hlines(y, max(start, low), min(end, high), color=colour, lw=1.6, ls=dots, zorder=2)
+        axis.plot(mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
+        for beyond, place, shape in ((start < low, 0.012, "<"), (end > high, 0.988, ">")):
+            if beyond:
+                axis.plot(place, y, shape, ms=4.5, color=colour, mew=0, transform=edge, zorder=4)
+    if low <= paper <= high:
+        axis.plot(paper, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
+    named = (("", mean), ("paper ", paper))  # NaN is beyond neither end
+    for side, place, words in (
+        ("left", 0.01, [f"{name}{number:.3g}" for name, number in named if number < low]),
+        ("right", 0.99, [f"{name}{number:.3g}" for name, number in named if number > high]),
+    ):
+        if words:
+            said = f"◂ {', '.join(words)}" if side == "left" else f"{', '.join(words)} ▸"
+            look: Any = {"ha": side, "va": "center", "fontsize": 6.5, "color": colour, "bbox": BEHIND, "zorder": 5}
+            axis.text(place, y, said, transform=edge, **look)
+
+
 def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> tuple[float, float]:
-    """Set limits that show the bulk of the rows well; what lies beyond is named at the edge. No skill is a line."""
+    """Set limits that show every interval, or where a few lie so far off that the bulk could not be told apart, the
+    bulk. No skill is a line."""
     seen = scale * part[["low", "high", "mean", "paper_mean"]].to_numpy(float)
     seen, middle = seen[np.isfinite(seen)], scale * part["mean"].dropna().to_numpy()
     levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
     if not len(middle):
         return -np.inf, np.inf
     first, last = np.percentile(middle, [25, 75])
-    reach = max(5 * (last - first), 0.1 * scale)
-    inside = [value for value in [*seen, *levels] if first - reach <= value <= last + reach]
-    low, high = min(inside), max(inside)
+    inside = np.array([*seen, *levels])
+    if np.ptp(inside) > max(BULK * (last - first), WIDEST * scale):
+        reach = max(REACH * (last - first), 0.2 * scale)
+        inside = inside[(inside >= first - reach) & (inside <= last + reach)]
+    low, high = inside.min(), inside.max()
     margin = 0.06 * (high - low) or 0.01 * scale
     axis.set_xlim(low - margin, high + margin)
     for level in levels:
@@ -112,7 +129,8 @@ def _names(axis: Axes, part: pd.DataFrame, reference: str) -> None:
 
 def _name(row: str, values: pd.DataFrame) -> str:
     """The row's name, and what it lacks."""
-    lost = values[values["n_folds"] < values["expected_folds"]]
+    most = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # a metric may be undefined in some
+    lost = most[most["n_folds"] < most["expected_folds"]]
     if not values["expected_folds"].any():
         return f"{row} (not applicable)"
     counts = ", ".join(dict.fromkeys(f"{n} of {due}" for n, due in zip(lost.n_folds, lost.expected_folds, strict=True)))

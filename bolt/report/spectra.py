@@ -11,6 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from bolt.config import Config, Experiment
+from bolt.errors import DataError
 from bolt.files import read_table, write_table, write_text
 from bolt.layout import Layout
 from bolt.report.markup import PACKAGES, Sheet, latex, markdown
@@ -47,6 +48,11 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
         Of the datasets; those without spectra are passed over.
     out : Path
         Receives ``<experiment>.tsv``, ``_bands.tsv`` and ``_atlases.tsv``, ``.md``, ``.tex``, ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    DataError
+        No spectra at all.
     """
     spectra, bands = [], []
     for config in configurations:
@@ -57,6 +63,12 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
                 spectra.append(read_table(layout.spectra(experiment.name, atlas), text=("network",)).assign(**where))
                 table = read_table(layout.bands(experiment.name, atlas), text=("scan_id", "subject", "network", "band"))
                 bands.append(table.assign(**where))
+    if not spectra:
+        raise DataError(
+            f"experiment '{experiment.name}' has no spectra of any dataset",
+            where=out,
+            mend=f"Take them: snakemake {experiment.name}",
+        )
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
     means = _means(shares)
     differences = atlas_differences(shares)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bolt.config import Experiment, Model
 from bolt.errors import DataError
@@ -16,7 +18,7 @@ from bolt.files import read_table, write_status
 from bolt.report.curve import draw_curves
 from bolt.report.experiment import performance, write_experiment
 from bolt.report.floor import floor_sentence, is_floor
-from bolt.report.forest import draw
+from bolt.report.forest import _name, _panel, draw
 from bolt.report.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
 from tests.evaluate.test_results import entry, write_run
@@ -155,13 +157,13 @@ def test_a_sweep_is_drawn_as_curves(tmp_path: Path) -> None:
     draw_curves(table.reindex(columns=list(RESULT_COLUMNS)), rows, tmp_path / "a.png", key="hyper.window")
     drawing = (tmp_path / "a.svg").read_text()
     for words in ("window", "200", "BolT", "windows only", "folds are missing", "the paper's mean over folds"):
-        assert f"<!-- {words} -->" in drawing
+        assert f">{words}<" in drawing
 
 
 def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) -> None:
     rows = [replace(entry(f"W = {v}", [], note="too long"), line="BolT", value=float(v)) for v in (10, 200)]
     write_experiment(EXPERIMENT, rows, tmp_path)
-    assert "<!-- 200 -->" in (tmp_path / "comparison.svg").read_text()
+    assert ">200<" in (tmp_path / "comparison.svg").read_text()
 
 
 def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:
@@ -175,4 +177,35 @@ def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> Non
     ).assign(n_folds=10, expected_folds=10, paper_mean=float("nan"), no_skill=0.14)
     draw(table, tmp_path / "a.png")
     drawing = (tmp_path / "a.svg").read_text()
-    assert all(f"<!-- {words} -->" in drawing for words in ("◂ 15", "← no skill: 14"))
+    assert all(f">{words}<" in drawing for words in ("◂ 15", "← no skill: 14"))
+
+
+def panel(*rows: dict[str, float]) -> Axes:
+    """The accuracy of sixteen rows that are alike, and of some others, as drawn."""
+    alike = [{"mean": 0.66 + 0.002 * i, "low": 0.64, "high": 0.71, "paper_mean": 0.67} for i in range(16)]
+    table = pd.DataFrame([*alike, *rows]).reindex(columns=list(RESULT_COLUMNS)).assign(metric="accuracy", atlas="a")
+    table = table.assign(row=table.index.map(str), n_folds=10, expected_folds=10, no_skill=0.5)
+    axis = Figure().subplots()
+    _panel(axis, table, {"a": "black"})
+    return axis
+
+
+def test_every_interval_and_mark_of_the_paper_is_visible() -> None:
+    one_fold = {"mean": 0.48, "low": 0.38, "high": 0.75, "paper_mean": 0.91}
+    low, high = panel(one_fold).get_xlim()
+    assert low < 38 and high > 91
+    assert not panel(one_fold).texts
+
+
+def test_what_lies_too_far_off_is_named_at_the_edge() -> None:
+    beyond, part = {"mean": 0.02, "low": 0.0, "high": 0.04, "paper_mean": 0.01}, {"mean": 0.6, "low": 0.2, "high": 0.71}
+    axis = panel(beyond, part)
+    assert axis.get_xlim()[0] > 40
+    assert [text.get_text() for text in axis.texts] == ["◂ 2, paper 1"]
+    assert [line.get_marker() for line in axis.lines if line.get_marker() in "<>"] == ["<"]  # the interval goes on
+
+
+def test_a_metric_that_is_undefined_is_no_missing_fold() -> None:
+    rows = pd.DataFrame({"atlas": "a", "n_folds": [10, 0], "expected_folds": 10})
+    assert _name("Majority", rows) == "Majority"
+    assert _name("LSTM", rows.assign(n_folds=[9, 8])) == "LSTM (9 of 10 folds)"

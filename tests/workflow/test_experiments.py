@@ -74,3 +74,19 @@ def test_a_wrong_experiment_is_one_clear_line_before_any_work(tmp_path):
     config = series_dataset(tmp_path, experiments=[str(wrong)])
     with pytest.raises(SystemExit, match="row 'BolT', hyper.windw: model 'bolt' has no setting 'windw'"):
         start(read_yaml(config))
+
+
+def test_a_dry_run_of_a_search_says_what_it_takes(tmp_path, monkeypatch):
+    models = [str(tmp_path / "tiny.yaml"), "svm", "majority"]  # of the last, nothing can be searched
+    config = series_dataset(tmp_path, models=models, search={"scheme": "both", "n_trials": 4})
+    done = snakemake(tmp_path, "-n", "search", config=config)
+    assert done.returncode == 0, done.stdout
+    said = re.fullmatch(r"The search: 12 scans, (\d+) jobs, (\d+) trials, .*", last_line(done.stdout))
+    assert said is not None, done.stdout
+    planned = jobs(done.stdout)
+    assert (planned["search_fold"], planned["choose"]) == (6, 4)
+    assert [int(number) for number in said.groups()] == [sum(planned.values()) - planned["search"], 6 * 4]
+    monkeypatch.chdir(tmp_path)
+    raw = read_yaml(config)
+    few, many = (estimate(Run(raw | {"search": {"n_trials": n}}), search=True) for n in (4, 40))
+    assert (few.trials, many.trials) == (24, 240) and many.core_hours > 8 * few.core_hours
