@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--fold", required=True, type=int, nargs="+")
     for one in (
         train,
-        one_of_many("explain", "Importance weights of every scan for one fold's model.", *fold),
+        _add_explain(one_of_many("explain", "Importance weights of every scan for one fold's model, or of one scan.")),
         command("evaluate", "Metrics per fold and over folds.", *fold[:3]),
         one_of_many("train-inner", "Train on one fold's training side without one of its parts.", *fold, "inner"),
         one_of_many("explain-inner", "Importance weights of a fold's training side, by models that saw none.", *fold),
@@ -124,6 +124,27 @@ def _parser() -> argparse.ArgumentParser:
     models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
     models.add_argument("--threads", type=int, default=1)
     return parser
+
+
+def _add_explain(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Either a fold of the configured dataset (as the workflow asks), or one scan by hand."""
+    which = one.add_mutually_exclusive_group(required=True)
+    which.add_argument("--fold", type=int, help="all scans of a fold; with --atlas, --model and --seed")
+    which.add_argument("--checkpoint", type=Path, help="folder of a trained fold; one scan, no configuration is needed")
+    one.add_argument("--atlas", help="name; by hand also a folder or a label image [that of the checkpoint's folder]")
+    one.add_argument("--model")
+    one.add_argument("--seed", type=int)
+    by_hand = one.add_argument_group("for one scan by hand")
+    by_hand.add_argument("--series", type=Path, help="its ROI series, time × ROIs: .npy, .csv, .tsv, .txt, .1D or .mat")
+    by_hand.add_argument("--out", type=Path, help="folder for the page, tables, pictures and the map")
+    by_hand.add_argument("--class", dest="class_name", help="class to explain [the predicted one]")
+    by_hand.add_argument("--tr", type=float, help="seconds [RepetitionTime of the JSON file beside the series]")
+    by_hand.add_argument("--events", type=Path, help="BIDS table of the scan's events, drawn beside importance")
+    by_hand.add_argument("--hrf-shift", type=float, default=0.0, help="seconds by which events are drawn later [0]")
+    by_hand.add_argument("--tokens", type=int, default=5, help="landmarks [5]")
+    by_hand.add_argument("--labels", type=Path, help="table of the ROIs (value, name, network, hemisphere)")
+    by_hand.add_argument("--no-standardize", dest="standardize", action="store_false", help="series are z-scored already")
+    return one
 
 
 def _add_parcellate(one: argparse.ArgumentParser) -> None:

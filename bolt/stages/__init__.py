@@ -35,4 +35,8 @@ def run(options: argparse.Namespace) -> None:
         from bolt.by_hand import parcellate_by_hand
 
         return parcellate_by_hand(options)
+    if options.command == "explain" and options.checkpoint is not None:
+        from bolt.explain_by_hand import explain_by_hand
+
+        return explain_by_hand(options)
     getattr(Stages(options), options.command.replace("-", "_"))()

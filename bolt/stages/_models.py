@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bolt import config as configuration
-from bolt.errors import BoltError, DataError
+from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_json, write_table
 from bolt.outcome import Outcome
 from bolt.provenance import provenance
@@ -107,6 +107,8 @@ class ModelStages(Shared):
         from bolt.series import SeriesCache
 
         options = self.options
+        if None in (options.atlas, options.model, options.seed):
+            raise ConfigError("--fold needs --atlas, --model and --seed", mend="For one scan give --checkpoint instead")
         out = self._fold(options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
         outcome = self._outcome("explain", out / "explain_status.json", out / "importance.tsv")
