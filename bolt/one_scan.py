@@ -242,7 +242,7 @@ def _standardize(scan: Scan, path: Path, wanted: bool) -> None:
     for what, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():
             names = ", ".join(scan.rois["name"][which][:5])
-            scan.notes.append(f"{which.sum()} of {len(which)} ROIs are {what}, and taken as zeros: {names}.")
+            scan.notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {what}, and taken as zeros: {names}.")
     scan.series = zscore(scan.series) if wanted else values.astype(np.float32)
     alive = scan.series[:, ~constant]
     if np.abs(alive.mean(axis=0)).max() > 0.2 or np.abs(alive.std(axis=0) - 1).max() > 0.2:

@@ -20,7 +20,6 @@ from bolt.report.figures import carpet
 from bolt.report.html import Block, Picture, Table, figure_folder
 from bolt.report.style import INK, MANY, MUTED, canvas
 from bolt.report.tables import p_value
-from bolt.series import SeriesCache
 
 KEYS = list(COURSE)
 LANE = 0.09
@@ -66,7 +65,7 @@ def tasks_blocks(
         key = tuple(about[name] for name in KEYS)
         series, masked = np.load(out / "tasks_series.npy", allow_pickle=False)
         picture = figure_folder(layout) / f"{stem}_masked_task.png"
-        rois = SeriesCache(layout.cache(atlas)).rois
+        rois = read_table(layout.cache(atlas) / "rois.tsv", text=("name", "network", "hemisphere"))
         draw_masked(_of(curves, key), _of(blocks, key), series, masked, rois, about["RepetitionTime"], picture)
         found.append(
             Picture(
@@ -161,9 +160,8 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, blocks: pd.DataFr
         beside.legend(handles=shown, loc="center left", bbox_to_anchor=(-0.1, 0.5), fontsize=7.5, handlelength=1.0)
     rest = len(kinds) - len(shown)
     if rest:
-        beside.text(
-            0, 0 if shown else 0.5, f"{rest} kinds of events come\nat other times in each scan", fontsize=7, color=MUTED
-        )
+        what = f"{rest} kinds of events come" if rest > 1 else "1 kind of event comes"
+        beside.text(0, 0 if shown else 0.5, f"{what}\nat other times in each scan", fontsize=7, color=MUTED)
 
 
 def draw_masked(

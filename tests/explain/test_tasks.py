@@ -1,0 +1,189 @@
+"""Importance over the course of a task: times of the acquisition, events, and whether importance lies there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Explain
+from bolt.datasets._hcp_files import write_events
+from bolt.errors import DataError
+from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
+from bolt.explain.tasks import write_tasks
+from bolt.explain.weights import write_importance
+from bolt.files import read_json, read_table, write_status
+
+TR = 2.0
+N = 40
+TEXT = ("class", "task", "run", "trial_type")
+
+
+def events(*rows: tuple[float, float, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["onset", "duration", "trial_type"])
+
+
+def test_tables_of_events(tmp_path: Path) -> None:
+    path = tmp_path / "events.tsv"
+    path.write_text("onset\tduration\ttrial_type\tx\n9\tn/a\tgo\t1\n3.5\t2\t007\t1\n5\t1\tn/a\t1\n")
+    table = read_events(path)
+    assert table.to_dict("list") == {"onset": [3.5, 9], "duration": [2, 0], "trial_type": ["007", "go"]}
+    path.write_text("onset\n1\n")
+    assert read_events(path).to_dict("records") == [{"onset": 1, "duration": 0, "trial_type": "event"}]
+    path.write_text("time\n1\n")
+    with pytest.raises(DataError, match="'onset' is missing"):
+        read_events(path)
+    path.write_text("onset\tduration\nnow\t1\n")
+    with pytest.raises(DataError, match="not numbers"):
+        read_events(path)
+
+
+def test_a_volume_is_in_the_event_in_which_its_middle_lies() -> None:
+    table = events((4, 6, "a"), (20, 0, "a"), (0, 4, "b"))
+    assert np.flatnonzero(event_mask(table, "a", 15, TR)).tolist() == [2, 3, 4, 10]  # at least one TR
+    assert np.flatnonzero(event_mask(table, "a", 15, TR, shift=5)).tolist() == [4, 5, 6, 12]
+    assert np.flatnonzero(event_mask(table, "a", 3, TR)).tolist() == [2]
+    assert np.flatnonzero(transitions(events((4, 20, "a")), 20, TR)).tolist() == [4, 5, 14, 15]
+
+
+def test_kinds_within_longer_ones_and_rare_ones_say_nothing_new() -> None:
+    scans = [
+        events((0, 20, "block"), (4, 2, "trial"), (12, 2, "trial"), (30, 4, "cue")),
+        events((0, 20, "block"), (6, 2, "trial"), (30, 4, "cue")),
+        events((0, 20, "block"), (30, 4, "cue"), (40, 9, "error")),
+    ]
+    names = ["block", "trial", "cue", "error"]
+    masks = {kind: np.stack([event_mask(one, kind, N, TR) for one in scans]) for kind in names}
+    assert kinds_of(scans, masks) == ["block", "cue"]
+
+
+def test_alignment_is_found_where_it_is_and_not_where_it_is_not() -> None:
+    random = np.random.default_rng(0)
+    mask = np.zeros((6, 60), bool)
+    mask[:, [7, 8, 9, 31, 32, 50]] = True
+    noise = random.uniform(0.8, 1.2, mask.shape)
+    planted = noise + mask
+    found = alignment(planted / planted.mean(axis=1, keepdims=True), mask)
+    assert found["ratio"] > 1.6 and found["p"] == pytest.approx(1 / 60)
+    assert found["share_of_time"] == pytest.approx(0.1) and found["n_scans"] == 6
+    assert found["share_of_importance"] == pytest.approx(0.1 * found["ratio"])
+    none = alignment(noise / noise.mean(axis=1, keepdims=True), mask)
+    assert abs(none["ratio"] - 1) < 0.1 and none["p"] > 0.05
+    avoided = alignment((2 - mask) / (2 - mask).mean(axis=1, keepdims=True), mask)
+    assert avoided["ratio"] < 0.6 and avoided["p"] == pytest.approx(1 / 60)
+
+
+def test_volumes_that_are_not_there_are_left_out_of_the_alignment() -> None:
+    weights, mask = np.ones((2, 20)), np.zeros((2, 20), bool)
+    mask[:, :4] = True
+    weights[:, :2] = np.nan
+    found = alignment(weights, mask)
+    assert found["share_of_time"] == pytest.approx(2 / 18) and found["ratio"] == pytest.approx(1)
+
+
+class Cache:
+    """As much of a cache as tasks ask for: four scans of 'move' (two volumes dropped), two of 'rest'."""
+
+    n_rois = 3
+
+    def __init__(self, folder: Path) -> None:
+        names = [f"s{i}" for i in range(6)]
+        paths = []
+        for name in names[:4]:
+            path = folder / f"{name}_events.tsv"
+            jitter = int(name[1]) * 8  # 'own' comes at another time in each scan
+            events((8, 10, "block"), (30 + jitter, 4, "own"), (60, 10, "block")).to_csv(path, sep="\t", index=False)
+            paths.append(str(path))
+        self.index = pd.DataFrame({"scan_id": names, "label": ["move"] * 4 + ["rest"] * 2, "task": ["move"] * 6})
+        self.index = self.index.assign(run=np.nan, tr=TR, events=[*paths, np.nan, np.nan])
+        self.arrays = [np.full((N - 2, 3), i, np.float32) + np.arange(N - 2)[:, None] for i in range(6)]
+
+    def series(self, i: int) -> np.ndarray:
+        return self.arrays[i]
+
+
+def run_of(folder: Path, cache: Cache) -> Path:
+    """Two folds; the weights of a scan where it is not tested are nonsense that must not be read."""
+    for fold in (0, 1):
+        roles = ["test" if i % 2 == fold else "train" for i in range(6)]
+        weights = []
+        for i, role in enumerate(roles):
+            own = np.full(N - 2, 1.0 + i)
+            own[[2, 3]] *= 3  # volumes 4 and 5 of the acquisition: 8 to 12 s
+            weights.append(own if role == "test" else np.full(N - 2, 99.0))
+        table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": roles, "predicted": "move"})
+        write_importance(table, weights, folder / f"fold-{fold}")
+        write_status(folder / f"fold-{fold}/status.json", "ok", "train")
+    return folder
+
+
+def dropped(scan: str, rows: int) -> np.ndarray:
+    return np.arange(2, rows + 2)
+
+
+def test_tables_of_a_task(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    run = run_of(tmp_path / "run", cache)
+    out = tmp_path / "out"
+    write_tasks(cache, run, [0, 1, 2], out, Explain(), dropped)
+    curve = read_table(out / "tasks.tsv", text=TEXT)
+    assert set(curve["class"]) == {"move"} and curve["n_scans"].tolist() == [4] * (N - 2)
+    assert curve["volume"].iloc[0] == 2 and curve["time"].iloc[0] == 4
+    mean = (N - 2 + 4) / (N - 2)
+    assert curve.set_index("volume")["mean"][[4, 5]].tolist() == pytest.approx([3 / mean] * 2)
+    assert curve["sd"].max() == pytest.approx(0, abs=1e-6)  # scans count alike, whatever the size of their weights
+    blocks = read_table(out / "tasks_blocks.tsv", text=TEXT)
+    assert blocks.loc[blocks["trial_type"] == "block", "share"].unique().tolist() == [1]
+    assert blocks.loc[blocks["trial_type"] == "own", "share"].max() == 0.25
+    assert blocks.loc[blocks["trial_type"] == "block", "volume"].tolist() == [*range(4, 9), *range(30, 35)]
+    aligned = read_table(out / "tasks_alignment.tsv", text=TEXT).set_index("trial_type")
+    assert aligned.index.tolist() == ["block", "own", "4 to 8 s after a start or end"]
+    assert aligned.loc["block", "ratio"] == pytest.approx((2 * 3 + 8) / 10 / mean)
+    assert (aligned["p_holm"] >= aligned["p"]).all()
+    series, masked = np.load(out / "tasks_series.npy")
+    assert np.isnan(series[:2]).all() and series[2].tolist() == [1.5] * 3
+    np.testing.assert_allclose(masked[4], series[4])  # where importance is highest
+    np.testing.assert_allclose(masked[6], 0)  # where it is lowest
+    assert read_json(out / "tasks_series.json")["class"] == "move"
+
+
+def test_events_are_moved_chosen_and_wrong_names_refused(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    run = run_of(tmp_path / "run", cache)
+    write_tasks(cache, run, [0], tmp_path, Explain(hrf_shift=5, trial_types=["block"]), dropped)
+    blocks = read_table(tmp_path / "tasks_blocks.tsv", text=TEXT)
+    assert set(blocks["trial_type"]) == {"block"} and blocks["volume"].iloc[0] == 6
+    with pytest.raises(DataError, match="task 'WM'.*one of move"):
+        write_tasks(cache, run, [0], tmp_path, Explain(masked_task="WM"), dropped)
+    with pytest.raises(DataError, match="no fold of this run"):
+        write_tasks(cache, run, [5], tmp_path, Explain(), dropped)
+
+
+def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = Cache(tmp_path)
+    run = run_of(tmp_path / "run", cache)
+    cache.index.loc[3, "tr"] = 3.0
+    Path(cache.index["events"][2]).write_text("nonsense\n")
+    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    assert set(read_table(tmp_path / "tasks.tsv")["n_scans"]) == {2}
+    assert "1 scans with another repetition time" in caplog.text and "without the events of s2" in caplog.text
+    cache.index["events"] = np.nan
+    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    for name in ("tasks", "tasks_blocks", "tasks_alignment"):
+        assert read_table(tmp_path / f"{name}.tsv").empty
+    assert not (tmp_path / "tasks_series.npy").exists()
+
+
+def test_onsets_as_hcp_keeps_them(tmp_path: Path) -> None:
+    from tests.fake_hcp import ONSETS
+
+    for name, text in ONSETS["EMOTION"].items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    written = write_events(tmp_path, tmp_path / "events.tsv")
+    table = read_events(str(written))
+    assert table["trial_type"].tolist() == ["neut", "fear", "fear"]
+    masks = {kind: event_mask(table, kind, 176, 0.72)[None] for kind in ("fear", "neut")}
+    assert kinds_of([table], masks) == ["neut", "fear"]
+    assert [int(masks[kind].sum()) for kind in ("fear", "neut")] == [50, 25]  # 18 s of 0.72 s each
