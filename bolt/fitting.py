@@ -1,14 +1,8 @@
-"""The loop of one training, a step at a time, so that several trainings can take turns.
-
-Order and crops of an epoch come from a seed made of (seed, fold, epoch), dropout and whatever else a step draws from
-(seed, fold, epoch, step): an interrupted training goes on exactly where it stopped, and nothing else that runs in the
-process can change it.
-"""
+"""The loop of one training, a step at a time, so that several trainings can take turns."""
 
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -24,12 +18,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bolt.checkpoint import Progress, load_resume, save_resume
-from bolt.config import Model, Training
+from bolt.config import Model
+from bolt.draws import epoch_generator, seed_step
 from bolt.errors import BoltError
 from bolt.files import write_table
 from bolt.memory import Room, is_shortage, room_for
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
+from bolt.schedule import learning_rate
 from bolt.targets import Classes, Target
 
 log = logging.getLogger(__name__)
@@ -47,38 +43,6 @@ HISTORY = {
     "validation_r2": "Explained share of the labels' variance, of validation scans",
 }
 FEWER = "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
-
-
-def learning_rate(training: Training, epoch: float) -> float:
-    """Learning rate of the step that ends `epoch` epochs (fractions count), as `Training` describes its schedules."""
-    if training.schedule == "constant":
-        return training.learning_rate
-    warm = min(training.warmup_epochs, training.epochs)
-    if epoch < warm:
-        return _between(training.learning_rate, training.peak_learning_rate, epoch / warm, training.schedule)
-    if training.schedule == "step":
-        passed = max(0, math.ceil((epoch - warm) / training.step_epochs) - 1)
-        return training.peak_learning_rate * training.step_factor**passed
-    down = (epoch - warm) / max(training.epochs - warm, 1)
-    return _between(training.peak_learning_rate, training.final_learning_rate, down, training.schedule)
-
-
-def _between(start: float, end: float, share: float, schedule: str) -> float:
-    """Part of the way from one rate to another; for ``cosine`` along half a wave."""
-    if schedule == "cosine":
-        share = (1 - math.cos(math.pi * share)) / 2
-    return start + (end - start) * share
-
-
-def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
-    """Seed torch's global state: for the initial weights (epoch 0), or for what one step draws (steps from 1)."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0]))
-
-
-def _generator(seed: int, fold: int, epoch: int) -> torch.Generator:
-    """A generator for the order and the crops of one epoch."""
-    own = np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]
-    return torch.Generator().manual_seed(int(own))
 
 
 @contextmanager
@@ -207,7 +171,7 @@ class Fit:
 
         Losses are looked at once an epoch: a look a step would make a GPU wait.
         """
-        random = _generator(self.seed, self.fold, epoch)
+        random = epoch_generator(self.seed, self.fold, epoch)
         order = torch.randperm(len(self.train.scans), generator=random)
         size = self.model.training.batch_size
         batches = order.split(size)

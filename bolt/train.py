@@ -21,16 +21,17 @@ import torch
 from bolt.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.config import Dataset, Model
 from bolt.covariates import Covariates, check_covariates
+from bolt.draws import seed_step
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
-from bolt.fitting import Fit, Part, learning_rate, seed_step
+from bolt.fitting import Fit, Part
 from bolt.models._registry import create_model, with_facts
 from bolt.predict import Pool, Scans, all_logits, predict, write_predictions
 from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 from bolt.targets import Number, fit_target
 
-__all__ = ["Job", "learning_rate", "load_checkpoint", "predict", "train_fold", "train_folds"]
+__all__ = ["Job", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,9 @@ from bolt.files import read_json, read_table, read_yaml
 from bolt.layout import Layout
 from bolt.outcome import Outcome
 from bolt.predict import Pool, Scans
+from bolt.schedule import learning_rate
 from bolt.series import SeriesCache
-from bolt.train import Job, fold_table, learning_rate, load_checkpoint, predict, train_fold, train_folds
+from bolt.train import Job, fold_table, load_checkpoint, predict, train_fold, train_folds
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -565,19 +566,6 @@ def test_side_by_side_as_apart_on_a_gpu(tmp_path, monkeypatch, free):
         train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=tmp_path / "alone", device="cuda")
         alone = weights(tmp_path / "alone")
         assert all(torch.allclose(value, alone[name], atol=1e-5) for name, value in weights(out).items())
-
-
-def test_learning_rate_of_the_paper():
-    training = Training()
-    points = {0: 1e-4, 5: 1.5e-4, 10: 2e-4, 15: 1.05e-4, 20: 1e-5}
-    assert {epoch: learning_rate(training, epoch) for epoch in points} == pytest.approx(points)
-
-
-@pytest.mark.parametrize(("warmup", "first", "last"), [(0, 2e-4, 1e-5), (20, 1e-4, 2e-4), (50, 1e-4, 2e-4)])
-def test_learning_rate_at_the_limits(warmup, first, last):
-    training = Training(warmup_epochs=warmup)
-    assert learning_rate(training, 0) == pytest.approx(first)
-    assert learning_rate(training, 20) == pytest.approx(last)
 
 
 def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
