@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pandas as pd
+
 from bolt.atlases import load_atlas
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.errors import BoltError, DataError
@@ -20,7 +22,8 @@ from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure
 from bolt.report.landmarks import landmarks_blocks
 from bolt.report.moments import moments_blocks
 from bolt.report.tasks import tasks_blocks
-from bolt.report.verdicts import MARKS, Verdict, moments_matter, predicts, regions_return
+from bolt.report.trust import answers
+from bolt.report.verdicts import MARKS, Evidence, Verdict
 
 BRAIN = (
     "Regions whose activity at landmark volumes speaks for a class: the top {share:.0%} of ROIs by regression weight. "
@@ -59,6 +62,33 @@ def regions_blocks(
     return blocks
 
 
+def truth_blocks(
+    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
+) -> list[Block]:
+    """What was planted and found, of simulated data."""
+    file = _truth(config, layout, atlas, model, seed)
+    if file is None:
+        return []
+    rows = tables.truth(read_table(file, text=("measure", "unit")))
+    rows = rows[rows["measure"].str.contains("landmark|planted")]
+    caption = (
+        "Planted truth: the data are simulated, so the moments and regions that tell the classes apart are known. Test "
+        "scans alone. Without skill: what the measure would be otherwise, as the words below it say. Truth given: the "
+        "same model on the true series."
+    )
+    frame = pd.DataFrame(
+        {
+            "measure": rows["measure"],
+            "found": rows["value"],
+            "without skill": [f"{v} ({why})" for v, why in zip(rows["null"], rows["null_meaning"], strict=True)],
+            "truth given": rows["oracle"],
+            "expected": rows["expected"],
+            "": [{True: "✓ in range", False: "✗ out of range"}.get(p, "") for p in rows["passed"]],
+        }
+    )
+    return [Table(frame, caption, file)]
+
+
 def brain_picture(layout: Layout, stem: str) -> Path:
     return figure_folder(layout) / f"{stem}_brain.png"
 
@@ -68,7 +98,7 @@ CHAPTERS: Mapping[str, tuple[Part, ...]] = {
     "Are these moments enough to tell the class?": (landmarks_blocks,),
     "Which regions": (regions_blocks,),
     "How stable": (),
-    "How far to trust it": (),
+    "How far to trust it": (truth_blocks,),
 }
 """Headings of the page and the parts that fill them, in the order in which they are read."""
 
@@ -106,11 +136,19 @@ def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: 
     out = layout.explanation(atlas, model, seed)
     if not (out / "landmarks.tsv").is_file():
         return []
-    return [
-        predicts(layout.runs(atlas, model, seed)),
-        moments_matter(out, config.explain.tokens),
-        regions_return(out),
-    ]
+    return answers(
+        Evidence(
+            layout.runs(atlas, model, seed), out, config.explain.tokens, _truth(config, layout, atlas, model, seed)
+        )
+    )
+
+
+def _truth(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> Path | None:
+    """The truth table, of the run that `bolt.evaluate.truth` judges: the first atlas, BolT model and seed."""
+    judged = next((m.run_name for m in _models(config) if m.model == "bolt"), None)
+    first = (next(iter(config.atlas_places)), judged, config.seeds[0])
+    file = layout.tables / "truth.tsv"
+    return file if (atlas, model.run_name, seed) == first and file.is_file() else None
 
 
 def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> list[Block]:

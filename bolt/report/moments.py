@@ -11,8 +11,8 @@ import pandas as pd
 
 from bolt.config import Config, Dataset, Model
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.landmarks import explained_folds, top_tokens
-from bolt.explain.weights import read_importance
+from bolt.explain.landmarks import top_tokens
+from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.report import figures
