@@ -103,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         command("regions", "ROI weights and brain maps.", *fold[:3]),
         one_of_many("train-permuted", "Train a model on permuted labels, to check the explanation by it.", *fold[:3]),
         command("sanity", "Check that importance goes when what the model has learned goes.", *fold[:3]),
+        one_of_many("faithfulness-fold", "Curves of deletion and insertion of one fold's test scans.", *fold),
+        command("faithfulness", "Whether removing important volumes changes predictions more than others.", *fold[:3]),
         command("stability", "Agreement of maps and of importance over folds and seeds.", *fold[:3]),
         command("tasks", "Importance over the course of tasks, beside their events.", *fold[:3]),
     ):
@@ -143,7 +145,9 @@ def _add_explain(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
     by_hand.add_argument("--hrf-shift", type=float, default=0.0, help="seconds by which events are drawn later [0]")
     by_hand.add_argument("--tokens", type=int, default=5, help="landmarks [5]")
     by_hand.add_argument("--labels", type=Path, help="table of the ROIs (value, name, network, hemisphere)")
-    by_hand.add_argument("--no-standardize", dest="standardize", action="store_false", help="series are z-scored already")
+    by_hand.add_argument(
+        "--no-standardize", dest="standardize", action="store_false", help="series are z-scored already"
+    )
     return one
 
 

@@ -112,9 +112,17 @@ def _modelling(run: Run) -> dict[str, int]:
     return jobs | {  # of the oracle nobody asks these
         "train_permuted": len(explained) * sanity.permuted,
         "sanity": len(explained) * sanity.asked,
+        **_faithful(run, explained),
         "stability": len(explained),
         "explanation": int(bool(explained)),
     }
+
+
+def _faithful(run: Run, explained: Sequence[tuple[str, str, int]]) -> dict[str, int]:
+    """Jobs a stage of the curves of deletion and insertion."""
+    asked = run.config.explain.faithfulness.scans > 0
+    folds = sum(len(run.folds_of(model)) for _, model, _ in explained)
+    return {"faithfulness_fold": folds * asked, "faithfulness": len(explained) * asked}
 
 
 def _landmarking(run: Run, explained: Sequence[tuple[str, str, int]]) -> dict[str, int]:

@@ -59,6 +59,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tasks": ("bolt.explain.tasks",),
     "train_permuted": ("bolt.explain.permuted",),
     "sanity": ("bolt.explain.sanity",),
+    "faithfulness_fold": ("bolt.explain.perturb",),
+    "faithfulness": ("bolt.explain.faithfulness",),
     "stability": ("bolt.explain.stability",),
     "oracle_cache": ("bolt.evaluate.truth",),
     "truth": ("bolt.evaluate.truth",),
@@ -177,7 +179,7 @@ class Run:
             "regions": lambda: [
                 self._atlases(),
                 self._images(),
-                config.explain.model_dump(exclude=TASK_KEYS | LANDMARK_KEYS | {"sanity"}),
+                config.explain.model_dump(exclude=TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness"}),
             ],
             "landmarks": lambda: config.explain.model_dump(include=LANDMARK_KEYS),
             "inner_folds": lambda: [
@@ -187,6 +189,7 @@ class Run:
             "tasks": lambda: config.explain.model_dump(include=TASK_KEYS),
             "train_permuted": lambda: [dataset.classes, dataset.crop, config.device, config.explain.sanity.fold],
             "sanity": lambda: config.explain.sanity.model_dump(exclude={"fold"}),
+            "faithfulness_fold": lambda: config.explain.faithfulness,
             "stability": lambda: config.explain.top_rois,
             "truth": lambda: dataset.expected,
             "complexity": lambda: [config.device, config.quick],
@@ -439,6 +442,7 @@ class Run:
         names += ["tasks.tsv"] if self.has_tasks and variant is None else []
         if variant is None:
             names += ["stability.tsv"] + ["sanity.tsv"] * self.config.explain.sanity.asked
+            names += ["faithfulness_areas.tsv"] * (self.config.explain.faithfulness.scans > 0)
         return [
             self.layout.explanation(a, m, s, variant) / name
             for a, m, s in self.runs()

@@ -2,8 +2,8 @@
 
 Abnar and Zuidema 2020, Quantifying attention flow in transformers, doi:10.18653/v1/2020.acl-main.385: attention is
 averaged over heads, a block is (A + I) / 2 with rows that sum to one, and blocks are multiplied. Windows are gathered
-into a map of the whole scan as Algorithm 1 gathers them (mean over the windows that hold a pair of tokens); its rows are
-then divided by their sums. The factors 1/2 scale all volumes alike, and are left out.
+into a map of the whole scan as Algorithm 1 gathers them (mean over the windows that hold a pair of tokens); its rows
+are then divided by their sums. The factors 1/2 scale all volumes alike, and are left out.
 """
 
 from __future__ import annotations
