@@ -210,9 +210,8 @@ def draw_map(image: nib.Nifti1Image, rois: pd.DataFrame, out: Path) -> None:
     }
     with canvas(out, height=3.5, layout=None) as figure:
         upper, lower = figure.add_axes((0.0, 0.46, 0.9, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
-        cuts = [-40, -20, 0, 20, 40, 60]
         glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)
-        slices = plotting.plot_stat_map(image, axes=lower, display_mode="z", cut_coords=cuts, **look)
+        slices = plotting.plot_stat_map(image, axes=lower, display_mode="z", cut_coords=6, **look)
         for display in (glass, slices):
             display.annotate(size=8)
         scale = figure.add_axes((0.925, 0.2, 0.018, 0.6))
