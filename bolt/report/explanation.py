@@ -18,9 +18,12 @@ from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.report import tables
 from bolt.report.brain import plot_regions
+from bolt.report.faithfulness import faithfulness_blocks
 from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure_folder, run_stem, run_title, write_page
 from bolt.report.landmarks import landmarks_blocks
 from bolt.report.moments import moments_blocks
+from bolt.report.sanity import sanity_blocks
+from bolt.report.stability import stability_blocks
 from bolt.report.tasks import tasks_blocks
 from bolt.report.trust import answers
 from bolt.report.verdicts import MARKS, Evidence, Verdict
@@ -97,8 +100,8 @@ CHAPTERS: Mapping[str, tuple[Part, ...]] = {
     "Which moments": (tasks_blocks, moments_blocks),
     "Are these moments enough to tell the class?": (landmarks_blocks,),
     "Which regions": (regions_blocks,),
-    "How stable": (),
-    "How far to trust it": (truth_blocks,),
+    "How stable": (stability_blocks,),
+    "How far to trust it": (truth_blocks, sanity_blocks, faithfulness_blocks),
 }
 """Headings of the page and the parts that fill them, in the order in which they are read."""
 
