@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
+from bolt.dependencies import STAGES
 from bolt.files import write_json
-from bolt.workflow import STAGES, Run
+from bolt.workflow import Run
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 
@@ -140,7 +141,10 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
     assert changed(explain={"tokens": 7}) == {"landmarks", "explanation"}
     assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
-    assert changed(device="cpu") == {"train", "search", "complexity"}
+    assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}
+    assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
+    assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
+    assert changed(device="cpu") == {"train", "search", "complexity", "train_permuted"}
     assert changed(bad_scans="refuse") == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}

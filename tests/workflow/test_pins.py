@@ -12,7 +12,7 @@ import yaml
 
 from bolt import provenance
 from bolt.config import ROOT
-from bolt.workflow import STAGES
+from bolt.dependencies import STAGES
 
 CONDA_NAMES = {"python-isal": "isal", "pytorch": "torch"}
 IMPORT_NAMES = {"ants": "antspyx", "bids": "pybids", "sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}

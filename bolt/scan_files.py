@@ -1,0 +1,108 @@
+"""Files of the scans of a run, as the rules of downloading, preprocessing and caching ask for them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt.check import is_judged
+from bolt.config import Config, Dataset
+from bolt.datasets import TEXT_COLUMNS, source_of
+from bolt.files import read_table
+from bolt.layout import Layout, folder_of
+from bolt.metadata import metadata_of
+
+
+class ScanFiles:
+    """The half of `bolt.workflow.Run` that knows scans."""
+
+    config: Config
+    dataset: Dataset
+    layout: Layout
+
+    @cached_property
+    def scans(self) -> pd.DataFrame:
+        """Scans to be processed; readable once the index is written."""
+        table = read_table(self.layout.scans, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
+        return table[table.exclude_reason.isna()]
+
+    def t1w(self, folder: str) -> str:
+        """The T1w image of an anatomical folder."""
+        return next(path for path in self.scans.t1w if folder_of(path) == folder)
+
+    def anatomical_outputs(self, scan_id: str) -> list[Path]:
+        """What the anatomical half has made for a scan."""
+        folder = folder_of(self.scans.t1w[scan_id])
+        return [self.layout.anatomical_status(folder), *self.layout.anatomical_files(folder).values()]
+
+    @property
+    def own_tables(self) -> list[Path]:
+        """The user's own tables of subjects."""
+        tables = [self.dataset.subjects_table, self.dataset.hcp.restricted_table]
+        return [table for table in tables if table is not None]
+
+    def download_status(self, scan_id: str) -> Path:
+        """Says that a scan is fetched; scans that are fetched lie beside theirs."""
+        folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
+        return folder / scan_id / "status.json"
+
+    def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
+        if self.dataset.downloaded:
+            return {"status": self.download_status(scan_id)}
+        scan = self.scans.loc[scan_id]
+        if scan.kind == "raw":
+            layout = self.layout
+            bold = scan.bold if layout.native else layout.bold(scan_id)
+            files: dict[str, Path | str] = {"bold": bold, "mask": layout.mask(scan_id)}
+            return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
+        return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
+
+    @property
+    def judged(self) -> bool:
+        return is_judged(self.config, self.dataset)
+
+    def parcellate_group(self, scan_id: str) -> str:
+        """What a cluster joins a scan's parcellation with: its own preprocessing, or other scans' parcellation."""
+        return "scan" if self.scans.kind[scan_id] == "raw" else "parcellations"
+
+    def scan_series(self) -> list[Path | str]:
+        """What the cache waits for: the status of each scan's series, or the series that were there already."""
+        scans = self.scans.itertuples()
+        if self.dataset.downloaded and self.dataset.ready_series:
+            return [self.download_status(str(s.scan_id)) for s in scans]
+        return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
+
+    @cached_property
+    def _facts(self) -> dict[str, tuple[str, ...]]:
+        """Of every scan, as text: all at once, for a row at a time takes seconds for thousands of scans."""
+        table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
+        return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
+
+    def scan_settings(self, scan_id: str) -> str:
+        """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
+        facts: list[Any] = list(self._facts[scan_id])
+        if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
+            about = metadata_of(self.scans.bold[scan_id])
+            facts += [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+        return repr(facts)
+
+    @property
+    def subjects_table(self) -> Path:
+        """The table whose change makes the index run again."""
+        dataset = self.dataset
+        if dataset.downloaded:
+            return source_of(dataset).table_path(dataset, self.config)
+        inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
+        return dataset.subjects_table or inside
+
+    @property
+    def listed(self) -> str:
+        """What of a bucket its listing holds; asked for anew when it changes. A table of subjects holds everybody."""
+        dataset = self.dataset
+        if dataset.source != "hcp":
+            return ""
+        subjects = [dataset.include, dataset.exclude]
+        return repr([dataset.tasks, dataset.sessions, dataset.runs, dataset.hcp.bucket, *subjects, dataset.tr])
