@@ -93,3 +93,52 @@ def test_weights_are_cut_at_the_right_places(tmp_path: Path) -> None:
     table, weights = read_importance(tmp_path / "fold-0")
     assert [len(w) for w in weights] == [len(cache.series(i)) for i in range(len(table))]
     assert all((w > 0.9).sum() == 6 for w in weights)
+
+
+def test_a_subject_votes_with_the_volumes_of_all_its_scans(tmp_path: Path) -> None:
+    """Two scans of a subject, one of them hard: alone it is judged wrong, with the other right."""
+    cache = make_run(tmp_path, CLASSES)
+    cache.index["subject"] = [f"sub-{i // 4 * 2 + i % 2:02d}" for i in range(24)]  # pairs of one label and fold
+    flipped = [2, 3]
+    for i in flipped:  # of two test scans of fold 1 most landmarks speak for the other class
+        _, weights = read_importance(tmp_path / "fold-1")
+        chosen = top_tokens(weights[i], 5)[:3]
+        cache.series(i)[chosen] = 0
+        cache.series(i)[chosen, INFORMATIVE[0]] = -1.0 if i == 3 else 1.0
+    cache.index.loc[flipped, "subject"] = ["sub-02", "sub-03"]
+    cache.index.loc[[6, 7], "subject"] = ["sub-02", "sub-03"]
+    table, _, _ = landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=1)
+    scan, subject = (row(table, "1", "important", level) for level in ("scan", "subject"))
+    assert scan["accuracy"] == pytest.approx(1 - 2 / 12)
+    assert subject["accuracy"] == 1.0
+
+
+def test_scans_of_one_subject_and_different_labels_do_not_vote_together(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    cache.index["subject"] = "one"
+    table, _, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    assert row(table, "0", "important", "subject")["accuracy"] == 1.0
+
+
+def test_labels_of_test_scans_change_neither_tokens_nor_regression(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    chosen = [top_tokens(w, 5).tobytes() for w in read_importance(tmp_path / "fold-0")[1]]
+    before, one, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    table, _ = read_importance(tmp_path / "fold-0")
+    test = cache.index["scan_id"].isin(table.loc[table["role"] == "test", "scan_id"])
+    swap = dict(zip(CLASSES, CLASSES[::-1], strict=True))
+    cache.index["label"] = cache.index["label"].where(~test, cache.index["label"].map(swap))
+    after, other, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    assert other.tobytes() == one.tobytes()
+    assert [top_tokens(w, 5).tobytes() for w in read_importance(tmp_path / "fold-0")[1]] == chosen
+    assert row(before, "0", "important", "scan")["accuracy"] == 1.0
+    assert row(after, "0", "important", "scan")["accuracy"] == 0.0
+
+
+def test_every_scan_is_read_once_a_fold(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    read: list[int] = []
+    series = cache.series
+    cache.series = lambda i: read.append(i) or series(i)  # type: ignore[method-assign]
+    landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=5, offsets=20)
+    assert sorted(read) == sorted([*range(24), *range(24)])

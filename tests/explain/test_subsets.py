@@ -1,0 +1,66 @@
+"""The subset-index curve: its places, its score, and that it falls where importance means something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bolt.explain.landmarks import landmark_regression
+from bolt.explain.subsets import _relative, subset_offsets, subset_rows
+from bolt.explain.token_regression import FoldScans
+from bolt.explain.weights import IMPORTANCE_COLUMNS, read_importance
+from bolt.files import read_table, write_table
+from tests.explain.runs import make_run
+
+CLASSES = ["control", "patient"]
+
+
+def test_places_are_spread_from_the_first_to_the_last_of_the_shortest_scan() -> None:
+    many = subset_offsets(1200, 5, 60)
+    assert len(many) == 60 and many[0] == 0 and many[-1] == 1195 and set(np.diff(many)) <= {20, 21}
+    assert subset_offsets(8, 5, 60).tolist() == [0, 1, 2, 3]
+    assert subset_offsets(5, 5, 60).tolist() == [0]
+    assert not len(subset_offsets(4, 5, 60)) and not len(subset_offsets(100, 5, 0))
+
+
+def test_accuracy_falls_down_the_list_and_begins_with_the_landmarks(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    table, _, curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=12)
+    landmarks = table[(table["tokens"] == "important") & (table["fold"] == "0")].set_index("level")
+    first = curve[(curve["offset"] == 0) & (curve["fold"] == "0")].set_index("level")
+    for level in ("token", "scan", "subject"):  # six volumes of each scan hold the class
+        assert first.at[level, "accuracy"] == landmarks.at[level, "accuracy"]
+    mean = curve[(curve["fold"] == "mean") & (curve["level"] == "scan")].set_index("offset")
+    assert mean["accuracy"].iloc[0] == 1 and mean.loc[mean.index > 10, "accuracy"].mean() < 0.7
+    assert mean.index[-1] == 55 and (mean["score"].diff().dropna() <= 0).all()
+    assert (mean["n_test"] == 2).all()
+
+
+def test_scores_are_multiples_of_the_smallest_weight(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    table, values = read_importance(tmp_path / "fold-0")
+    weights = dict(zip(table["scan_id"], values, strict=True))
+    data = FoldScans(cache, table, CLASSES, tmp_path)
+    rows = subset_rows(data, weights, np.array([2]), 5)
+    expected = np.mean([np.sort(weights[s.name])[::-1][2:7].mean() / weights[s.name].min() for s in data.parts["test"]])
+    smallest = min(weights[s.name].min() / weights[s.name].mean() for s in data.parts["test"])
+    assert smallest > 1e-3  # no scan's score is bounded
+    assert rows[0]["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_volumes_without_any_weight_do_not_make_scores_infinite() -> None:
+    assert _relative(np.array([0.0, 2.0, 4.0])).tolist() == [0, 1, 2]
+    assert _relative(np.zeros(3)).tolist() == [1, 1, 1]
+    assert _relative(np.array([1e-12, 1.0, 2.0]))[2] == pytest.approx(2000)  # over 1/1000 of the mean, which is 1
+
+
+def test_scans_of_different_lengths_have_the_places_of_the_shortest(tmp_path: Path) -> None:
+    cache = make_run(tmp_path, CLASSES)
+    table = read_table(tmp_path / "fold-1/importance.tsv", text=("scan_id", "role", "predicted"))
+    table.loc[3, "length"] = 20  # one scan of 20 volumes
+    write_table(table, tmp_path / "fold-1/importance.tsv", IMPORTANCE_COLUMNS)
+    _, _, curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60)
+    assert sorted(curve["offset"].unique()) == list(range(16))
+    assert set(curve.loc[curve["offset"] == 15, "fold"]) == {"0", "1", "mean", "sd"}
