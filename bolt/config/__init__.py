@@ -106,8 +106,8 @@ class Sanity(Keys):
 class Faithfulness(Keys):
     scans: int = Field(100, ge=0, description="test scans a fold, at most; 0: no curves of deletion and insertion")
     steps: int = Field(10, ge=2, description="from the intact to the fully replaced scan")
-    random_draws: int = Field(5, ge=1, description="random orders that are averaged")
-    surrogates: int = Field(3, ge=1, description="phase-randomised copies of a scan that are averaged")
+    random_draws: int = Field(3, ge=1, description="random orders that are averaged")
+    surrogates: int = Field(2, ge=1, description="phase-randomised copies of a scan that are averaged")
     block: int = Field(5, ge=1, description="volumes that such a copy replaces together")
     gradient_steps: int = Field(16, ge=2, description="points of the path of integrated gradients")
 

@@ -145,12 +145,13 @@ def _caption(areas: pd.DataFrame, block: int) -> str:
     """How to read the curves."""
     return (
         "Left: parts of each test scan are replaced, the most important first, and the model is asked again; if its "
-        "decision rests on them, its probability for the class that it predicted falls early. Right: from a scan that "
-        "is replaced as a whole, the most important parts are put back first; the probability should rise early. "
-        "Above, volumes are replaced one by one by the scan's mean volume. A single volume can be read off its neighbours, so "
-        f"below, blocks of {block} volumes are replaced by those of a copy of the scan in which each region keeps its "
-        "spectrum and the regions their correlations, but nothing happens at its time. Where that copy is judged as "
-        "the scan itself is, the model does not look at single moments, and no order can be better than another. "
+        "decision rests on them, its probability for the class that it predicted falls early. Right: from a scan "
+        "that is replaced as a whole, the most important parts are put back first; the probability should rise "
+        "early. Above, volumes are replaced one by one by the scan's mean volume. A single volume can be read off "
+        f"its neighbours, so below, blocks of {block} volumes are replaced by those of a copy of the scan in which "
+        "each region keeps its spectrum and the regions their correlations, but nothing happens at its time. Where "
+        "that copy is judged as the scan itself is, the model does not look at single moments, and no order can be "
+        "better than another. "
         f"{_counted(areas)} Bands are 95 % bootstrap intervals over persons or families."
     )
 

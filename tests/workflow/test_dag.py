@@ -144,6 +144,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
     assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
+    assert changed(explain={"faithfulness": {"steps": 7}}) == {"faithfulness_fold", "explanation"}
     assert changed(device="cpu") == {"train", "search", "complexity", "train_permuted"}
     assert changed(bad_scans="refuse") == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
