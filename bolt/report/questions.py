@@ -36,7 +36,7 @@ def moments_matter(found: Evidence) -> Verdict:
     """Important against random volumes: five moments of a scan each."""
     asked = Verdict(
         "Do the important moments tell the class better than others?",
-        f"AUC of a regression on them, less that on random ones: ≥ {GAIN} in the mean, ahead in {MOST:.0%} of the folds",
+        f"AUC of a regression on them, less that of random ones ≥ {GAIN} in the mean, ahead in {MOST:.0%} of the folds",
     )
     file = found.out / "landmarks.tsv"
     if not file.is_file():

@@ -41,13 +41,14 @@ def test_every_measure_is_within_its_range(demo):
 def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
     assert len(pd.read_csv(demo / "results/phantom/exclusions.tsv", sep="\t")) == 0
     report = demo / "results/phantom/report"
-    page = (report / "index.html").read_text()
-    assert "Truth table" in page and "out of range" not in page
+    page, told = ((report / name).read_text() for name in ("index.html", "explanation.html"))
+    assert "Truth table" in page and "out of range" not in page + told
+    assert "AUC" in told and told.count(": as expected.") == 2  # planted moments, planted regions
     pictures = list((report / "figures").rglob("*.png")) + list((report / "figures").rglob("*.svg"))
     assert len(pictures) >= 12 and all(picture.stat().st_size > 2000 for picture in pictures)
     for picture in pictures:
         if picture.suffix == ".png" and picture.parent == report / "figures":
-            assert picture.name in page
+            assert picture.name in page + told
 
 
 @pytest.mark.slow

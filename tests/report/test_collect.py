@@ -9,16 +9,19 @@ import pandas as pd
 import pytest
 
 from bolt.config import Config
+from bolt.errors import DataError
 from bolt.files import write_table
 from bolt.layout import Layout
 from bolt.report.cohort import with_lengths
 from bolt.report.collect import collect
+from bolt.report.explanation import CHAPTERS, write_explanation
 from bolt.report.html import write_report
 from tests.report.results import make_results, make_scans, settings
 
 
 def page_of(folder: Path, **options: bool) -> tuple[str, Path]:
     config, dataset, layout = make_results(folder, n=8, **options)
+    write_explanation(config, dataset, layout)
     write_report(collect(config, dataset, layout), layout.report)
     return layout.report.read_text(), layout.report
 
@@ -34,19 +37,44 @@ def section(page: str, name: str) -> str:
     return found.group(1)
 
 
-def test_every_picture_and_link_exists_and_nothing_comes_from_elsewhere(whole: tuple[str, Path]) -> None:
-    page, path = whole
+@pytest.mark.parametrize("name", ["index.html", "explanation.html"])
+def test_every_picture_and_link_exists_and_nothing_comes_from_elsewhere(whole: tuple[str, Path], name: str) -> None:
+    path = whole[1].with_name(name)
+    page = path.read_text()
     places = re.findall(r'(?:src|href)="([^"#]+)"', page)
-    assert len(places) > 20
+    assert len(places) > 10
     assert all((path.parent / place).is_file() for place in places)
     assert not re.search(r"https?://", page) and "<script" not in page
     assert not any(place.startswith(("/", "..")) for place in places)  # the folder can be sent away
 
 
 def test_anchors_lead_to_sections(whole: tuple[str, Path]) -> None:
-    page, _ = whole
-    for name in re.findall(r'href="#([a-z]+)"', page):
-        assert f'id="{name}"' in page
+    page, path = whole
+    told = path.with_name("explanation.html").read_text()
+    for text in (page, told):
+        for name in re.findall(r'href="#([^"]+)"', text):
+            assert f'id="{name}"' in text, name
+    [anchor] = re.findall(r'href="explanation.html#([^"]+)"', page)
+    assert f'id="{anchor}"' in told
+
+
+def test_the_explanation_page_answers_in_the_order_of_its_questions(whole: tuple[str, Path]) -> None:
+    told = whole[1].with_name("explanation.html").read_text()
+    assert told.count("importance of each volume") >= 2 and "_brain.png" in told
+    assert "vmPFC 11" in told  # the planted ROI at position 10
+    headings = re.findall(r'<h3 class="chapter"[^>]*>([^<]+)</h3>', told)
+    assert headings == [name for name in CHAPTERS if name in headings] and len(headings) >= 4
+    assert "Importance is not causation" in section(told, "reading")
+    lights = re.findall(r'<td class="light">(.) ([a-z ]+)</td>', told)
+    assert set(lights) <= {("✓", "supported"), ("✗", "not supported"), ("○", "not tested")}
+    assert len(lights) >= 9 and told.index('<table class="verdicts">') < told.index(headings[0])
+
+
+def test_without_an_explained_run_there_is_no_page(tmp_path: Path) -> None:
+    config, dataset, _, layout = settings(tmp_path)
+    with pytest.raises(DataError, match="no run was explained"):
+        write_explanation(config, dataset, layout)
+    assert not layout.explanation_page.exists()
 
 
 def test_out_of_range_is_red_and_the_common_origin_is_said(whole: tuple[str, Path]) -> None:
@@ -68,19 +96,19 @@ def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     assert "left out of the mean: sub-00_task-rest (6)." in section(page, "series")
     performance = section(page, "performance")
     assert "Without fold 2" in performance and "loss is NaN at epoch 3" in performance
-    explanation = section(page, "explanation")
-    assert "important" in explanation and "random" in explanation
-    assert explanation.count("importance of each volume") >= 2 and "_brain.png" in explanation
-    assert "vmPFC 11" in explanation  # the planted ROI at position 10
+    digest = section(page, "explanation")
+    assert "important volumes of a scan tell the class" in digest and "_brain.png" in digest
+    assert 'href="explanation.html#' in digest and "importance of each volume" not in digest
     methods = section(page, "methods")
     assert (whole[1].parent / "methods.md").read_text().startswith("# Methods\n") and "doi:10." in methods
     assert "3-fold cross-validation" in methods and "outer: 3" in methods and "torch" in methods
 
 
 def test_ready_series_have_no_registration_and_no_truth(tmp_path: Path) -> None:
-    page, _ = page_of(tmp_path, everything=False)
+    page, path = page_of(tmp_path, everything=False)
     assert 'id="quality"' not in page and 'id="truth"' not in page and "simulated event" not in page
-    assert "importance of each volume" in section(page, "explanation")
+    told = path.with_name("explanation.html").read_text()
+    assert "importance of each volume" in told and "planted" not in told
 
 
 def test_before_anything_was_trained(tmp_path: Path) -> None:
