@@ -104,7 +104,7 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
         From `paper_of`.
     """
     keys = ["fold", "importance", "tokens", "level"]
-    indexed = table.set_index(keys).sort_index()
+    indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
     apart = not indexed.xs("scan", level="level")[list(METRICS)].equals(
         indexed.xs("subject", level="level")[list(METRICS)]
     )
