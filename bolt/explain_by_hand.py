@@ -123,6 +123,7 @@ def facts_of(
         "n_rois": scan.series.shape[1],
         "tr": scan.tr,
         "standardized": options.standardize,
+        "tested": None if scan.tested is None else dict(zip(("right", "scans"), scan.tested, strict=True)),
         "atlas": scan.atlas or None,
         "map": MAP if scan.image is not None else None,
         "notes": scan.notes,

@@ -45,6 +45,8 @@ class Scan:
     space : str
         Of the image.
     events : DataFrame or None
+    tested : tuple of int or None
+        How many test scans the model told right, and of how many.
     notes : list of str
         What is odd, for people.
     """
@@ -57,6 +59,7 @@ class Scan:
     image: nib.Nifti1Image | None = None
     space: str = ""
     events: pd.DataFrame | None = None
+    tested: tuple[int, int] | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -152,7 +155,7 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> Scan:
         scan.events = read_events(options.events)
     _standardize(scan, path, options.standardize)
     _find_image(scan, options, paths)
-    _seen_in_training(scan, options)
+    _compare_with_training(scan, options)
     return scan
 
 
@@ -266,12 +269,15 @@ def _find_image(scan: Scan, options: argparse.Namespace, paths: Paths) -> None:
         scan.notes.append(f"No map: the image of atlas '{scan.atlas}' has other ROIs than the model.")
 
 
-def _seen_in_training(scan: Scan, options: argparse.Namespace) -> None:
-    """Say so where the scan, by its name, was among those that the model learned from."""
+def _compare_with_training(scan: Scan, options: argparse.Namespace) -> None:
+    """How well the model does on its test scans; and whether this scan, by its name, is one that it learned from."""
     path = options.checkpoint / "predictions.tsv"
     if not path.is_file() or not path.stat().st_size:
         return
-    table = read_table(path, text=("scan_id", "role"))
+    table = read_table(path, text=("scan_id", "role", "label", "predicted"))
+    test = table[table["role"] == "test"]
+    if len(test):
+        scan.tested = (int((test["label"] == test["predicted"]).sum()), len(test))
     own = [options.series.stem == one or options.series.stem.startswith(f"{one}_") for one in table["scan_id"]]
     for role in table.loc[own, "role"][:1]:
         if role != "test":

@@ -74,6 +74,7 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     for place in re.findall(r'(?:src|href)="([^"#]+)"', page):
         assert (out / place).is_file()
     assert "http" not in page and found["explained"] in page and f"{found['probability']:.2f}" in page
+    assert found["tested"] is None and "right in its test scans" not in page
 
 
 def test_another_class_without_atlas_or_repetition_time(tmp_path: Path, scan: Path) -> None:
@@ -128,7 +129,8 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
     series = np.load(scan)
     series[:, 0], series[:, 1] = np.nan, 3
     np.save(tmp_path / "sub-01.npy", series)
-    (folder / "predictions.tsv").write_text("scan_id\trole\nsub-02\ttest\nsub-01\ttrain\n")
+    rows = ["sub-02\ttest\ta\ta", "sub-03\ttest\ta\tb", "sub-01\ttrain\ta\ta", ""]
+    (folder / "predictions.tsv").write_text("scan_id\trole\tlabel\tpredicted\n" + "\n".join(rows))
     words = ["--checkpoint", folder, "--series", tmp_path / "sub-01.npy", "--no-standardize", "--out", tmp_path / "out"]
     assert run(*words) == 0
     for said in (
@@ -138,6 +140,7 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
         "learned from this very scan",
     ):
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
+    assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()
 
 
 def bad(name: str, folder: Path, scan: Path) -> list[object]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 from bolt.cohort import holm
 from bolt.config import Explain
@@ -37,6 +38,8 @@ TASK_COLUMNS = {
     "time": "its time, seconds from the first volume",
     "mean": "importance over the scan's own mean (1: an average volume), mean over test scans",
     "sd": "standard deviation over scans (ddof 0)",
+    "low": "lower end of the 95 % interval of the mean (t distribution over scans)",
+    "high": "upper end of the interval",
     "n_scans": "scans that have the volume",
 }
 BLOCK_COLUMNS = {
@@ -207,7 +210,10 @@ def _curve(course: Course) -> pd.DataFrame:
     n = there.sum(axis=0)
     some = n > 0
     found = course.weights[:, some]
-    curve = {"mean": np.nanmean(found, axis=0), "sd": np.nanstd(found, axis=0), "n_scans": n[some]}
+    mean, sd, n = np.nanmean(found, axis=0), np.nanstd(found, axis=0), n[some]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        half = stats.t.ppf(0.975, n - 1) * sd / np.sqrt(n - 1)  # NaN of a single scan
+    curve = {"mean": mean, "sd": sd, "low": np.maximum(mean - half, 0), "high": mean + half, "n_scans": n}
     return pd.DataFrame({"volume": np.flatnonzero(some), "time": course.times[some], **curve}).assign(**course.name)
 
 

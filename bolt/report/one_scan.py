@@ -79,12 +79,26 @@ def write_one_scan(
 def _lead(facts: dict[str, Any]) -> str:
     name, p = facts["explained"], facts["probability"]
     if name == facts["predicted"]:
-        return f"The model takes this scan for “{name}” (probability {p:.2f}). This page shows what that rests on."
+        return f"The model takes this scan for “{name}” (probability {_share(p)}). This page shows what that rests on."
     other = facts["predicted"]
     return (
-        f"The model takes this scan for “{other}” (probability {facts['probabilities'][other]:.2f}). This page shows "
-        f"what speaks for and against “{name}” (probability {p:.2f}), as was asked."
+        f"The model takes this scan for “{other}” (probability {_share(facts['probabilities'][other])}). This page "
+        f"shows what speaks for and against “{name}” (probability {_share(p)}), as was asked."
     )
+
+
+def _share(p: float) -> str:
+    """A probability; a network that is sure is not to be taken at its word to the third digit."""
+    return "> 0.99" if p > 0.99 else "< 0.01" if p < 0.01 else f"{p:.2f}"
+
+
+def _record(facts: dict[str, Any]) -> dict[str, str]:
+    """How often the model is right, where its predictions lie beside the checkpoint."""
+    tested = facts["tested"]
+    if tested is None:
+        return {}
+    right, scans = tested["right"], tested["scans"]
+    return {"right in its test scans": f"{right} of {scans} ({right / scans:.0%})"}
 
 
 def _facts(facts: dict[str, Any]) -> dict[str, str]:
@@ -92,7 +106,8 @@ def _facts(facts: dict[str, Any]) -> dict[str, str]:
     length = f"{facts['n_volumes']} volumes" + (f", TR {facts['tr']:g} s" if facts["tr"] else "")
     return {
         "class explained": facts["explained"],
-        "probability": f"{facts['probability']:.2f}",
+        "probability": _share(facts["probability"]),
+        **_record(facts),
         "scan": length,
         "ROIs": f"{facts['n_rois']}" + (f" ({facts['atlas']})" if facts["atlas"] else ""),
         "model": f"{known['model']}, fold {known['fold']}, seed {known['seed']}",
@@ -145,10 +160,14 @@ def draw_scan(scan: Scan, volumes: pd.DataFrame, landmarks: pd.DataFrame, out: P
     with canvas(out, height=4.4) as figure:
         grid = figure.subplots(2, 2, height_ratios=[1, 1.8], width_ratios=[5.5, 1])
         upper, lower = grid[:, 0]
-        draw_course(upper, grid[0, 1], curve.assign(sd=0.0, n_scans=1), _blocks(scan, step, shift))
-        low, high = upper.get_ylim()
-        lift = 0.05 * (high - low)
-        upper.set_ylim(low, high + 4 * lift)
+        draw_course(
+            upper,
+            grid[0, 1],
+            curve.assign(low=curve["mean"], high=curve["mean"]),
+            _blocks(scan, step, shift),
+            headroom=0.3,
+        )
+        lift = 0.05 * float(np.diff(upper.get_ylim())[0])
         for volume, value in landmarks[["volume", "relative"]].itertuples(index=False):
             upper.plot((volume + 0.5) * step, value + lift, "v", ms=5, color=INK, clip_on=False)
         for text, place in _ranks(landmarks, step):

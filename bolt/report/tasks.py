@@ -48,9 +48,9 @@ def tasks_blocks(
     found: list[Block] = [
         Picture(
             picture,
-            "Importance of each moment for the prediction, mean over test scans (line) ± sd (grey), in times of the "
-            f"scan's own mean. Blocks are drawn {moved}, and only where at least half of the scans agree; paler where "
-            "fewer do.",
+            "Importance of each moment for the prediction, mean over test scans (line) with its 95 % interval (grey), "
+            f"in times of the scan's own mean. Blocks are drawn {moved}, and only where at least half of the scans "
+            "agree; paler where fewer do.",
         ),
         Table(
             alignment_table(aligned),
@@ -108,7 +108,7 @@ def titles(keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], s
 
 
 def draw_tasks(curves: pd.DataFrame, blocks: pd.DataFrame, out: Path) -> None:
-    """A panel a class, task and run: mean importance ± sd over time, on the task's blocks.
+    """A panel a class, task and run: mean importance over time with its interval, on the task's blocks.
 
     Parameters
     ----------
@@ -131,15 +131,15 @@ def draw_tasks(curves: pd.DataFrame, blocks: pd.DataFrame, out: Path) -> None:
         figure.supylabel("importance (1: the scan's mean)", fontsize=9)
 
 
-def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, blocks: pd.DataFrame) -> None:
-    """One curve on its blocks; their key fills the axis `beside`."""
-    time, mean, sd = (curve[name].to_numpy() for name in ("time", "mean", "sd"))
+def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, blocks: pd.DataFrame, *, headroom: float = 0.06) -> None:
+    """One curve on its blocks; their key fills the axis `beside`, and `headroom` is left between curve and blocks."""
+    time = curve["time"].to_numpy()
     step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
-    low, high = float((mean - sd).min()), float((mean + sd).max())
+    low, high = float(curve[["mean", "low"]].min().min()), float(curve[["mean", "high"]].max().max())
     kinds = list(dict.fromkeys(blocks["trial_type"]))
     agreed = {kind: own[own["share"] >= MOST] for kind, own in blocks.groupby("trial_type", sort=False)}
     lanes = _lanes({kind: set(own["volume"]) for kind, own in agreed.items()})
-    room = (high - low or 1.0) * 1.06
+    room = (high - low or 1.0) * (1 + headroom)
     top = low + room * (1 + LANE * 1.3 * (max(lanes.values(), default=-1) + 1))
     for i, kind in enumerate(kinds):
         colour = MANY[i % len(MANY)]
@@ -150,7 +150,7 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, blocks: pd.DataFr
     whole = np.arange(int(curve["volume"].iloc[0]), int(curve["volume"].iloc[-1]) + 1)
     line = curve.set_index("volume").reindex(whole)  # a volume that no scan has is a gap
     middle = (whole + 0.5) * step
-    axis.fill_between(middle, line["mean"] - line["sd"], line["mean"] + line["sd"], color=MUTED, alpha=0.3, lw=0)
+    axis.fill_between(middle, line["low"], line["high"], color=MUTED, alpha=0.3, lw=0)
     axis.plot(middle, line["mean"], color=INK, lw=1.3)
     axis.set(xlim=(0, (whole[-1] + 1) * step), ylim=(low - 0.03 * room, top))
     axis.locator_params(axis="y", nbins=4)

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from bolt.config import Explain
 from bolt.datasets._hcp_files import write_events
 from bolt.errors import DataError
 from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
 from bolt.explain.tasks import write_tasks
-from bolt.explain.weights import write_importance
+from bolt.explain.weights import read_importance, write_importance
 from bolt.files import read_json, read_table, write_status
 
 TR = 2.0
@@ -133,6 +134,7 @@ def test_tables_of_a_task(tmp_path: Path) -> None:
     assert curve["volume"].iloc[0] == 2 and curve["time"].iloc[0] == 4
     mean = (N - 2 + 4) / (N - 2)
     assert curve.set_index("volume")["mean"][[4, 5]].tolist() == pytest.approx([3 / mean] * 2)
+    np.testing.assert_allclose(curve["low"], curve["high"], atol=1e-6)
     assert curve["sd"].max() == pytest.approx(0, abs=1e-6)  # scans count alike, whatever the size of their weights
     blocks = read_table(out / "tasks_blocks.tsv", text=TEXT)
     assert blocks.loc[blocks["trial_type"] == "block", "share"].unique().tolist() == [1]
@@ -147,6 +149,22 @@ def test_tables_of_a_task(tmp_path: Path) -> None:
     np.testing.assert_allclose(masked[4], series[4])  # where importance is highest
     np.testing.assert_allclose(masked[6], 0)  # where it is lowest
     assert read_json(out / "tasks_series.json")["class"] == "move"
+
+
+def test_the_interval_is_that_of_the_mean(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    run = run_of(tmp_path / "run", cache)
+    table, weights = read_importance(run / "fold-0")
+    weights[0][:] = np.random.default_rng(0).uniform(1, 2, N - 2)
+    write_importance(table, weights, run / "fold-0")
+    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    row = read_table(tmp_path / "tasks.tsv").iloc[10]
+    relative = [own[10] / own.mean() for own in (weights[0], *[read_importance(run / "fold-1")[1][1]] * 3)]
+    low, high = stats.t.interval(0.95, 3, np.mean(relative), stats.sem(relative))
+    assert (row["low"], row["high"]) == pytest.approx((low, high), rel=1e-4)
+    cache.index.loc[2, "events"] = np.nan
+    write_tasks(cache, run, [0], tmp_path, Explain(), dropped)
+    assert read_table(tmp_path / "tasks.tsv")["low"].isna().all()  # one scan has no interval
 
 
 def test_events_are_moved_chosen_and_wrong_names_refused(tmp_path: Path) -> None:

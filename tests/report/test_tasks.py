@@ -24,7 +24,7 @@ def curve(name: str, n: int) -> pd.DataFrame:
     volumes = np.arange(n)
     wave = 1 + 0.5 * np.sin(volumes / 5)
     table = pd.DataFrame({"class": name, "task": name, "run": "LR", "volume": volumes, "time": volumes * TR})
-    return table.assign(mean=wave, sd=0.2, n_scans=7)
+    return table.assign(mean=wave, sd=0.2, low=wave - 0.1, high=wave + 0.1, n_scans=7)
 
 
 def block(name: str, kind: str, first: int, last: int, share: float = 1.0) -> pd.DataFrame:
