@@ -30,6 +30,7 @@ MISSING = "n/a"  # BIDS' word for a missing value
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
+SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's own, ten times as fast, where PyYAML has it
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 ABANDONED = 86400.0
 """Seconds after which a temporary file is taken for one of a killed job, wherever that ran."""
@@ -121,7 +122,7 @@ def read_json(path: str | Path) -> Any:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML mapping, safely (no code is ever run)."""
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE)
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except yaml.YAMLError as error:

@@ -67,14 +67,20 @@ def fingerprint(*modules: str) -> str:
         name = waiting.pop()
         if name in seen:
             continue
-        tree = ast.parse(_source(name).read_text(encoding="utf-8"))
-        waiting += [found for found in _imports(tree) if _is_module(found)]
-        seen[name] = ast.dump(_without_docstrings(tree))
-        kernel = _source(name).with_suffix(".cpp")
-        if kernel.is_file():
-            seen[name] += kernel.read_text(encoding="utf-8")
+        imported, seen[name] = _code(name)
+        waiting += imported
     text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@cache
+def _code(module: str) -> tuple[list[str], str]:
+    """The `bolt` modules that a module imports, and its code; read once a process, for stages share most of theirs."""
+    tree = ast.parse(_source(module).read_text(encoding="utf-8"))
+    imported = [found for found in _imports(tree) if _is_module(found)]
+    code = ast.dump(_without_docstrings(tree))
+    kernel = _source(module).with_suffix(".cpp")
+    return imported, code + (kernel.read_text(encoding="utf-8") if kernel.is_file() else "")
 
 
 def _source(module: str) -> Path:

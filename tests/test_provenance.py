@@ -14,13 +14,18 @@ def package(tmp_path, monkeypatch):
     (folder / "b.py").write_text("def g():\n    return 1\n")
     (folder / "c.py").write_text("X = 1\n")
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    provenance.fingerprint.cache_clear()
+    forget()
     yield folder
+    forget()
+
+
+def forget():
     provenance.fingerprint.cache_clear()
+    provenance._code.cache_clear()
 
 
 def fresh(*modules):
-    provenance.fingerprint.cache_clear()
+    forget()
     return provenance.fingerprint(*modules)
 
 
