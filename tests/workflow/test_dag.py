@@ -56,6 +56,7 @@ def test_the_scans_are_known_after_the_index(tmp_path):
     planned = jobs(after.stdout)
     assert planned["anatomical"] == planned["functional"] == planned["parcellate"] == 8
     assert planned["train_fold"] == planned["explain_fold"] == 3
+    assert planned["tasks"] == 1  # images in BIDS may have events beside them
     assert "A complete run: 8 scans, " in last_line(after.stdout)
     said = int(re.search(r"(\d+) jobs", last_line(after.stdout))[1])
     assert said == sum(planned.values()) - planned["all"] + 1  # all but the target rule; the index is done
@@ -71,7 +72,7 @@ def test_a_scan_that_cannot_be_used_is_not_planned(tmp_path):
 def test_ready_series_skip_the_images(tmp_path):
     config = series_dataset(tmp_path)
     planned = jobs(snakemake(tmp_path, "-n", config=config).stdout)
-    assert not {"anatomical", "functional", "parcellate", "template", "truth", "quality"} & set(planned)
+    assert not {"anatomical", "functional", "parcellate", "template", "truth", "quality", "tasks"} & set(planned)
     assert planned["train_fold"] == 3
 
 
@@ -140,6 +141,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
     assert changed(explain={"tokens": 7}) == {"landmarks", "explanation"}
+    assert changed(explain={"hrf_shift": 5, "trial_types": ["go"]}) == {"tasks", "explanation"}
     assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
     assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
