@@ -139,10 +139,8 @@ def draw_curves(curves: Sequence[Curve], out: Path) -> None:
         for (left, right), curve in zip(grid, curves, strict=True):
             _accuracy(left, curve)
             _score(right, curve)
+            left.set_title(curve.title)
             for axis in (left, right):
-                axis.set_title(
-                    f"{curve.title}: {axis.get_title(loc='left')}" if curve.title else axis.get_title(loc="left")
-                )
                 axis.margins(x=0.01)
         for axis in grid[-1]:
             axis.set_xlabel("subset index (0: most important)")
@@ -171,7 +169,7 @@ def _accuracy(axis: Axes, curve: Curve) -> None:
         color=INK, ls="--", lw=1.0, label="random volumes, subjects",
     )  # fmt: skip
     axis.axhline(100 * curve.chance, color=MUTED, ls=":", lw=1.2, label="a guess")
-    axis.set_title("accuracy (%)")
+    axis.set_ylabel("accuracy (%)")
 
 
 def _score(axis: Axes, curve: Curve) -> None:
@@ -179,4 +177,4 @@ def _score(axis: Axes, curve: Curve) -> None:
     axis.fill_between(mean.index, mean["score"] - sd["score"], mean["score"] + sd["score"], color=INK, alpha=0.15, lw=0)
     axis.plot(mean.index, mean["score"], color=INK, lw=1.6)
     axis.set_ylim(bottom=0)
-    axis.set_title("importance (× smallest weight)")
+    axis.set_ylabel("importance (× smallest weight)")

@@ -36,6 +36,7 @@ def configured(folder):
     source = {"source": "series", "path": "series/scans.tsv", "site": "site", "crop": 80}
     dataset = write_yaml(folder / "small.yaml", source | {"label": "diagnosis", "classes": ["control", "patient"]})
     keys = {"dataset": str(dataset), "models": ["meanmlp"], "atlases": ["dosenbach160"]}
+    keys["experiments"] = [*TRAINED, "complexity", "spectra"]
     keys |= {"folds": {"outer": 2, "side_by_side": True}, "quick": {"epochs": 1, "max_length": 300}}
     return write_yaml(folder / "config.yaml", keys)
 

@@ -293,6 +293,3 @@ def test_inner_folds_are_planned_where_they_are_asked_for(tmp_path):
     assert (planned["inner_folds"], planned["train_inner"], planned["explain_inner"]) == (1, 6, 3)
     said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
     assert said == sum(planned.values()) - 1  # the target rule is none
-    assert not {"inner_folds", "train_inner"} & set(
-        jobs(snakemake(tmp_path, "-n", config=series_dataset(tmp_path / "b")).stdout)
-    )
