@@ -100,8 +100,8 @@ def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[n
 
 
 def areas(curves: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Area under curves over equally spaced shares from 0 to 1, the last axis."""
-    return np.trapezoid(curves, dx=1 / (curves.shape[-1] - 1), axis=-1)
+    """Area under curves over equally spaced shares from 0 to 1, the last axis: mean height of their trapezoids."""
+    return (curves[..., 1:] + curves[..., :-1]).mean(-1) / 2
 
 
 def summarise(

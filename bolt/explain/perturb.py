@@ -25,8 +25,8 @@ from bolt.explain.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.models.bolt import BolT
 
-TOGETHER = 8192
-"""Volumes in one pass of the model."""
+TOGETHER = 2048
+"""Volumes in one pass of the model; more are slower on a CPU."""
 
 Ranks = NDArray[np.intp]
 """(time,): the place of each volume in an order, 0 first; equal within a block."""
