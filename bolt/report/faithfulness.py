@@ -67,17 +67,22 @@ def draw_curves(lines: pd.DataFrame, out: Path) -> None:
         PNG; vector files are written beside it.
     """
     with canvas(out, height=5.2) as figure:
-        panels = figure.subplots(len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True)
+        panels = figure.subplots(len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08})
         for row, replacement in zip(panels, REPLACEMENTS, strict=True):
             for axis, direction in zip(row, DIRECTIONS, strict=True):
                 part = lines[(lines["replacement"] == replacement) & (lines["direction"] == direction)]
                 _panel(axis, part)
                 unit = "volumes" if replacement == "mean" else "blocks"
-                axis.set(title=TITLES[replacement, direction], xlabel=f"{unit} {AXES[direction]}", xlim=(0, 100))
+                axis.set(
+                    title=TITLES[replacement, direction],
+                    xlabel=f"{unit} {AXES[direction]}",
+                    xlim=(0, 100),
+                    ylim=(0, 1.02),
+                )
                 axis.xaxis.set_tick_params(labelbottom=True)
             row[0].set_ylabel("probability of the class\npredicted on the intact scan")
         keys, names = panels[0, 0].get_legend_handles_labels()
-        figure.legend(keys, names, loc="outside lower center", ncols=len(ORDERS), handlelength=2.8)
+        figure.legend(keys[::-1], names[::-1], loc="outside lower center", ncols=len(ORDERS), handlelength=2.8)
 
 
 def _panel(axis: Axes, part: pd.DataFrame) -> None:
@@ -150,8 +155,9 @@ def _caption(areas: pd.DataFrame, block: int) -> str:
         "early. Above, volumes are replaced one by one by the scan's mean volume. A single volume can be read off "
         f"its neighbours, so below, blocks of {block} volumes are replaced by those of a copy of the scan in which "
         "each region keeps its spectrum and the regions their correlations, but nothing happens at its time. Where "
-        "that copy is judged as the scan itself is, the model does not look at single moments, and no order can be "
-        "better than another. "
+        "the line ends high on the left below, the whole copy is judged as the scan itself: the model does not need "
+        "single moments, though it may use them. Importance counts evidence for the predicted class alone; the "
+        "other two orders do not tell evidence for from evidence against. "
         f"{_counted(areas)} Bands are 95 % bootstrap intervals over persons or families."
     )
 
