@@ -48,6 +48,10 @@ TINY_MODEL = {
 }
 
 
+QUICK_EXPLANATION = {"sanity": {"draws": 0, "permuted": False}, "faithfulness": {"scans": 0}}
+"""For runs in which the costly checks of an explanation are not what is tested."""
+
+
 def series_dataset(folder: Path, n_subjects: int = 12, n_rois: int = 160, **config: object) -> Path:
     """Write random ROI series of two classes with a table, and a configuration that uses them; returns its path."""
     rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from bolt.series import SeriesCache
 from tests.abide import bucket_path, people, write_bucket, write_people
 from tests.file_server import serve
 from tests.shared import shared_data
-from tests.snake import TINY_MODEL, snakemake, write_yaml
+from tests.snake import QUICK_EXPLANATION, TINY_MODEL, snakemake, write_yaml
 
 FOLDER = "cpac/nofilt_noglobal/rois_cc200"
 
@@ -32,6 +32,7 @@ def configure(folder, base, **keys):
     shipped = yaml.safe_load((ROOT / "config/examples/abide1.yaml").read_text())
     models = [str(write_yaml(folder / "tiny.yaml", TINY_MODEL)), "svm"]
     changes = {"dataset": str(write_yaml(folder / "abide1.yaml", dataset)), "models": models}
+    changes["explain"] = QUICK_EXPLANATION
     return write_yaml(folder / "config.yaml", shipped | changes | keys)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.snake import command, half_written, results, series_dataset, snakemake, write_yaml
+from tests.snake import QUICK_EXPLANATION, command, half_written, results, series_dataset, snakemake, write_yaml
 
 SLOWER = {
     "model": "bolt",
@@ -19,7 +19,7 @@ SLOWER = {
 
 
 def dataset(folder):
-    config = series_dataset(folder, n_subjects=12)
+    config = series_dataset(folder, n_subjects=12, explain=QUICK_EXPLANATION)
     write_yaml(folder / "tiny.yaml", SLOWER)
     return config
 

@@ -7,7 +7,7 @@ import yaml
 from bolt.config import ROOT
 from tests.abide import write_series
 from tests.shared import shared_data
-from tests.snake import snakemake, write_yaml
+from tests.snake import QUICK_EXPLANATION, snakemake, write_yaml
 
 MODEL = {
     "model": "bolt",
@@ -22,6 +22,7 @@ def test_one_fold_of_real_abide_series(tmp_path):
     example = yaml.safe_load((ROOT / "config/examples/series.yaml").read_text())
     model = write_yaml(tmp_path / "small.yaml", MODEL)
     example |= {"models": [str(model)], "paths": {"atlas_dir": str(shared_data("atlases"))}}
+    example |= {"explain": QUICK_EXPLANATION}
     example["folds"]["run"] = [0]
     done = snakemake(tmp_path, config=write_yaml(tmp_path / "config.yaml", example))
     assert done.returncode == 0, done.stdout

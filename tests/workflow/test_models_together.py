@@ -9,11 +9,12 @@ from bolt.errors import ConfigError
 from bolt.files import read_json, read_yaml
 from bolt.plan import estimate
 from bolt.workflow import Run
-from tests.snake import series_dataset, snakemake
+from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake
 
 
 def configure(folder, **folds):
-    return series_dataset(folder, models=[str(folder / "tiny.yaml"), "svm"], folds={"outer": 3} | folds)
+    models = [str(folder / "tiny.yaml"), "svm"]
+    return series_dataset(folder, models=models, folds={"outer": 3} | folds, explain=QUICK_EXPLANATION)
 
 
 def test_folds_of_a_model():
