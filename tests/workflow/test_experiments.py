@@ -6,7 +6,7 @@ import pytest
 
 from bolt.config import known
 from bolt.files import read_yaml
-from bolt.plan import estimate
+from bolt.plan import _experimenting, estimate
 from bolt.workflow import Run, start
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.workflow.test_dag import jobs, last_line
@@ -90,3 +90,19 @@ def test_a_dry_run_of_a_search_says_what_it_takes(tmp_path, monkeypatch):
     raw = read_yaml(config)
     few, many = (estimate(Run(raw | {"search": {"n_trials": n}}), search=True) for n in (4, 40))
     assert (few.trials, many.trials) == (24, 240) and many.core_hours > 8 * few.core_hours
+
+
+def test_landmarks_wait_for_one_atlas_and_are_left_out_of_numbers(tmp_path, monkeypatch):
+    config = configured(tmp_path, explain={"inner_folds": 2})
+    monkeypatch.chdir(tmp_path)
+    keys = read_yaml(config) | {"experiments": ["landmarks"], "atlases": ["dosenbach160", "cc200"]}
+    run = Run(keys)
+    (waited,) = run.experiment_inputs("landmarks")
+    assert waited.name == "landmarks.tsv" and "dosenbach160" in waited.parts
+    planned = _experimenting(run, ["landmarks"])
+    assert (planned["train_fold"], planned["train_inner"], planned["regress_landmarks"]) == (3, 6, 1)
+    assert [path.name for path in run.paper()] == ["landmarks.tsv"]
+    dataset = read_yaml(keys["dataset"]) | {"label": "age"}
+    del dataset["classes"]
+    numbers = Run(keys | {"dataset": str(write_yaml(tmp_path / "numbers.yaml", dataset))})
+    assert numbers.paper() == [] and numbers.experiment_inputs("landmarks") == []
