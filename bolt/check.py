@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bolt import config as configuration
 from bolt.atlas_files import describe_atlas
-from bolt.config import Config, Dataset, Model
+from bolt.config import Config, Dataset, Model, nearest
 from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of
 from bolt.disk import require_room
@@ -30,6 +30,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
                 where="configuration",
                 mend="Choose a name without one; the tools that are called cannot all take them",
             )
+    _check_masked_task(config, dataset)
     for name in config.models:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
@@ -89,6 +90,17 @@ def check_names(config: Config, dataset: Dataset) -> None:
         )
     if dataset.source == "phantom" and dataset.simulate is None:
         raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
+
+
+def _check_masked_task(config: Config, dataset: Dataset) -> None:
+    """Refuse a task that the dataset's file does not name, where it names them."""
+    wanted, known = config.explain.masked_task, list(dict.fromkeys([*(dataset.classes or []), *(dataset.tasks or [])]))
+    if wanted is not None and dataset.tasks is not None and wanted not in known:
+        raise ConfigError(
+            f"explain.masked_task names '{wanted}', which is no class and no task of dataset '{dataset.name}'",
+            where="configuration",
+            mend=f"Known: {', '.join(known)}{nearest(wanted, known)}",
+        )
 
 
 def check_room(config: Config, dataset: Dataset) -> None:

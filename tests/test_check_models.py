@@ -71,3 +71,10 @@ def test_what_does_not_fit_is_refused(tmp_path, model, dataset, config, message)
 def test_pooled_is_the_way_out_of_leave_site_out(tmp_path):
     model = SVM | {"harmonise": "combat", "unseen_site": "pooled"}
     check(tmp_path, model, {"site": "site"}, folds={"scheme": "leave-site-out"})
+
+
+def test_a_masked_task_that_the_dataset_does_not_have_is_met_before_any_work():
+    dataset = load_dataset("hcp_task")
+    config = Config(dataset="hcp_task", models=["bolt"], explain={"masked_task": "VM"})
+    with pytest.raises(ConfigError, match=r"masked_task names 'VM'.*Known: EMOTION, .*WM"):
+        check_names(config, dataset)
