@@ -26,7 +26,7 @@ from bolt.report.sanity import sanity_blocks
 from bolt.report.stability import stability_blocks
 from bolt.report.tasks import tasks_blocks
 from bolt.report.trust import answers
-from bolt.report.verdicts import MARKS, Evidence, Verdict
+from bolt.report.verdicts import MARKS, Evidence, Verdict, counted
 
 BRAIN = (
     "Regions whose activity at landmark volumes speaks for a class: the top {share:.0%} of ROIs by regression weight. "
@@ -118,7 +118,8 @@ def write_explanation(config: Config, dataset: Dataset, layout: Layout) -> None:
     stories = [story for run in runs if (story := story_of(config, dataset, layout, *run))]
     if not stories:
         raise DataError("no run was explained", where=layout.results / "explain", mend="Run: snakemake figures")
-    write_page("explanation.html", layout.explanation_page, dataset=dataset, stories=stories, marks=MARKS)
+    content = {"dataset": dataset, "stories": stories, "marks": MARKS, "counted": counted}
+    write_page("explanation.html", layout.explanation_page, **content)
 
 
 def story_of(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> Story | None:
@@ -164,7 +165,7 @@ def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: 
     if not verdicts:
         return []
     stem = run_stem(atlas, model, seed)
-    blocks: list[Block] = [Text(" ".join(v.sentence for v in verdicts if v.sentence))]
+    blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]
     picture = brain_picture(layout, stem)
     if picture.is_file():
         blocks.append(Picture(picture, BRAIN.format(share=config.explain.top_rois)))

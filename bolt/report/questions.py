@@ -133,7 +133,9 @@ def regions_return(found: Evidence) -> Verdict:
         "selection_frequency", ascending=False, kind="stable"
     )
     names = ", ".join(dict.fromkeys(often["name"].astype(str).head(4)))
-    sentence = f"{len(often)} of {len(shown)} shown regions are selected in most of the {n_folds(found.out)} folds"
+    sentence = (
+        f"{len(often)} of {len(shown)} shown regions are selected in more than half of {n_folds(found.out)} folds"
+    )
     sentence += f", such as {names}." if names else ": none of them should be called important."
     return asked.found(f"{len(often)} of {len(shown)}", 2 * len(often) >= len(shown), sentence)
 

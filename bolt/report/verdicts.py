@@ -6,6 +6,7 @@ phantom, which its own file sets (`expected`), and those of tests (intervals and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,13 @@ class Evidence:
     out: Path
     tokens: int
     truth: Path | None = None
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """How many questions there are, and how they were answered."""
+    states = [verdict.state for verdict in verdicts]
+    parts = [f"{states.count(state)} {state}" for state in MARKS if state in states]
+    return f"Of {len(states)} questions to this explanation: {', '.join(parts)}."
 
 
 def spelled(n: int) -> str:

@@ -15,7 +15,7 @@ from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.tasks import ALIGNMENT_COLUMNS
 from bolt.files import write_json, write_table
 from bolt.report import questions, trust
-from bolt.report.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Evidence, Verdict
+from bolt.report.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Evidence, Verdict, counted
 
 SANITY = ["check", "step", "layer", "fold", "rho", "low", "high", "n_scans", "verdict", "note"]
 STABILITY = ["between", "what", "class", "one", "other", "pearson", "spearman"]
@@ -182,3 +182,9 @@ def test_planted_moments_and_position_alone_must_lie_in_their_ranges(
     says(found, state, f"AUC {auc}", "(position alone: 0.52)", words)
     assert "≥ 0.8" in found.measure and "0.4 to 0.6" in found.measure
     says(trust.finds_planted_regions(evidence), SUPPORTED, "0.0001")
+
+
+def test_questions_are_counted_by_their_answers(evidence: Evidence) -> None:
+    asked = Verdict("q", "m")
+    found = [asked, asked.found("1", True, "Yes."), asked.found("0", False, "No."), asked.found("0", False, "No.")]
+    assert counted(found) == "Of 4 questions to this explanation: 1 supported, 2 not supported, 1 not tested."
