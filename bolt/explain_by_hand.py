@@ -81,7 +81,7 @@ def explain_by_hand(options: argparse.Namespace) -> None:
     image = _paint(scan, found, options.out / MAP, facts["explained"])
     write_one_scan(scan, found, facts, (volumes, landmarks, rois), image, options.out, shift=options.hrf_shift)
     write_json(facts, options.out / "explanation.json")
-    log.info("%s (p = %.2f): %s", facts["explained"], facts["probability"], options.out / "index.html")
+    log.info("%s (probability %.3f): %s", facts["explained"], facts["probability"], options.out / "index.html")
 
 
 def tables_of(scan: Scan, found: OneScan) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

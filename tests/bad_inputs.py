@@ -298,9 +298,91 @@ TRAINING_CASES: list[Case] = [
 ]
 
 
+SCAN_CASES: list[Case] = [
+    Case("a folder without a checkpoint", "refused", "no checkpoint in this folder. Give …"),
+    Case(
+        "the checkpoint of another model",
+        "refused",
+        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT that learned classes from "
+        "series alone",
+    ),
+    Case(
+        "a model that predicts a number",
+        "refused",
+        "this model predicts a number; one scan is explained for a class. Give …",
+    ),
+    Case(
+        "a model that reads covariates",
+        "refused",
+        "this model reads covariates beside the series, which Algorithm 1 does not follow. Give …",
+    ),
+    Case(
+        "weights that are no safetensors",
+        "refused",
+        "not a readable checkpoint, or its weights do not fit checkpoint.json: …",
+    ),
+    Case(
+        "series with another number of ROIs",
+        "refused",
+        "… ROIs, but this model reads …. Make series with the atlas that the model was trained with",
+    ),
+    Case(
+        "series with time along columns, for one scan",
+        "refused",
+        "… ROIs, but this model reads …. Transpose the array, it seems: a row a volume, a column an ROI",
+    ),
+    Case(
+        "a scan shorter than the model's window",
+        "refused",
+        "… volumes, fewer than the … that this model reads at least. Give a longer scan, or a model with a shorter "
+        "window",
+    ),
+    Case(
+        "single NaN in the series of one scan",
+        "refused",
+        "nan in row …, column … (counted from 0). Only whole columns may be NaN (ROIs that are not covered)",
+    ),
+    Case(
+        "series that do not change",
+        "refused",
+        "no ROI changes over time. Give the BOLD series of a scan, not a mean or an empty file",
+    ),
+    Case(
+        "an atlas without an ROI of the model",
+        "refused",
+        "the model learned from an ROI with the value …, which atlas '…' lacks. Give the atlas that the model was "
+        "trained with, or none: then ROIs go by their values",
+    ),
+    Case(
+        "series of another atlas, by the JSON file beside them",
+        "refused",
+        "these series are of atlas '…', the model learned from '…'. Make series with '…'",
+    ),
+    Case(
+        "a class that the model does not know",
+        "refused",
+        "--class …: the model has no such class. Its classes: …(did you mean '…'?)",
+    ),
+    Case(
+        "events without a repetition time",
+        "refused",
+        "--events needs the repetition time. Give it in seconds, such as --tr 2",
+    ),
+    Case("a repetition time of 0", "refused", "--tr 0 is no repetition time. Give seconds, such as --tr 2"),
+    Case("no landmarks", "refused", "--tokens 0: no landmark. Give 1 or more, such as 5"),
+    Case("no place for the results", "refused", "one scan needs --series and --out. As in: bolt explain …"),
+    Case("series that are not there", "refused", "file not found. Correct the path"),
+]
+
+
 def render() -> str:
     """The page."""
-    sections = (("Data", DATA_CASES), ("Preprocessing", PREPROCESSING_CASES), ("Training", TRAINING_CASES))
+    sections = (
+        ("Data", DATA_CASES),
+        ("Preprocessing", PREPROCESSING_CASES),
+        ("Training", TRAINING_CASES),
+        ("One scan by hand (`bolt explain --checkpoint`)", SCAN_CASES),
+    )
     return START + "".join(f"\n## {title}\n\n{_table(cases)}" for title, cases in sections)
 
 

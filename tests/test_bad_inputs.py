@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bad_inputs import DATA_CASES, PAGE, PREPROCESSING_CASES, TRAINING_CASES, Case, render
+from tests.bad_inputs import DATA_CASES, PAGE, PREPROCESSING_CASES, SCAN_CASES, TRAINING_CASES, Case, render
 
 
 def test_the_page_is_made_of_the_lists():
@@ -10,7 +10,7 @@ def test_the_page_is_made_of_the_lists():
 
 
 def test_each_input_stands_once():
-    inputs = [case.input for case in DATA_CASES + PREPROCESSING_CASES + TRAINING_CASES]
+    inputs = [case.input for case in DATA_CASES + PREPROCESSING_CASES + TRAINING_CASES + SCAN_CASES]
     assert len(set(inputs)) == len(inputs)
 
 

@@ -17,6 +17,7 @@ from bolt.explain.relevance import importance
 from bolt.files import read_json, read_table, write_json
 from bolt.models._registry import create_model
 from bolt.series import zscore
+from tests.bad_inputs import SCAN_CASES, Case
 from tests.test_atlases import write_own
 
 HYPER = {"hidden": 8, "n_blocks": 2, "n_heads": 2, "head_dim": 4, "window": 10}
@@ -143,85 +144,69 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
     assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()
 
 
+def with_nan(series: np.ndarray) -> np.ndarray:
+    series = series.copy()
+    series[4, 1] = np.nan
+    return series
+
+
+MADE = {
+    "series with another number of ROIs": lambda series: series[:, :2],
+    "series with time along columns, for one scan": lambda series: series.T,
+    "a scan shorter than the model's window": lambda series: series[:6],
+    "single NaN in the series of one scan": with_nan,
+    "series that do not change": lambda series: 0 * series,
+}
+
+
 def bad(name: str, folder: Path, scan: Path) -> list[object]:
     """Words of a command that must be refused."""
     series, place = np.load(scan), folder / "fold-1"
     words: list[object] = ["--series", scan, "--out", folder / "out"]
-    if name == "none":
+    if name == "a folder without a checkpoint":
         place = folder / "run"
         (place / "fold-0").mkdir(parents=True)
         (place / "fold-0/checkpoint.json").write_text("{}")
-    elif name == "other":
+    elif name == "the checkpoint of another model":
         (folder / "fold-2").mkdir()
         place = folder / "fold-2"
         write_json({"model": {"model": "svm", "hyper": {}}, "classes": CLASSES}, place / "checkpoint.json")
-    elif name in ("number", "covariates"):
-        change: dict = {"classes": None} if name == "number" else {"covariates": [{"column": "age"}]}
+    elif name in ("a model that predicts a number", "a model that reads covariates"):
+        change: dict = {"classes": None} if "number" in name else {"covariates": [{"column": "age"}]}
         write_json(read_json(place / "checkpoint.json") | change, place / "checkpoint.json")
-    elif name == "weights":
+    elif name == "weights that are no safetensors":
         (place / "checkpoint.safetensors").write_bytes(b"import os")
-    elif name in ("rois", "turned", "short", "nan", "constant"):
-        made = {
-            "rois": series[:, :2],
-            "turned": series[:, :].T,
-            "short": series[:6],
-            "nan": series,
-            "constant": 0 * series,
-        }
-        values = made[name].copy()
-        if name == "nan":
-            values[4, 1] = np.nan
+    elif name in MADE:
+        values = MADE[name](series)
         np.save(scan, values)
-    elif name == "atlas":
+    elif name == "an atlas without an ROI of the model":
         words += ["--atlas", write_own(folder / "own", values=(5, 17, 301))]
-    elif name == "series of another":
+    elif name == "series of another atlas, by the JSON file beside them":
         write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
         words += ["--atlas", write_own(folder / "own")]
-    elif name == "class":
+    elif name == "a class that the model does not know":
         words += ["--class", "patent"]
-    elif name == "events":
+    elif name == "events without a repetition time":
         (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
         words += ["--events", folder / "events.tsv"]
-    elif name == "tr":
+    elif name == "a repetition time of 0":
         words += ["--tr", 0]
-    elif name == "tokens":
+    elif name == "no landmarks":
         words += ["--tokens", 0]
-    elif name == "out":
+    elif name == "no place for the results":
         words = words[:2]
-    elif name == "file":
+    elif name == "series that are not there":
         scan.unlink()
     return ["--checkpoint", place, *words]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("none", "no checkpoint in this folder. Give one of the folders in it: fold-0"),
-        ("other", "defined for BolT, not for 'svm'"),
-        ("number", "predicts a number"),
-        ("covariates", "reads covariates"),
-        ("weights", "not a readable checkpoint"),
-        ("rois", "2 ROIs, but this model reads 3. Make series with the atlas"),
-        ("turned", "40 ROIs, but this model reads 3. Transpose"),
-        ("short", "6 volumes, fewer than the 10"),
-        ("nan", "nan in row 4, column 1"),
-        ("constant", "no ROI changes over time"),
-        ("atlas", "an ROI with the value 300, which atlas 'own' lacks"),
-        ("series of another", "series are of atlas 'aal116', the model learned from 'own'"),
-        ("class", "the model has no such class. Its classes: control, patient (did you mean 'patient'?)"),
-        ("events", "--events needs the repetition time. Give it in seconds"),
-        ("tr", "--tr 0 is no repetition time"),
-        ("tokens", "--tokens 0"),
-        ("out", "one scan needs --series and --out"),
-        ("file", "file not found"),
-    ],
-)
-def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, name: str, said: str) -> None:
+@pytest.mark.parametrize("case", SCAN_CASES, ids=lambda case: case.input)
+def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, case: Case) -> None:
     checkpoint(tmp_path / "fold-1")
-    words = bad(name, tmp_path, scan)
+    words = bad(case.input, tmp_path, scan)
     assert run(*words) == 2
     error = capsys.readouterr().err
-    assert said in error and "Traceback" not in error
+    assert case.is_said(error) and "Traceback" not in error
     assert not (tmp_path / "out").exists()
 
 

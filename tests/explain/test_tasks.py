@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.ndimage import gaussian_filter1d
 
 from bolt.config import Explain
 from bolt.datasets._hcp_files import write_events
@@ -205,3 +206,19 @@ def test_onsets_as_hcp_keeps_them(tmp_path: Path) -> None:
     masks = {kind: event_mask(table, kind, 176, 0.72)[None] for kind in ("fear", "neut")}
     assert kinds_of([table], masks) == ["neut", "fear"]
     assert [int(masks[kind].sum()) for kind in ("fear", "neut")] == [50, 25]  # 18 s of 0.72 s each
+
+
+def test_smooth_curves_that_all_scans_share_make_no_finding_by_themselves() -> None:
+    """Blocks at fixed places, curves as smooth as BOLD, the same course in all scans and less at both ends."""
+    found = []
+    for seed in range(120):
+        random = np.random.default_rng(seed)
+        mask = np.zeros((8, 150), bool)
+        for start in random.choice(130, 4, replace=False):
+            mask[:, start : start + 14] = True
+        common, own = (gaussian_filter1d(random.standard_normal(shape), 4) for shape in (150, (8, 150)))
+        edge = np.arange(150)
+        curve = (1 - 0.7 * np.exp(-edge / 8) - 0.7 * np.exp(-edge[::-1] / 8)) * np.exp(common + own)
+        found.append(alignment(curve / curve.mean(axis=1, keepdims=True), mask)["p"])
+    assert np.mean(np.array(found) < 0.05) < 0.1
+    assert np.mean(np.array(found) < 0.5) > 0.25  # and it is a test, not a wall
