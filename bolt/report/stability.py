@@ -65,7 +65,7 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "": where,
-                "between": f"{_pairs(table, between, what, name)} pairs of {between}",
+                "between": f"{_pairs(table, between, what, name)} of {between}",
                 "correlation": _spread(values["pearson"]),
                 "rank correlation": _spread(values["spearman"]),
                 "mean curve not removed": _spread(values["spearman_raw"]),
@@ -80,9 +80,10 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
     return frame[[column for column in frame if (frame[column] != DASH).any()]]
 
 
-def _pairs(table: pd.DataFrame, between: str, what: str, name: Any) -> int:
+def _pairs(table: pd.DataFrame, between: str, what: str, name: Any) -> str:
     own = table[(table["between"] == between) & (table["what"] == what) & ~table["one"].isin(ENDS)]
-    return len(own) if pd.isna(name) else int((own["class"] == name).sum())
+    n = len(own) if pd.isna(name) else int((own["class"] == name).sum())
+    return "1 pair" if n == 1 else f"{n} pairs"
 
 
 def draw_stability(folds: pd.DataFrame, out: Any) -> None:
