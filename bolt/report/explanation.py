@@ -11,58 +11,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.atlases import load_atlas
 from bolt.config import Config, Dataset, Model, load_model
-from bolt.errors import BoltError, DataError
+from bolt.errors import DataError
 from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.report import tables
-from bolt.report.brain import plot_regions
 from bolt.report.faithfulness import faithfulness_blocks
-from bolt.report.html import Block, Chapter, Picture, Story, Table, Text, figure_folder, run_stem, run_title, write_page
+from bolt.report.html import Block, Chapter, Story, Table, Text, run_stem, run_title, write_page
 from bolt.report.landmarks import landmarks_blocks
 from bolt.report.moments import moments_blocks
+from bolt.report.regions import brain_block, brain_picture, regions_blocks
 from bolt.report.sanity import sanity_blocks
 from bolt.report.stability import stability_blocks
 from bolt.report.tasks import tasks_blocks
 from bolt.report.trust import answers
 from bolt.report.verdicts import MARKS, Evidence, Verdict, counted
 
-BRAIN = (
-    "Regions whose activity at landmark volumes speaks for a class: the top {share:.0%} of ROIs by regression weight. "
-    "Above on a glass brain (from the left, behind, right and above), below on the inflated fsaverage5 cortex. Colour "
-    "shows the class; all selected ROIs are drawn alike."
-)
 Part = Callable[[Config, Dataset, Layout, str, Model, int, str], list[Block]]
-
-
-def regions_blocks(
-    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
-) -> list[Block]:
-    """The brain, the selected ROIs and their networks."""
-    out, classes = layout.explanation(atlas, model, seed), dataset.classes or []
-    if not (out / "roi_weights.tsv").is_file():
-        return []
-    weights = read_table(out / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))
-    blocks: list[Block] = []
-    try:
-        paths = config.paths
-        image = load_atlas(
-            config.atlas_places[atlas], atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home
-        ).image
-        picture = brain_picture(layout, stem)
-        plot_regions(weights, image, classes, picture)
-        blocks.append(Picture(picture, BRAIN.format(share=config.explain.top_rois)))
-    except BoltError as error:
-        blocks.append(Text(f"No brain map: {error}", warning=True))
-    caption = (
-        "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± sd over folds. "
-        "Trust a region only as far as it is selected in most folds."
-    )
-    blocks.append(Table(tables.top_rois(weights), caption, out / "roi_weights.tsv"))
-    networks = read_table(out / "networks.tsv", text=("class", "network"))
-    blocks.append(Table(tables.networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
-    return blocks
 
 
 def truth_blocks(
@@ -90,10 +55,6 @@ def truth_blocks(
         }
     )
     return [Table(frame, caption, file)]
-
-
-def brain_picture(layout: Layout, stem: str) -> Path:
-    return figure_folder(layout) / f"{stem}_brain.png"
 
 
 CHAPTERS: Mapping[str, tuple[Part, ...]] = {
@@ -166,9 +127,8 @@ def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: 
         return []
     stem = run_stem(atlas, model, seed)
     blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]
-    picture = brain_picture(layout, stem)
-    if picture.is_file():
-        blocks.append(Picture(picture, BRAIN.format(share=config.explain.top_rois)))
+    if brain_picture(layout, stem).is_file():
+        blocks.append(brain_block(config, layout, stem))
     link = f"{layout.explanation_page.name}#{stem}"
     return [*blocks, Text("All figures, and how far to trust them:", link=link)]
 

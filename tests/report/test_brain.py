@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 from bolt.atlases import load_atlas
-from bolt.report.brain import LETTERS, _listing, _rois_of_vertices, plot_regions
+from bolt.report.brain import _codes, centres, cuts, plot_regions, shades
+from bolt.report.brain_key import LISTED, listing
+from bolt.report.cortex import labels_of_vertices
 from bolt.report.style import class_colours
 from tests.report.test_figures import has_colour
 from tests.shared import shared_data
@@ -40,6 +42,9 @@ def weights(classes: list[str], chosen: dict[str, list[int]]) -> pd.DataFrame:
             "name": NAMES[value // 5 - 1],
             "network": "motor",
             "selected": value in chosen[name],
+            "weight": 1.0 / rank,
+            "selection_frequency": 1.0,
+            "n_folds": 10,
         }
         for name in classes
         for rank, value in enumerate((5, 10, 15, 20), start=1)
@@ -48,16 +53,34 @@ def weights(classes: list[str], chosen: dict[str, list[int]]) -> pd.DataFrame:
 
 
 def test_vertices_find_rois_of_their_own_hemisphere() -> None:
-    nearest = _rois_of_vertices(IMAGE)
-    flat = np.append(IMAGE.get_fdata().ravel(), 0)
-    left, right = set(flat[nearest["left"]]), set(flat[nearest["right"]])
-    assert left == {0, 5, 15} and right == {0, 10}  # the vermis is not cortex
+    """Left stays left; the vermis is not cortex."""
+    assert {side: set(labels) for side, labels in labels_of_vertices(IMAGE).items()} == {
+        "left": {0, 5, 15},
+        "right": {0, 10},
+    }
 
 
 def test_a_complete_atlas_covers_most_of_the_cortex() -> None:
     """Sampling works in millimetres: a full slab of labels reaches every vertex."""
     full = nib.Nifti1Image(np.ones((46, 55, 46), np.int16), IMAGE.affine)
-    assert all((index >= 0).mean() > 0.99 for index in _rois_of_vertices(full).values())
+    assert all((labels == 1).mean() > 0.99 for labels in labels_of_vertices(full).values())
+
+
+def test_centres_are_millimetres_of_the_right_side() -> None:
+    assert centres(IMAGE, np.array([10, 5])) == [(50, -20, 50), (-50, -20, 50)]
+
+
+def test_slices_pass_through_regions_and_fill_up() -> None:
+    assert cuts([], 3) == [-30.0, 15.0, 65.0]
+    found = cuts([10, 11, 50], 4)
+    assert {10.0, 50.0} <= set(found) and 11.0 not in found and len(found) == 4 and found == sorted(found)
+
+
+def test_shades_say_how_many_folds_agree() -> None:
+    table = weights(["a", "b"], {"a": [5, 10, 15], "b": [20]}).query("selected")
+    table = table.assign(selection_frequency=[1 / 3, 0.5, 0.9, 1.0])
+    assert _codes(table, ["a", "b"]) == {5: 1, 10: 2, 15: 3, 20: 6}
+    assert shades("#c0392b")[-1] == "#c0392b"
 
 
 def test_two_classes_share_a_brain(tmp_path: Path) -> None:
@@ -65,13 +88,16 @@ def test_two_classes_share_a_brain(tmp_path: Path) -> None:
     plot_regions(weights(classes, {"female": [5, 20], "male": [10]}), IMAGE, classes, tmp_path / "brain.png")
     assert all(has_colour(tmp_path / "brain.png", c, 200) for c in class_colours(classes).values())
     assert (tmp_path / "brain.svg").stat().st_size < 2_000_000  # the surfaces are pictures, not triangles
+    assert "speaks for female" in (tmp_path / "brain.svg").read_text()  # text stays text
+    pdf = (tmp_path / "brain.pdf").read_bytes()
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf and len(pdf) < 2_000_000  # embedded TrueType
 
 
 @pytest.mark.slow
 def test_a_class_without_regions_is_drawn_empty(tmp_path: Path) -> None:
     classes = ["female", "male"]
     plot_regions(weights(classes, {"female": [5], "male": []}), IMAGE, classes, tmp_path / "brain.png")
-    assert _listing(weights(classes, {"female": [], "male": []}).iloc[:0], "male") == ["no ROI"]
+    assert listing(weights(classes, {"female": [], "male": []}).iloc[:0]) == [("no ROI", "")]
 
 
 @pytest.mark.slow
@@ -83,12 +109,16 @@ def test_three_classes_have_a_row_each_and_real_atlas(tmp_path: Path) -> None:
     assert all(has_colour(tmp_path / "brain.png", c, 50) for c in class_colours(classes).values())
 
 
-def test_long_names_are_cut_and_known_networks_not_repeated() -> None:
-    table = weights(["a"], {"a": [5, 10]}).assign(selected=True)
-    table["name"] = ["x" * 80, "7Networks_LH_Motor_3", "y", "z"]
-    lines = _listing(table, "a")
-    assert len(lines[0]) == LETTERS and lines[0].endswith("…")
-    assert lines[1] == "2. 7Networks_LH_Motor_3" and lines[2] == "3. y (motor)"
+def test_the_key_names_networks_once_and_places_where_there_is_none() -> None:
+    table = weights(["a"], {"a": [5, 10, 15]}).query("selected").assign(selection_frequency=[0.7, 0.1, 1.0])
+    table["name"], table["network"] = ["LH_Motor_3", "y", "z"], ["Motor", "motor", "n/a"]
+    table["centre"] = [(0, 0, 0), (0, 0, 0), (-40, 30, 30)]
+    assert listing(table) == [
+        ("1. LH_Motor_3", "7 of 10"),
+        ("2. y (motor)", "1 of 10"),
+        ("3. z (−40, 30, 30 mm)", "10 of 10"),
+    ]
+    assert listing(pd.concat([table] * 5))[-1] == (f"and {15 - LISTED} more", "")
 
 
 def test_surface_agrees_with_the_publishers_own_parcellation() -> None:
@@ -96,11 +126,10 @@ def test_surface_agrees_with_the_publishers_own_parcellation() -> None:
     releases differ by about a quarter of the vertices, at the borders of 400 small parcels)."""
     folder = shared_data("atlases")
     image = nib.load(folder / "Schaefer2018_400Parcels_7Networks_order_FSLMNI152_2mm.nii.gz")
-    flat = np.append(np.asanyarray(image.dataobj).ravel(), 0).astype(int)
-    nearest = _rois_of_vertices(image)
+    found = labels_of_vertices(image)
     for side, short, first in (("left", "lh", 0), ("right", "rh", 200)):
         published = nib.freesurfer.read_annot(folder / f"fsa5_{short}_schaefer_400.annot")[0]
-        ours = flat[nearest[side]]
+        ours = found[side]
         cortex = published > 0
         assert (ours[cortex] == published[cortex] + first).mean() > 0.7
         assert (ours[cortex] > 0).mean() > 0.99
