@@ -20,9 +20,9 @@ from bolt.report.networks import plot_networks
 
 BRAIN = (
     "Regions whose activity at landmark volumes speaks for a class: the top {share:.2g} % of ROIs by regression "
-    "weight, mean over folds. Glass brain (from the left, behind, right and above), axial slices on the MNI152 template "
-    "and the inflated fsaverage5 cortex, which cannot show deep regions and the cerebellum. Colour shows the class, shade in "
-    "how many folds a region is among the top ones: a pale region seldom returns."
+    "weight, mean over folds. Glass brain (from the left, behind, right and above), axial slices on the MNI152 "
+    "template and the inflated fsaverage5 cortex, which cannot show deep regions and the cerebellum. Colour shows the "
+    "class, shade in how many folds a region is among the top ones: a pale region seldom returns."
 )
 SELECTED = (
     "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± sd over folds. "
