@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -110,16 +110,17 @@ def curve_pairs(explained: Mapping[str, Explained]) -> list[dict[str, Any]]:
     return rows
 
 
-class _Curve:
-    """One scan's importance as ranks, without what position says and as it is."""
+class _Curve(NamedTuple):
+    """One scan's importance as ranks, without what position says and as it is, and the class that it explains."""
 
-    def __init__(self, rest: NDArray[np.floating], raw: NDArray[np.floating], predicted: str) -> None:
-        self.rest, self.raw, self.predicted = rest, raw, predicted
+    rest: NDArray[np.floating]
+    raw: NDArray[np.floating]
+    predicted: str
 
 
 def _ready(table: pd.DataFrame, weights: list[NDArray[np.floating]]) -> dict[str, _Curve]:
-    rest, raw = ranked(without_position(weights)), ranked(weights)
-    return {scan: _Curve(*found) for scan, *found in zip(table["scan_id"], rest, raw, table["predicted"], strict=True)}
+    curves = map(_Curve, ranked(without_position(weights)), ranked(weights), table["predicted"])
+    return dict(zip(table["scan_id"], curves, strict=True))
 
 
 def _mean(values: NDArray[np.floating]) -> float:
