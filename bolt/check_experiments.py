@@ -9,6 +9,7 @@ from pathlib import Path
 from bolt.config import Config, Experiment, Model, Row
 from bolt.errors import ConfigError
 from bolt.experiments import paper_table
+from bolt.explain.explainable import has_importance
 from bolt.files import read_table
 from bolt.models._registry import inputs_of
 
@@ -111,9 +112,9 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
                 where=f"{where}, row '{row.row}'",
                 mend="Remove the row",
             )
-        if experiment.kind == "landmarks" and (model.model != "bolt" or model.covariates):
+        if experiment.kind == "landmarks" and not has_importance(model):
             raise ConfigError(
-                "only BolT without covariates has importance weights, and so landmarks",
+                "only BolT with CLS tokens and without covariates has importance weights, and so landmarks",
                 where=f"{where}, row '{row.row}'",
                 mend="Remove the row",
             )

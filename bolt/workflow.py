@@ -18,6 +18,7 @@ from bolt.config import ROOT, Config, Model
 from bolt.dependencies import code_of, files_of, settings_of
 from bolt.errors import BoltError, ConfigError
 from bolt.experiments import available, entries, paper_table, rows_of, trained_models
+from bolt.explain.explainable import can_be_explained
 from bolt.files import sha256, write_yaml
 from bolt.layout import Layout
 from bolt.models._registry import fitted_at_once
@@ -185,6 +186,11 @@ class Run(ScanFiles):
     def metrics(self, variant: str | None = None) -> list[Path]:
         return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
 
+    def regions(self, variant: str | None = None) -> list[Path]:
+        """The regions of every explained run, which come last of what the truth is compared with."""
+        runs = [one for one in self.runs() if self.explained(one[1])]
+        return [self.layout.explanation(*one, variant) / "roi_weights.tsv" for one in runs]
+
     def explanations(self, variant: str | None = None) -> list[Path]:
         names = ["roi_weights.tsv"]
         names += ["tasks.tsv"] if self.has_tasks and variant is None else []
@@ -208,10 +214,8 @@ class Run(ScanFiles):
         return [self.layout.explanation_page] if self.explanations() else []
 
     def explained(self, run_name: str) -> bool:
-        """Only BolT has attention windows that Algorithm 1 can follow, as long as nothing but series goes in; and
-        landmarks are regressions of classes."""
-        model = self.models[run_name]
-        return model.model == "bolt" and not model.covariates and self.dataset.classes is not None
+        """Whether a configured model has an explanation."""
+        return can_be_explained(self.models[run_name], self.dataset)
 
     def truth(self) -> list[Path]:
         """The truth table, where the dataset has a known answer."""

@@ -60,7 +60,11 @@ def test_names_that_are_no_target(names, words):
             "row 'BolT', paper: .* no row with Bolt. Rows of comparison.tsv: .*BolT",
         ),
         ({"complexity": {}, "rows": [{"model": "svm"}]}, "row 'SVM': only models of series.*'svm' takes connectivity"),
-        ({"landmarks": {}, "rows": [{"model": "lstm"}]}, "row 'LSTM': only BolT without covariates has importance"),
+        (
+            {"landmarks": {}, "rows": [{"model": "lstm"}]},
+            "row 'LSTM': only BolT with CLS tokens and without covariates",
+        ),
+        ({"landmarks": {}, "rows": [{"model": "bolt", "hyper": {"cls_token": "none"}}]}, "only BolT with CLS tokens"),
     ],
 )
 def test_what_an_experiment_cannot_have(tmp_path, keys, words):

@@ -20,8 +20,8 @@ from bolt.config import Config, Dataset, Model, Range, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import ConfigError
 from bolt.evaluate.geometry import correlation, normalisation_error, position_errors, sphere_error
-from bolt.explain.landmarks import explained_folds
-from bolt.explain.weights import read_importance
+from bolt.explain.explainable import can_be_explained
+from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import read_json, read_table, write_table
 from bolt.layout import ORACLE, Layout, folder_of, prefix_of
 from bolt.preprocess import images
@@ -112,7 +112,7 @@ def build_oracle_cache(config: Config, layout: Layout, dataset: Dataset, atlas: 
 def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
     """Write ``truth.tsv`` and, for the report's time courses, ``true_landmarks.tsv``.
 
-    The first atlas, BolT model and seed of the configuration are judged.
+    The first atlas, model that can be explained and seed of the configuration are judged.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
         The dataset's `expected` names a measure that does not exist.
     """
     atlas, seed = next(iter(config.atlas_places)), config.seeds[0]
-    model = next(m for m in map(load_model, config.models) if m.model == "bolt")
+    model = next(m for m in map(load_model, config.models) if can_be_explained(m, dataset))
     folds = config.folds.of(model.name)
     scans = pd.read_csv(layout.cache(atlas) / "index.tsv", sep="\t").scan_id
     truths = {scan: Truth(layout.truth(dataset.path), scan) for scan in scans}
@@ -212,7 +212,8 @@ def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
 def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
     """Volumes of the scan that its series hold: not those before the steady state, nor scrubbed ones."""
     path = layout.series_file(scan, atlas)
-    return kept_volumes(path, read_json(path.with_suffix(".json"))["NumberOfVolumes"])
+    about = read_json(path.with_suffix(".json"))
+    return kept_volumes(path, about.get("NumberOfVolumesKept", about["NumberOfVolumes"]))
 
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.errors import DataError
+from bolt.explain.explainable import has_importance
 from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.report import tables
@@ -109,8 +110,8 @@ def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: 
 
 
 def _truth(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> Path | None:
-    """The truth table, of the run that `bolt.evaluate.truth` judges: the first atlas, BolT model and seed."""
-    judged = next((m.run_name for m in _models(config) if m.model == "bolt"), None)
+    """The truth table, of the run that `bolt.evaluate.truth` judges: the first atlas, explained model and seed."""
+    judged = next((m.run_name for m in _models(config) if has_importance(m)), None)
     first = (next(iter(config.atlas_places)), judged, config.seeds[0])
     file = layout.tables / "truth.tsv"
     return file if (atlas, model.run_name, seed) == first and file.is_file() else None
@@ -122,6 +123,8 @@ def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: 
         return [Text("No landmarks and regions: they are regressions of classes, and the label here is a number.")]
     if model.covariates:
         return [Text("No importance weights: Algorithm 1 follows series, and this model has covariates as well.")]
+    if not has_importance(model):
+        return [Text("No importance weights: Algorithm 1 follows CLS tokens, and this model has none.")]
     verdicts = verdicts_of(config, layout, atlas, model, seed)
     if not verdicts:
         return []
