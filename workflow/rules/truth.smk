@@ -23,8 +23,8 @@ if run.dataset.source == "phantom":
         input:
             run.metrics(),
             run.metrics(ORACLE),
-            run.explanations(),
-            run.explanations(ORACLE),
+            run.regions(),
+            run.regions(ORACLE),
         output:
             layout.tables / "truth.tsv",
         log:
