@@ -137,7 +137,7 @@ class ModelStages(Shared):
         try:
             atlas = self._atlas(options.atlas)
             image, space = atlas.image, atlas.spaces[0]
-        except DataError as error:
+        except BoltError as error:
             if not self.dataset.ready_series:
                 raise
             log.warning("no brain maps: %s", error)  # ready series need no atlas image
