@@ -231,14 +231,16 @@ def write_sanity(
         found = [cascade(cache, run / f"fold-{fold}", **settings) for fold in done]
     if permuted is not None:
         status = read_json(permuted / "status.json")
-        if status["state"] == "ok":
-            model, info = load_checkpoint(permuted)
+        model, info = load_checkpoint(permuted) if status["state"] == "ok" else (None, {})
+        if model is None:
+            note = status["reason"]
+        elif info["fold"] not in done:
+            note = f"fold {info['fold']}, whose labels were permuted, has no importance weights to compare with"
+        else:
             note = _how_well(permuted)
             fold = _Fold(cache, run / f"fold-{info['fold']}", scans)
             keys = {"check": "permuted labels", "step": np.nan, "layer": np.nan}
             found.append(fold.compare(model, device, keys))  # type: ignore[arg-type]
-        else:
-            note = status["reason"]
     table = summary(pd.concat(found)) if found else pd.DataFrame(columns=list(SANITY_COLUMNS))
     if note and not (table["check"] == "permuted labels").any():
         failed = {"check": "permuted labels", "fold": "all", "n_scans": 0, "n_undefined": 0, "verdict": "not done"}

@@ -173,6 +173,14 @@ def test_a_failed_training_is_said_and_stops_nothing(run: tuple, tmp_path: Path)
     assert row["verdict"] == "not done" and "not finite" in row["note"]
 
 
+def test_permuted_labels_of_a_fold_that_is_not_explained_are_said(run: tuple, tmp_path: Path) -> None:
+    cache, folder = run
+    make_fold(cache, tmp_path / "permuted", 2)
+    write_sanity(cache, folder, [0, 1, 2], tmp_path / "permuted", tmp_path, draws=0, scans=None, independent=False)
+    row = read_table(tmp_path / "sanity.tsv", text=("fold",)).iloc[0]
+    assert row["verdict"] == "not done" and "fold 2" in row["note"]
+
+
 def test_without_an_explained_fold_there_is_nothing_to_check(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no fold of this run has importance"):
         write_sanity(None, tmp_path, [0], None, tmp_path, draws=1, scans=None, independent=False)
