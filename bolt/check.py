@@ -12,6 +12,7 @@ from bolt.covariates import check_covariates
 from bolt.datasets import COLUMNS, source_of
 from bolt.disk import require_room
 from bolt.errors import ConfigError
+from bolt.explain.explainable import can_be_explained
 from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
 
 
@@ -31,6 +32,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
                 mend="Choose a name without one; the tools that are called cannot all take them",
             )
     _check_masked_task(config, dataset)
+    _check_permuted_fold(config, dataset)
     for name in config.models:
         model = configuration.load_model(name)
         check_model(model.model, model.hyper)
@@ -101,6 +103,21 @@ def _check_masked_task(config: Config, dataset: Dataset) -> None:
             where="configuration",
             mend=f"Known: {', '.join(known)}{nearest(wanted, known)}",
         )
+
+
+def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
+    """Refuse a fold for permuted labels that an explained model does not run."""
+    asked = config.explain.sanity
+    models = [configuration.load_model(name) for name in config.models] if asked.permuted else []
+    for model in models:
+        folds = config.folds.of(model.name)
+        if asked.fold is not None and asked.fold not in folds and can_be_explained(model, dataset):
+            raise ConfigError(
+                f"explain.sanity.fold is {asked.fold}, but model '{model.name}' runs folds "
+                f"{', '.join(map(str, folds))}",
+                where="configuration",
+                mend="Name one of them, or null for the first that has finished",
+            )
 
 
 def check_room(config: Config, dataset: Dataset) -> None:

@@ -78,3 +78,12 @@ def test_a_masked_task_that_the_dataset_does_not_have_is_met_before_any_work():
     config = Config(dataset="hcp_task", models=["bolt"], explain={"masked_task": "VM"})
     with pytest.raises(ConfigError, match=r"masked_task names 'VM'.*Known: EMOTION, .*WM"):
         check_names(config, dataset)
+
+
+def test_a_fold_for_permuted_labels_that_is_not_run_is_met_before_any_work(tmp_path):
+    folds = {"folds": {"outer": 4, "run": [0, 2]}}
+    wrong = {"explain": {"sanity": {"permuted": True, "fold": 3}}}
+    with pytest.raises(ConfigError, match=r"explain.sanity.fold is 3, but model 'm' runs folds 0, 2"):
+        check(tmp_path, BOLT, **folds, **wrong)
+    check(tmp_path, SVM, **folds, **wrong)
+    check(tmp_path, BOLT, **folds, explain={"sanity": {"permuted": True, "fold": 2}})
