@@ -141,7 +141,8 @@ def _random(
     for _ in range(draws):
         drawn = {scan: random.choice(len(w), min(tokens, len(w)), replace=False) for scan, w in weights.items()}
         found += data.regress(drawn)[0]
-    return pd.DataFrame(found).groupby("level", sort=False).mean().reset_index().to_dict("records")
+    means = pd.DataFrame(found).groupby("level", sort=False).mean().reset_index()
+    return means.astype({"n_test": int}).to_dict("records")
 
 
 def _inner_tokens(run_fold: Path, data: FoldScans, tokens: int) -> dict[str, NDArray[np.intp]]:

@@ -68,6 +68,7 @@ def test_seeded_and_random_draws_averaged(tmp_path: Path) -> None:
     one, other = (landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=2, seed=s)[0] for s in (5, 5))
     pd.testing.assert_frame_equal(one, other)
     assert len(one[one["fold"] == "1"]) == 6
+    assert one["n_test"].dtype.kind == "i"  # also of the mean over draws
 
 
 def test_only_finished_folds_are_used(tmp_path: Path) -> None:
