@@ -147,7 +147,8 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
     assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
     assert changed(explain={"faithfulness": {"steps": 7}}) == {"faithfulness_fold", "explanation"}
-    assert changed(device="cpu") == {"train", "search", "complexity", "train_permuted"}
+    explained = {"explain", "sanity", "faithfulness_fold"}
+    assert changed(device="cpu") == {"train", "search", "complexity", "train_permuted", *explained}
     assert changed(bad_scans="refuse") == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
@@ -159,7 +160,7 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(preprocess={"registration": ["fast", "testing"]}) == {"anatomical"}
     assert changed(preprocess={"threads": 2}) == set()
     for atlas in ("cc200", "schaefer200_17"):  # the second is not staged here
-        assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions", "explanation"}
+        assert changed(atlases=[atlas]) == {"parcellate", "cache", "oracle_cache", "regions"}
 
 
 def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path):
@@ -173,15 +174,16 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path):
     before = {stage: run.settings(stage)["settings"] for stage in STAGES}
     assert "not staged" in before["parcellate"]
     (folder / "mine.nii.gz").write_bytes(b"another image")
-    assert {stage for stage in STAGES if run.settings(stage)["settings"] != before[stage]} == {"parcellate", "regions"}
+    changed = {stage for stage in STAGES if run.settings(stage)["settings"] != before[stage]}
+    assert changed == {"parcellate", "regions", "explanation"}
 
 
 def test_what_one_stage_reads_is_put_together_without_the_others(tmp_path, monkeypatch):
     """Every job reads the Snakefile: it must not look at every file of a dataset for that."""
     run = Run(yaml.safe_load(bids_config(tmp_path).read_text()))
     assert run.settings("index") and run.settings("parcellate")
-    for costly in ("files", "_atlases"):
-        monkeypatch.delattr(Run, costly)
+    monkeypatch.delattr(Run, "files")
+    monkeypatch.delattr("bolt.dependencies._atlases")
     assert run.settings("index") and run.settings("train")
 
 
