@@ -77,10 +77,22 @@ def kept_volumes(path: str | Path, length: int) -> np.ndarray:
         File of the series; the JSON file beside it says which, where some were dropped.
     length : int
         Rows of the series.
+
+    Raises
+    ------
+    DataError
+        That file names more or fewer volumes than there are rows.
     """
     beside = Path(path).with_suffix(".json")
     about = read_json(beside) if beside.is_file() else {}
-    return np.asarray(about.get("KeptVolumes", range(length)), int)
+    kept = np.asarray(about.get("KeptVolumes", range(length)), int)
+    if kept.shape != (length,):
+        raise DataError(
+            f"KeptVolumes names {kept.size} volumes, the series has {length}",
+            where=beside,
+            mend="Remove the key, or make the series again",
+        )
+    return kept
 
 
 def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) -> None:

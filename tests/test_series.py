@@ -9,6 +9,7 @@ from bolt.datasets import COLUMNS
 from bolt.errors import DataError
 from bolt.files import read_json, read_table, write_json, write_status
 from bolt.series import SeriesCache, build_cache, read_series, zscore
+from bolt.series_files import kept_volumes
 from tests.shared import shared_data
 
 ROIS = pd.DataFrame({"value": [7, 300, 4001], "name": ["a", "b", "c"], "network": ["N", None, "M"], "hemisphere": "L"})
@@ -40,6 +41,14 @@ def test_a_row_of_names_is_skipped(tmp_path, header):
     path = tmp_path / "a.csv"
     path.write_text(header + "\n1,2,3\n4,5,6\n\n")
     np.testing.assert_array_equal(read_series(path), [[1, 2, 3], [4, 5, 6]])
+
+
+def test_volumes_that_are_not_the_rows_of_a_series_are_refused(tmp_path):
+    write_json({"KeptVolumes": [2, 3, 5]}, tmp_path / "a.json")
+    assert kept_volumes(tmp_path / "a.npy", 3).tolist() == [2, 3, 5]
+    assert kept_volumes(tmp_path / "b.npy", 3).tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match=r"a\.json: KeptVolumes names 3 volumes, the series has 4\. Remove the key"):
+        kept_volumes(tmp_path / "a.npy", 4)
 
 
 def test_real_1d_files():

@@ -10,7 +10,7 @@ from bolt.config import ROOT, Config, Dataset, Model, Range, load_dataset
 from bolt.evaluate import truth
 from bolt.evaluate.truth import Measure, _mean_auc, _row
 from bolt.explain.regions import ROI_COLUMNS
-from bolt.explain.weights import write_importance
+from bolt.explain.weights import read_importance, write_importance
 from bolt.files import write_json, write_status, write_table
 from bolt.layout import ORACLE, Layout
 
@@ -59,9 +59,8 @@ def test_landmark_auc_is_a_mean_over_scans():
 def test_true_landmarks_are_rows_of_the_series(tmp_path):
     """Of volumes 0 to 9 the first three and the sixth were dropped."""
     layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
-    write_json(
-        {"NumberOfVolumes": 10, "KeptVolumes": [3, 4, 6, 7, 8, 9]}, layout.series_file("a", "x").with_suffix(".json")
-    )
+    kept = {"NumberOfVolumes": 10, "NumberOfVolumesKept": 6, "KeptVolumes": [3, 4, 6, 7, 8, 9]}
+    write_json(kept, layout.series_file("a", "x").with_suffix(".json"))
     write_json({"NumberOfVolumes": 10}, layout.series_file("b", "x").with_suffix(".json"))
     marks = np.isin(np.arange(10), [2, 4, 5, 6])
     rows = truth._landmark_rows({"a": marks, "b": marks}, layout, "x")
@@ -115,6 +114,17 @@ def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, 
     assert own.null == alone.value and alone.null == 0.5
     assert _row("", alone, expected["landmark AUC of position alone"])["passed"] == "true"
     assert own.value - alone.value > 0.3 if told else abs(own.value - alone.value) < 0.1
+
+
+def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    marks = planted_run(layout, told=True)
+    folder = layout.fold("x", MODEL, 0, 0)
+    table, weights = read_importance(folder)
+    weights[0] = np.zeros(LENGTH)  # a test scan of fold 0
+    write_importance(table[["scan_id", "role", "predicted"]], weights, folder)
+    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    assert np.isfinite([found["landmark AUC"].value, found["landmark AUC of position alone"].value]).all()
 
 
 @pytest.mark.parametrize(("hits", "passed"), [(8, "true"), (1, "false")])
