@@ -216,12 +216,30 @@ MAPS = {
 """Column of `ROI_COLUMNS` to the end of its map's name and what the voxels hold."""
 
 
-def map_names(class_name: str, atlas: str = "", space: str = "") -> dict[str, str]:
-    """File names of a class's maps, in the manner of BIDS derivatives, by the keys of `MAPS`."""
-    entities = {"space": space, "atlas": atlas, "class": class_name}
-    plain = {key: re.sub(r"[^A-Za-z0-9]", "", value) for key, value in entities.items()}
-    start = "_".join(f"{key}-{value}" for key, value in plain.items() if value)
-    return {column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()}
+def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[dict[str, str]]:
+    """File names of each class's maps, in the manner of BIDS derivatives, by the keys of `MAPS`.
+
+    Only letters and digits stay in a name. Where nothing stays, or the same as of another class ("-1" and "1"), the
+    class's position, from 1, follows.
+    """
+    places = "_".join(f"{key}-{_plain(value)}" for key, value in (("space", space), ("atlas", atlas)) if _plain(value))
+    plain = [_plain(name) for name in classes]
+    alike = [name.casefold() for name in plain]  # some disks do not tell case apart
+    taken = {name for name in alike if alike.count(name) == 1}
+    found = []
+    for position, (name, key) in enumerate(zip(plain, alike, strict=True), start=1):
+        if not name or alike.count(key) > 1:
+            name = f"{name}x{position}" if name else f"{position}"
+            while name.casefold() in taken:
+                name += "x"
+            taken.add(name.casefold())
+        start = "_".join(filter(None, (places, f"class-{name}")))
+        found.append({column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()})
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "", name)
 
 
 def write_regions(
@@ -253,15 +271,16 @@ def write_regions(
     """
     of_folds = np.load(coefficients, allow_pickle=False)
     table = roi_weights(of_folds, rois, classes, fraction, odds_ratio)
+    names = map_names(classes, atlas, space)
     for column, (ending, _) in MAPS.items():
         for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
             path.unlink()
-        for name in classes if image is not None else ():
+        for name, files in zip(classes, names, strict=True) if image is not None else ():
             rows = table[table["class"] == name]
             numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
             about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
-            path = out / map_names(name, atlas, space)[column]
-            _write_map(paint(image, rows["value"].to_numpy(int), numbers), path, column, about)
+            painted = paint(image, rows["value"].to_numpy(int), numbers)
+            _write_map(painted, out / files[column], column, about)
     networks = network_summary(of_folds, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def written_maps(folder: Path, atlas: str = "made", **options: Any) -> dict[str,
         space="MNI152",
         **options,
     )
-    names = {name: map_names(name, atlas, "MNI152") for name in CLASSES}
+    names = dict(zip(CLASSES, map_names(CLASSES, atlas, "MNI152"), strict=True))
     return {c: {k: nib.load(folder / "out" / f).get_fdata() for k, f in files.items()} for c, files in names.items()}
 
 
@@ -140,6 +141,15 @@ def test_maps_hold_what_the_table_says(tmp_path: Path) -> None:
     np.testing.assert_array_equal(maps["control"]["weight"], -maps["patient"]["weight"])
 
 
+def test_no_two_classes_share_maps() -> None:
+    """Names may differ in signs, case or script alone."""
+    classes = ["-1", "1", "a_b", "ab", "AB", "健康", "患者", "1x1", "6"]
+    names = [files["weight"] for files in map_names(classes)]
+    assert len({name.casefold() for name in names}) == len(classes)
+    assert all(re.fullmatch(r"class-[A-Za-z0-9]+_stat-logodds_statmap\.nii\.gz", name) for name in names)
+    assert map_names(["patient", *classes])[0]["weight"] == "class-patient_stat-logodds_statmap.nii.gz"
+
+
 def test_maps_are_named_as_derivatives_and_described(tmp_path: Path) -> None:
     written_maps(tmp_path, atlas="elsewhere")
     written_maps(tmp_path)  # the maps of an earlier call are gone
@@ -149,7 +159,7 @@ def test_maps_are_named_as_derivatives_and_described(tmp_path: Path) -> None:
     assert about["Space"] == "MNI152" and about["Folds"] == 2 and "odds ratio" in about["Description"]
     image = nib.load(tmp_path / "out" / files[0])
     np.testing.assert_array_equal(image.affine, label_image().affine)
-    assert map_names("task two")["selected"] == "class-tasktwo_desc-top_mask.nii.gz"
+    assert map_names(["task two"])[0]["selected"] == "class-tasktwo_desc-top_mask.nii.gz"
     assert len(read_table(tmp_path / "out/networks.tsv")) == 4
 
 
