@@ -165,7 +165,7 @@ def write_tasks(
 ) -> None:
     """Write ``tasks.tsv``, ``tasks_blocks.tsv``, ``tasks_alignment.tsv`` (without rows where no scan has events) and,
     of one task, ``tasks_series.npy`` (2, volumes, rois): the mean ROI series of its scans, and the same masked by
-    importance.
+    importance. Where no test scan with events is of `masked_task`, the series is left out with a warning.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def write_tasks(
     Raises
     ------
     DataError
-        No fold has importance weights, or no test scan with events is of `masked_task`.
+        No fold has importance weights.
     """
     done = explained_folds(run, folds)
     if not done:
@@ -195,10 +195,12 @@ def write_tasks(
         aligned += rows
     table = pd.DataFrame(aligned, columns=[c for c in ALIGNMENT_COLUMNS if c != "p_holm"])
     table["p_holm"] = table.groupby(list(COURSE), sort=False)["p"].transform(holm)
-    _write_masked(cache, courses, out, settings, volumes_of)
+    for path in (out / "tasks_series.npy", out / "tasks_series.json"):  # of an earlier call
+        path.unlink(missing_ok=True)
     write_table(table[list(ALIGNMENT_COLUMNS)], out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     write_table(_joined(blocks, BLOCK_COLUMNS), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     write_table(_joined(curves, TASK_COLUMNS), out / "tasks.tsv", TASK_COLUMNS)
+    _write_masked(cache, courses, out, settings, volumes_of)
 
 
 def _joined(tables: list[pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
@@ -250,14 +252,12 @@ def _write_masked(
 ) -> None:
     wanted = settings.masked_task
     fitting = [course for course in courses if wanted in (None, course.name["class"], course.name["task"])]
-    if courses and not fitting:
-        raise DataError(
-            f"no test scan with events is of the task '{wanted}'",
-            mend=f"Set 'explain: masked_task' to one of {', '.join(sorted({c.name['class'] for c in courses}))}",
-        )
-    for path in (out / "tasks_series.npy", out / "tasks_series.json"):
-        path.unlink(missing_ok=True)
     if not fitting:
+        if courses:
+            known = ", ".join(sorted({c.name["class"] for c in courses}))
+            log.warning(
+                "no masked series: no test scan with events is of explain: masked_task '%s' (%s)", wanted, known
+            )
         return
     course = fitting[0]
     n = course.weights.shape[1]

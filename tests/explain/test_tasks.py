@@ -168,14 +168,17 @@ def test_the_interval_is_that_of_the_mean(tmp_path: Path) -> None:
     assert read_table(tmp_path / "tasks.tsv")["low"].isna().all()  # one scan has no interval
 
 
-def test_events_are_moved_chosen_and_wrong_names_refused(tmp_path: Path) -> None:
+def test_events_are_moved_and_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = Cache(tmp_path)
     run = run_of(tmp_path / "run", cache)
     write_tasks(cache, run, [0], tmp_path, Explain(hrf_shift=5, trial_types=["block"]), dropped)
     blocks = read_table(tmp_path / "tasks_blocks.tsv", text=TEXT)
     assert set(blocks["trial_type"]) == {"block"} and blocks["volume"].iloc[0] == 6
-    with pytest.raises(DataError, match="task 'WM'.*one of move"):
-        write_tasks(cache, run, [0], tmp_path, Explain(masked_task="WM"), dropped)
+    assert (tmp_path / "tasks_series.npy").is_file() and (tmp_path / "tasks_series.json").is_file()
+    (tmp_path / "tasks.tsv").unlink()
+    write_tasks(cache, run, [0], tmp_path, Explain(masked_task="WM"), dropped)
+    assert "'WM' (move)" in caplog.text and len(read_table(tmp_path / "tasks.tsv"))
+    assert not list(tmp_path.glob("tasks_series.*"))  # the earlier call's
     with pytest.raises(DataError, match="no fold of this run"):
         write_tasks(cache, run, [5], tmp_path, Explain(), dropped)
 
