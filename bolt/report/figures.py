@@ -1,6 +1,6 @@
 """Pictures of scans, training and results. They draw numbers that other rooms computed.
 
-Every function takes the path of a PNG, and writes an SVG beside it.
+Every function takes the path of a PNG, and writes an SVG and a PDF beside it.
 """
 
 from __future__ import annotations

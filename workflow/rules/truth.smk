@@ -1,5 +1,5 @@
 # The demo measures itself. These are the only rules that open the phantom's truth, and nothing but the report
-# reads what they make.
+# and the explanation page reads what they make.
 
 if run.dataset.source == "phantom":
 
