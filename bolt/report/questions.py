@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bolt.cohort import holm
+from bolt.explain.events import TRANSITIONS
 from bolt.files import read_json, read_table
 from bolt.report.tables import p_value
 from bolt.report.verdicts import AGREEMENT, ALPHA, GAIN, MOST, OFTEN, Evidence, Verdict, plain, signed, spelled
@@ -98,22 +100,25 @@ def events_matter(found: Evidence) -> Verdict | None:
     """Does importance lie where a task's events are? None where scans have no events."""
     file = found.out / "tasks_alignment.tsv"
     table = read_table(file, text=("class", "task", "run", "trial_type")) if file.is_file() else pd.DataFrame()
+    table = table[table["trial_type"] != TRANSITIONS] if len(table) else table  # when things change is no kind of event
     if table.empty:
         return None
     asked = Verdict(
         "Does importance lie on the task's events?",
-        f"importance during events over the scan's mean: above 1 for some kind of event, corrected p < {ALPHA}",
+        f"importance during events over the scan's mean: above 1 for some kind of event, p < {ALPHA} corrected over "
+        "all tasks",
     )
-    hits = table[(table["p_holm"] < ALPHA) & (table["ratio"] > 1)].sort_values("ratio", ascending=False)
+    table = table.assign(p=holm(table["p"]))  # one question to all tasks, so corrected over all of them
+    hits = table[(table["p"] < ALPHA) & (table["ratio"] > 1)].sort_values("ratio", ascending=False)
     value = f"{len(hits)} of {len(table)} kinds of events"
     if hits.empty:
         return asked.found(value, False, "Importance is not shown to lie on the task's events.")
     best = hits.iloc[0]
     sentence = (
         f"Importance lies on events for {value}, most on {best['trial_type']} of {best['class']} "
-        f"({plain(best['ratio'])} times the scan's mean, p {p_value(best['p_holm']).replace('<', '< ')}"
+        f"({plain(best['ratio'])} times the scan's mean, p {p_value(best['p'])} corrected over all tasks)."
     )
-    return asked.found(value, True, " ".join(sentence.split()) + ").")
+    return asked.found(value, True, sentence)
 
 
 def regions_return(found: Evidence) -> Verdict:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.explain.events import TRANSITIONS
 from bolt.explain.faithfulness import AREA_COLUMNS
 from bolt.explain.landmarks import LANDMARK_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
@@ -97,9 +98,19 @@ def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: f
 
 @pytest.mark.parametrize(("p", "state"), [(0.001, SUPPORTED), (0.3, NOT_SUPPORTED)])
 def test_importance_on_events_is_a_question_of_tasks(evidence: Evidence, p: float, state: str) -> None:
-    row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p_holm": p}
+    row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": p, "p_holm": p}
     write([row], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     says(questions.events_matter(evidence), state, "1.40 times" if state == SUPPORTED else "not shown")
+
+
+def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: Evidence) -> None:
+    row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": 0.01, "p_holm": 0.01}
+    changes = {**row, "trial_type": TRANSITIONS, "p": 0.0001, "p_holm": 0.0001}
+    others = [{**row, "class": name, "task": name, "p": 0.9, "p_holm": 0.9} for name in ("MOTOR", "SOCIAL", "GAMBLING")]
+    write([row, changes, *others], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    says(questions.events_matter(evidence), SUPPORTED, "1 of 4 kinds", "p 0.04 corrected over all tasks")
+    write([row, changes, *others, *others], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    says(questions.events_matter(evidence), NOT_SUPPORTED, "not shown")  # 7 x 0.01
 
 
 @pytest.mark.parametrize(
