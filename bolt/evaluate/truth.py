@@ -235,9 +235,8 @@ def _landmarks(
     """
     weights = _test_importance(layout.runs(atlas, model, seed), folds)
     oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE), folds)
-    curves = {
-        scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w / w.sum()) for scan, w in weights.items()
-    }
+    scaled = {scan: w / (w.sum() or 1) for scan, w in weights.items()}  # a scan without any weight adds nothing
+    curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w) for scan, w in scaled.items()}
     total = np.sum(list(curves.values()), axis=0)
     position = {
         scan: np.interp(np.linspace(0, 1, len(w)), np.linspace(0, 1, 200), total - curves[scan])
