@@ -27,6 +27,7 @@ from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import read_json, write_table
 from bolt.models._registry import create_model
 from bolt.models.bolt import BolT
+from bolt.train import device_of
 
 PASS = 0.2
 """A mean rank correlation nearer to 0 than this counts as none."""
@@ -38,7 +39,7 @@ SANITY_COLUMNS = {
     "fold": "outer fold whose model was checked; 'all': their test scans together",
     "rho": "Spearman's correlation of a scan's importance with the original, after the mean curve of the other scans "
     "is removed from both; mean over test scans (and over draws of random weights)",
-    "low": "lower end of its 95 % bootstrap interval over subjects",
+    "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
     "high": "upper end",
     "rho_raw": "the same without removing the mean curve: what position alone makes alike counts too",
     "raw_low": "lower end of its interval",
@@ -100,9 +101,9 @@ class _Fold:
             random = np.random.default_rng([self.info["seed"], self.info["fold"]])
             tests = np.sort(random.choice(tests, scans, replace=False))
         names = table["scan_id"].iloc[tests]
-        subjects = read_predictions(run_fold / "predictions.tsv").set_index("scan_id")["subject"]
+        groups = read_predictions(run_fold / "predictions.tsv").set_index("scan_id")["group"]
         place = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-        self.about = pd.DataFrame({"scan_id": names, "subject": names.map(subjects), "fold": str(self.info["fold"])})
+        self.about = pd.DataFrame({"scan_id": names, "group": names.map(groups), "fold": str(self.info["fold"])})
         self._series = [cache.series(place[scan]) for scan in names]
         self._targets = [self.info["classes"].index(c) for c in table["predicted"].iloc[tests]]
         self._original = self._ranked([weights[i] for i in tests])
@@ -111,7 +112,7 @@ class _Fold:
     def _ranked(weights: list[NDArray[np.floating]]) -> tuple[list[NDArray[np.floating]], ...]:
         return ranked(without_position(weights)), ranked(weights)
 
-    def compare(self, model: BolT, device: str, keys: dict[str, Any]) -> pd.DataFrame:
+    def compare(self, model: BolT, device: str | torch.device, keys: dict[str, Any]) -> pd.DataFrame:
         """The importance of the scans under another model beside the original: a row a scan."""
         other = self._ranked(importance_of(model, self._series, device, self._targets))
         rho, raw = (correlations(a, b) for a, b in zip(self._original, other, strict=True))
@@ -119,7 +120,13 @@ class _Fold:
 
 
 def cascade(
-    cache: Any, run_fold: Path, *, draws: int, scans: int | None, independent: bool, device: str = "auto"
+    cache: Any,
+    run_fold: Path,
+    *,
+    draws: int,
+    scans: int | None,
+    independent: bool,
+    device: str | torch.device = "auto",
 ) -> pd.DataFrame:
     """Compare importance under a fold's model with that under the same model, more and more of it random.
 
@@ -134,12 +141,12 @@ def cascade(
         Test scans, at most (drawn, seeded); by default all.
     independent : bool
         Whether each layer is made random alone, too.
-    device : {"auto", "cpu", "cuda"}
+    device : {"auto", "cpu", "cuda"} or torch.device
 
     Returns
     -------
     DataFrame
-        A row a scan, check, layer and draw: scan_id, subject, fold, `KEYS`, rho, rho_raw. Step 0 is the model as it is.
+        A row a scan, check, layer and draw: scan_id, group, fold, `KEYS`, rho, rho_raw. Step 0 is the model as it is.
     """
     fold = _Fold(cache, run_fold, scans)
     found = [fold.compare(fold.model, device, {"check": "cascade", "step": 0, "layer": "none"})]
@@ -158,7 +165,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
     found : DataFrame
         Rows of `cascade`.
     """
-    single = found.groupby([*KEYS, "fold", "scan_id", "subject"], sort=False, dropna=False, as_index=False)
+    single = found.groupby([*KEYS, "fold", "scan_id", "group"], sort=False, dropna=False, as_index=False)
     scans = single[["rho", "rho_raw"]].mean()
     ends = {"cascade": scans.loc[scans["check"] == "cascade", "step"].max()}
     rows = []
@@ -166,8 +173,8 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
         by = KEYS if whole else ["fold", *KEYS]
         for _, part in scans.groupby(by, sort=False, dropna=False):
             keys = part.iloc[0][KEYS].to_dict()
-            rho, low, high = mean_and_interval(part["rho"].to_numpy(), part["subject"])
-            raw, raw_low, raw_high = mean_and_interval(part["rho_raw"].to_numpy(), part["subject"])
+            rho, low, high = mean_and_interval(part["rho"].to_numpy(), part["group"])
+            raw, raw_low, raw_high = mean_and_interval(part["rho_raw"].to_numpy(), part["group"])
             final = keys["check"] == "permuted labels" or keys["step"] == ends.get(keys["check"])
             rows.append(
                 {
@@ -226,8 +233,9 @@ def write_sanity(
             "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
         )
     found, note = [], ""
+    place = device_of(device, None)
     if draws:
-        settings: dict[str, Any] = {"draws": draws, "scans": scans, "independent": independent, "device": device}
+        settings: dict[str, Any] = {"draws": draws, "scans": scans, "independent": independent, "device": place}
         found = [cascade(cache, run / f"fold-{fold}", **settings) for fold in done]
     if permuted is not None:
         status = read_json(permuted / "status.json")
@@ -240,7 +248,7 @@ def write_sanity(
             note = _how_well(permuted)
             fold = _Fold(cache, run / f"fold-{info['fold']}", scans)
             keys = {"check": "permuted labels", "step": np.nan, "layer": np.nan}
-            found.append(fold.compare(model, device, keys))  # type: ignore[arg-type]
+            found.append(fold.compare(model, place, keys))  # type: ignore[arg-type]
     table = summary(pd.concat(found)) if found else pd.DataFrame(columns=list(SANITY_COLUMNS))
     if note and not (table["check"] == "permuted labels").any():
         failed = {"check": "permuted labels", "fold": "all", "n_scans": 0, "n_undefined": 0, "verdict": "not done"}

@@ -67,16 +67,16 @@ def correlations(one: Curves, other: Curves) -> NDArray[np.floating]:
 
 
 def mean_and_interval(
-    values: NDArray[np.floating], subjects: Sequence[str], draws: int = 2000, seed: int = 0
+    values: NDArray[np.floating], groups: Sequence[str], draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Mean over scans with its 95 % bootstrap interval over subjects.
+    """Mean over scans with its 95 % bootstrap interval over groups.
 
     Parameters
     ----------
     values : (scans,) array
         NaN is left out; where more than half is NaN, so is the mean.
-    subjects : sequence of str
-        Of each scan; all scans of a subject are drawn together.
+    groups : sequence of str
+        Family, else subject, of each scan; all scans of a group are drawn together.
     draws, seed : int
 
     Returns
@@ -87,7 +87,7 @@ def mean_and_interval(
     if 2 * known.sum() < max(1, len(values)):
         return np.nan, np.nan, np.nan
     values = values[known]
-    names, member = np.unique(np.asarray(subjects, dtype=str)[known], return_inverse=True)
+    names, member = np.unique(np.asarray(groups, dtype=str)[known], return_inverse=True)
     total, count = np.bincount(member, values), np.bincount(member)
     times = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
     low, high = np.percentile((times @ total) / (times @ count), [2.5, 97.5])

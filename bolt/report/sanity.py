@@ -24,7 +24,7 @@ WHY = (
 CAPTION = (
     "How alike the importance of test scans stays while the model's layers get random weights. Left: one after the "
     "other, from the classifier down to the input, as in the cascade of the table. {right}Blue: ρ after the mean curve "
-    "is removed, mean over {scans} test scans with 95 % interval over subjects; thin lines are folds. Orange: the same "
+    "is removed, mean over {scans} test scans with 95 % interval over families; thin lines are folds. Orange: the same "
     "without removing it. Grey band: |ρ| < 0.2, where the cascade's end has to lie."
 )
 RIGHT = "Right: each layer alone. "
@@ -60,7 +60,7 @@ def sanity_blocks(
         draw_sanity(table, picture)
         right = RIGHT if "independent" in set(table["check"]) else ""
         blocks.append(Picture(picture, CAPTION.format(right=right, scans=f"{cascade['n_scans'].iloc[0]:.0f}")))
-    caption = "Checks whose end is judged. ρ: mean over test scans with its 95 % interval over subjects."
+    caption = "Checks whose end is judged. ρ: mean over test scans with its 95 % interval over families."
     return [*blocks, Table(sanity_table(table), caption, file)]
 
 

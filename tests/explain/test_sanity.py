@@ -36,7 +36,12 @@ def make_fold(cache: MemoryCache, folder: Path, fold: int, model: torch.nn.Modul
     save_checkpoint(folder, model, {**about, "fold": fold, "seed": 0})  # type: ignore[arg-type]
     names = cache.index["scan_id"]
     table = pd.DataFrame(
-        {"scan_id": names, "subject": names.str[:6], "role": ["test", "test", "train"] * (len(names) // 3)}
+        {
+            "scan_id": names,
+            "subject": names,
+            "group": names.str[:6],
+            "role": ["test", "test", "train"] * (len(names) // 3),
+        }
     ).assign(predicted=[CLASSES[_answer(model, cache.series(i))] for i in range(len(names))], label="neither")
     table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
     write_status(folder / "status.json", "ok", "train")
@@ -124,6 +129,15 @@ def test_the_class_of_the_original_model_is_explained_and_no_label_read(run: tup
     assert len(asked) == 5
     table = read_table(folder / "fold-0" / "importance.tsv")
     assert asked == [[CLASSES.index(c) for c in table.loc[table["role"] == "test", "predicted"]]] * 5
+
+
+def test_the_interval_is_over_families() -> None:
+    """Two families of five scans each that agree: between them lies all that varies."""
+    scans = [f"s{i}" for i in range(10)]
+    found = pd.DataFrame({"scan_id": scans, "fold": "0", "check": "cascade", "step": 1, "layer": "classifier"})
+    found = found.assign(rho=[0.0] * 5 + [1.0] * 5, rho_raw=0.5)
+    families, persons = (summary(found.assign(group=g)).iloc[0] for g in (["a"] * 5 + ["b"] * 5, scans))
+    assert (families["low"], families["high"]) == (0, 1) and persons["low"] > 0.1
 
 
 def test_the_same_seed_gives_the_same_table(run: tuple) -> None:

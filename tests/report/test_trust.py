@@ -25,7 +25,7 @@ def checked(end: float, *, independent: bool = True) -> pd.DataFrame:
     """A ``sanity.tsv`` of two folds whose correlation falls from 1 to `end`."""
     rows = []
     for fold, i in [(f, i) for f in "12" for i in range(6)]:
-        about = {"scan_id": f"s{fold}{i}", "subject": f"p{fold}{i}", "fold": fold}
+        about = {"scan_id": f"s{fold}{i}", "group": f"p{fold}{i}", "fold": fold}
         for step, layer in enumerate(LAYERS):
             rho = 1 + (end - 1) * step / 3 + 0.01 * i
             values = {"rho": rho, "rho_raw": (1 + rho) / 2}
