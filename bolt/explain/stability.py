@@ -1,4 +1,4 @@
-"""Would another split of the subjects, or another random seed, have told the same story?
+"""Do models of different folds, or of different random seeds, tell the same story?
 
 Maps of regression weights, selections of top ROIs and importance curves are compared between the models of every two
 folds, and between seeds. Folds share most of their training subjects: what agrees between them is stable against

@@ -124,7 +124,7 @@ def events_matter(found: Evidence) -> Verdict | None:
 def regions_return(found: Evidence) -> Verdict:
     """Selection frequency of the regions shown."""
     asked = Verdict(
-        "Do the same regions return in every fold?",
+        "Do the same regions return in most folds?",
         f"at least half of the regions shown are selected in more than {OFTEN:.0%} of the folds",
     )
     file = found.out / "roi_weights.tsv"
@@ -147,12 +147,12 @@ def regions_return(found: Evidence) -> Verdict:
 
 def folds_agree(found: Evidence) -> Verdict:
     """Correlation of the maps of different folds."""
-    return _agree(found, "folds", "Would other subjects have given the same map?")
+    return _agree(found, "folds", "Do the models of different folds give the same map?")
 
 
 def seeds_agree(found: Evidence) -> Verdict:
     """Correlation of the maps of different seeds."""
-    return _agree(found, "seeds", "Would another random seed have given the same map?")
+    return _agree(found, "seeds", "Do the models of different seeds give the same map?")
 
 
 def _agree(found: Evidence, between: str, question: str) -> Verdict:

@@ -134,6 +134,7 @@ def test_maps_of_folds_and_seeds_must_agree(evidence: Evidence, r: float, state:
     write(rows, evidence.out / "stability.tsv", STABILITY)
     says(questions.folds_agree(evidence), state, f"Maps of different folds correlate {r}", "scans 0.30")
     assert questions.seeds_agree(evidence).state == NOT_TESTED  # one seed
+    assert "other subjects" not in questions.folds_agree(evidence).question  # folds share most of theirs
 
 
 @pytest.mark.parametrize(
