@@ -191,7 +191,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict(rho: float) -> str:
-    """Whether the map is gone; one that cannot be compared has not passed."""
+    """Whether the curve is gone; one that cannot be compared has not passed."""
     return "passed" if abs(rho) < PASS else "not passed"
 
 

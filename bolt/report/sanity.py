@@ -73,7 +73,7 @@ def _judged(table: pd.DataFrame) -> list[Block]:
             found.append(Text(f"The {name} could not be looked at: {row.note}.", warning=True))
         elif row.verdict == "passed":
             found.append(
-                Text(f"Passed: of the importance nothing is left with {_with(name)} (ρ = {_signed(row.rho)}).")
+                Text(f"Passed: little of the importance is left with {_with(name)} (ρ = {_signed(row.rho)}).")
             )
         elif pd.isna(row.rho):
             words = "nothing is left to compare once the mean curve is removed: the importance tells position alone"

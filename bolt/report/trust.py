@@ -97,8 +97,9 @@ def _sanity(found: Evidence, check: str, question: str, which: str, what: str) -
         return asked.found("undefined", False, f"{what} leave importance that cannot be compared: not passed.")
     passed, rho = row["verdict"] == "passed", plain(row["rho"])
     interval = "" if pd.isna(row["low"]) else f" [{plain(row['low'])}, {plain(row['high'])}]"
-    words = "destroy the map" if passed else "do not destroy the map"
-    return asked.found(rho + interval, passed, f"{what} {words} (ρ {rho}: {row['verdict']}).")
+    words = "destroy the importance curve" if passed else "do not destroy the importance curve"
+    note = f"; {row['note']}" if isinstance(row["note"], str) else ""  # how much there was to destroy
+    return asked.found(rho + interval + note, passed, f"{what} {words} (ρ {rho}: {row['verdict']}).")
 
 
 def deletion_hurts(found: Evidence) -> Verdict:
