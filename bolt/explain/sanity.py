@@ -22,15 +22,13 @@ from bolt.checkpoint import load_checkpoint
 from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import importance_of
-from bolt.explain.similarity import correlations, mean_and_interval, ranked, without_position
+from bolt.explain.similarity import GONE, correlations, mean_and_interval, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import read_json, write_table
 from bolt.models._registry import create_model
 from bolt.models.bolt import BolT
 from bolt.train import device_of
 
-PASS = 0.2
-"""A mean rank correlation nearer to 0 than this counts as none."""
 SANITY_COLUMNS = {
     "check": "cascade: layers random from the classifier down to this one; independent: this layer alone random; "
     "permuted labels: a model trained on permuted labels",
@@ -47,7 +45,7 @@ SANITY_COLUMNS = {
     "n_scans": "test scans",
     "n_undefined": "of these, scans without a rank correlation, as nothing was left once the mean curve was removed; "
     "where they are more than half, rho is n/a",
-    "verdict": "of the checks' ends, all folds together: 'passed' where |rho| < 0.2, 'not passed' otherwise or where "
+    "verdict": f"of the checks' ends, all folds together: 'passed' where |rho| < {GONE}, 'not passed' otherwise or where "
     "rho is undefined, 'not done'; else n/a",
     "note": "what else there is to know",
 }
@@ -192,7 +190,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
 
 def verdict(rho: float) -> str:
     """Whether the curve is gone; one that cannot be compared has not passed."""
-    return "passed" if abs(rho) < PASS else "not passed"
+    return "passed" if abs(rho) < GONE else "not passed"
 
 
 def write_sanity(

@@ -21,6 +21,8 @@ OTHERS = 3
 """Scans of other lengths, at least, behind each point of a joined curve."""
 FLAT = 1e-5
 """A curve that varies less than this share of its mean has no ranks: it would be rounding that is compared."""
+GONE = 0.2
+"""A mean rank correlation nearer to 0 than this counts as none: the bar of the sanity checks."""
 
 
 def without_position(weights: Curves) -> list[NDArray[np.floating]]:

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bolt.config import Config, Dataset, Model
+from bolt.explain.similarity import GONE
 from bolt.files import read_table
 from bolt.layout import Layout
 from bolt.report.html import Block, Picture, Table, Text, figure_folder
@@ -25,11 +26,11 @@ CAPTION = (
     "How alike the importance of test scans stays while the model's layers get random weights. Left: one after the "
     "other, from the classifier down to the input, as in the cascade of the table. {right}Blue: ρ after the mean curve "
     "is removed, mean over {scans} test scans with 95 % interval over families; thin lines are folds. Orange: the same "
-    "without removing it. Grey band: |ρ| < 0.2, where the cascade's end has to lie."
+    f"without removing it. Grey band: |ρ| < {GONE}, where the cascade's end has to lie."
 )
 RIGHT = "Right: each layer alone. "
 MEANS = {
-    "passed": "gone (|ρ| < 0.2): passed",
+    "passed": f"gone (|ρ| < {GONE}): passed",
     "not passed": "not gone: not passed",
     "not done": "not done",
 }
@@ -138,7 +139,7 @@ def draw_sanity(table: pd.DataFrame, out: Any) -> None:
             _alone(axes[1], alone)
         lowest = table[["low", "raw_low"]].min().min()
         for axis in axes:
-            axis.axhspan(-0.2, 0.2, color="#e3e7ec", lw=0, zorder=0, label="|ρ| < 0.2")
+            axis.axhspan(-GONE, GONE, color="#e3e7ec", lw=0, zorder=0, label=f"|ρ| < {GONE}")
             axis.axhline(0, color=MUTED, lw=0.8, zorder=1)
             axis.set_ylim(min(-0.3, lowest - 0.05), 1.08)
         axes[0].set_ylabel("rank correlation ρ\nwith the original importance")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from bolt.explain.similarity import GONE
 from bolt.files import read_table
 from bolt.report.questions import (
     events_matter,
@@ -15,7 +16,7 @@ from bolt.report.questions import (
     seeds_agree,
 )
 from bolt.report.tables import number
-from bolt.report.verdicts import GONE, Evidence, Verdict, plain, signed
+from bolt.report.verdicts import Evidence, Verdict, plain, signed
 
 
 def finds_planted_moments(found: Evidence) -> Verdict | None:
