@@ -17,6 +17,7 @@ from bolt.evaluate.metrics import read_predictions
 from bolt.explain.relevance import importance
 from bolt.explain.weights import write_importance
 from bolt.models.bolt import BolT
+from bolt.train import device_of
 
 BATCH = 8
 
@@ -73,7 +74,10 @@ def _explained(
 
 
 def importance_of(
-    model: BolT, series: Sequence[NDArray[np.floating]], device: str = "auto", targets: Sequence[int] | None = None
+    model: BolT,
+    series: Sequence[NDArray[np.floating]],
+    device: str | torch.device = "auto",
+    targets: Sequence[int] | None = None,
 ) -> list[NDArray[np.floating]]:
     """Importance weights of scans of any lengths, in batches of equal ones.
 
@@ -82,7 +86,7 @@ def importance_of(
     model : BolT
         Moved to `device`.
     series : sequence of (T, R) arrays
-    device : {"auto", "cpu", "cuda"}
+    device : {"auto", "cpu", "cuda"} or torch.device
     targets : sequence of int, optional
         Number of the class to be explained, a scan; by default the one that `model` predicts.
 
@@ -91,15 +95,14 @@ def importance_of(
     list of (T,) float32 arrays
         In the order of `series`.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    model.to(device)
+    place = device if isinstance(device, torch.device) else device_of(device, None)
+    model.to(place)
     weights: list[NDArray[np.floating]] = [np.empty(0)] * len(series)
     for length in sorted({len(s) for s in series}):
         same = [i for i, s in enumerate(series) if len(s) == length]
         for start in range(0, len(same), BATCH):
             chosen = same[start : start + BATCH]
-            x = torch.from_numpy(np.stack([series[i] for i in chosen])).float().to(device)
+            x = torch.from_numpy(np.stack([series[i] for i in chosen])).float().to(place)
             target = None if targets is None else torch.tensor([targets[i] for i in chosen])
             for i, row in zip(chosen, importance(model, x, target).detach().cpu().numpy(), strict=True):
                 weights[i] = row

@@ -24,6 +24,7 @@ from bolt.explain.rollout import rollout
 from bolt.explain.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.models.bolt import BolT
+from bolt.train import device_of
 
 TOGETHER = 2048
 """Volumes in one pass of the model; more are slower on a CPU."""
@@ -57,7 +58,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
             where=run_fold / "checkpoint.json",
             mend="Leave this run out",
         )
-    model.to("cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device)
+    model.to(device_of(device, None))
     table, weights = read_importance(run_fold)
     about = read_predictions(run_fold / "predictions.tsv")[["scan_id", "group", "label"]]
     table = table.merge(about, on="scan_id", how="left")
