@@ -49,6 +49,9 @@ def moments_matter(found: Evidence) -> Verdict:
     kind = "inner" if "inner" in auc else "fitted"  # the fair one, where it was asked for
     if not {kind, "none"} <= set(auc):
         return asked
+    auc = auc[[kind, "none"]].dropna()  # folds that have both
+    if auc.empty:
+        return asked
     enough, gain, ahead = _ahead(auc[kind], auc["none"])
     important, random, many = plain(auc[kind].mean()), plain(auc["none"].mean()), spelled(found.tokens)
     sentence = (
@@ -78,10 +81,14 @@ def order_matters(found: Evidence) -> Verdict:
     if curves.shape[1] < 4:
         return asked
     quarter = curves.shape[1] // 4
-    first, last = curves.iloc[:, :quarter].mean(axis=1), curves.iloc[:, -quarter:].mean(axis=1)
+    ends = [curves.iloc[:, :quarter].mean(axis=1), curves.iloc[:, -quarter:].mean(axis=1)]
+    both = pd.concat(ends, axis=1).dropna()
+    if both.empty:
+        return asked
+    first, last = both[0], both[1]
     enough, gain, ahead = _ahead(first, last)
     words = "falls from" if enough else "does not clearly fall: it is"
-    sentence = f"Down the list of volumes ordered by importance, that AUC {words} {plain(first.mean())}"
+    sentence = f"Down the list of volumes ordered by importance, the AUC {words} {plain(first.mean())}"
     sentence += f" to {plain(last.mean())}." if enough else f" first and {plain(last.mean())} last."
     value = f"{plain(first.mean())} against {plain(last.mean())} ({signed(gain)}), ahead in {ahead}"
     return asked.found(value, enough, sentence)
@@ -89,10 +96,9 @@ def order_matters(found: Evidence) -> Verdict:
 
 def _ahead(one: pd.Series, other: pd.Series) -> tuple[bool, float, str]:
     """Whether one wins over the other by the bars, its mean gain, and in how many folds it is ahead."""
-    both = pd.concat([one, other], axis=1).dropna()
-    gains = both.iloc[:, 0] - both.iloc[:, 1]
+    gains = one - other
     n = int((gains > 0).sum())
-    enough = len(gains) > 0 and gains.mean() >= GAIN and n >= MOST * len(gains)
+    enough = gains.mean() >= GAIN and n >= MOST * len(gains)
     return bool(enough), float(gains.mean()), f"{n} of {len(gains)} folds"
 
 

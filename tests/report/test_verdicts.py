@@ -85,6 +85,20 @@ def test_important_moments_must_be_ahead_by_enough_and_in_most_folds(evidence: E
     assert "did not see them" in found.value
 
 
+def test_moments_are_compared_in_folds_that_have_both(evidence: Evidence) -> None:
+    landmarks(evidence, [0.9, 0.6, np.nan], [np.nan, 0.5, 0.1])
+    says(questions.moments_matter(evidence), SUPPORTED, "AUC 0.60", "with 0.50", "1 of 1 folds")
+    landmarks(evidence, [0.9, np.nan], [np.nan, 0.5])
+    says(questions.moments_matter(evidence), NOT_TESTED)
+    halves = [(fold, offset) for fold in range(2) for offset in range(4)]
+    rows = [
+        {"fold": str(fold), "offset": offset, "level": "scan", "auc": 0.6 if (offset < 2) == (fold == 0) else np.nan}
+        for fold, offset in halves
+    ]
+    write(rows, evidence.out / "subsets.tsv", SUBSET_COLUMNS)
+    says(questions.order_matters(evidence), NOT_TESTED)
+
+
 @pytest.mark.parametrize(("end", "state"), [(0.5, SUPPORTED), (0.62, NOT_SUPPORTED)])
 def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: float, state: str) -> None:
     rows = [
