@@ -6,6 +6,7 @@ import pandas as pd
 
 from bolt.explain.similarity import GONE
 from bolt.files import read_table
+from bolt.report.faithfulness import BY
 from bolt.report.questions import (
     events_matter,
     folds_agree,
@@ -138,12 +139,12 @@ def _faithful(found: Evidence, direction: str, question: str, words: str) -> Ver
     if rows.empty:
         return asked
     value = "; ".join(
-        f"{row['replacement']} {signed(row['difference'])} "
+        f"{BY[row['replacement']]} {signed(row['difference'])} "
         f"[{signed(row['difference_low'])}, {signed(row['difference_high'])}]"
         for _, row in rows.iterrows()
     )
     judged = rows.set_index("replacement")["better_than_random"]
-    good, bad = (list(judged.index[judged == word]) for word in ("yes", "worse"))
+    good, bad = ([BY[name] for name in judged.index[judged == word]] for word in ("yes", "worse"))
     if len(good) == len(rows):
         return asked.found(value, True, f"{words} faster than random ones do.")
     if good:
