@@ -14,10 +14,9 @@ import pandas as pd
 from bolt.cohort import holm
 from bolt.explain.events import TRANSITIONS
 from bolt.files import read_json, read_table
+from bolt.report.landmarks import read_landmarks
 from bolt.report.tables import p_value
 from bolt.report.verdicts import AGREEMENT, ALPHA, GAIN, MOST, OFTEN, Evidence, Verdict, plain, signed, spelled
-
-TEXT = ("fold", "importance", "tokens", "level")
 
 
 def predicts(found: Evidence) -> Verdict:
@@ -43,7 +42,7 @@ def moments_matter(found: Evidence) -> Verdict:
     file = found.out / "landmarks.tsv"
     if not file.is_file():
         return asked
-    table = read_table(file, text=TEXT)
+    table = read_landmarks(file)
     table = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
     auc = table.pivot_table(index="fold", columns="importance", values="auc").dropna(axis=1, how="all")
     kind = "inner" if "inner" in auc else "fitted"  # the fair one, where it was asked for
@@ -73,7 +72,7 @@ def order_matters(found: Evidence) -> Verdict:
         f"{MOST:.0%} of the folds",
     )
     file = found.out / "subsets.tsv"
-    table = read_table(file, text=TEXT) if file.is_file() else pd.DataFrame()
+    table = read_landmarks(file) if file.is_file() else pd.DataFrame()
     if table.empty:
         return asked
     table = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
@@ -181,4 +180,4 @@ def _agree(found: Evidence, between: str, question: str) -> Verdict:
 
 def n_folds(out: Path) -> int:
     """Folds behind an explanation."""
-    return len(set(read_table(out / "landmarks.tsv", text=TEXT)["fold"]) - {"mean", "sd"})
+    return len(set(read_landmarks(out / "landmarks.tsv")["fold"]) - {"mean", "sd"})

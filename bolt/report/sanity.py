@@ -14,6 +14,7 @@ from bolt.layout import Layout
 from bolt.report.html import Block, Picture, Table, Text, figure_folder
 from bolt.report.style import INK, MANY, MUTED, canvas
 from bolt.report.tables import DASH
+from bolt.report.verdicts import plain
 
 WHY = (
     "A curve of importance can look convincing and still say nothing about the model: any attention to windows follows "
@@ -74,14 +75,14 @@ def _judged(table: pd.DataFrame) -> list[Block]:
             found.append(Text(f"The {name} could not be looked at: {row.note}.", warning=True))
         elif row.verdict == "passed":
             found.append(
-                Text(f"Passed: little of the importance is left with {_with(name)} (ρ = {_signed(row.rho)}).")
+                Text(f"Passed: little of the importance is left with {_with(name)} (ρ = {plain(row.rho)}).")
             )
         elif pd.isna(row.rho):
             words = "nothing is left to compare once the mean curve is removed: the importance tells position alone"
             found.append(Text(f"Not passed, with {_with(name)}: {words}.", warning=True))
         else:
             words = (
-                f"the importance keeps ρ = {_signed(row.rho)} with what it was. That much of it shows the scan or the "
+                f"the importance keeps ρ = {plain(row.rho)} with what it was. That much of it shows the scan or the "
                 "model's build, and must not be read as something that was learned"
             )
             found.append(Text(f"Not passed: with {_with(name)} {words}.", warning=True))
@@ -188,8 +189,4 @@ def _names(axis: Axes, places: Any, names: list[str]) -> None:
 
 
 def _interval(value: float, low: float, high: float) -> str:
-    return DASH if pd.isna(value) else f"{_signed(value)} [{_signed(low)}, {_signed(high)}]"
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
+    return DASH if pd.isna(value) else f"{plain(value)} [{plain(low)}, {plain(high)}]"

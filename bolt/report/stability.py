@@ -15,6 +15,7 @@ from bolt.layout import Layout
 from bolt.report.html import Block, Picture, Table, Text, figure_folder
 from bolt.report.style import DIVERGING, INK, LINE, canvas
 from bolt.report.tables import DASH
+from bolt.report.verdicts import plain
 
 ENDS = ("mean", "lowest", "highest")
 WORDS = (
@@ -72,7 +73,7 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
                 "Dice of the selections": _spread(values["dice"]),
                 "by chance": DASH
                 if pd.isna(values.at["mean", "dice_chance"])
-                else _two(values.at["mean", "dice_chance"]),
+                else plain(values.at["mean", "dice_chance"]),
                 "scans with the same predicted class (%)": _share(values.at["mean", "same_class"]),
             }
         )
@@ -121,7 +122,7 @@ def _matrix(axis: Axes, square: NDArray[np.floating], names: list[str], title: s
     image = axis.imshow(square, cmap=DIVERGING, vmin=-1, vmax=1)
     axis.set_facecolor(LINE)  # the diagonal: a fold and itself
     for (i, j), value in np.ndenumerate(square):
-        text = "" if i == j else DASH if np.isnan(value) else _two(value)
+        text = "" if i == j else DASH if np.isnan(value) else plain(value)
         if len(names) > 6:  # two digits find room
             text = text.replace("0.", ".", 1)
         colour = "white" if abs(value) > 0.5 else INK
@@ -139,13 +140,9 @@ def _spread(values: pd.Series) -> str:
     if pd.isna(values["mean"]):
         return DASH
     if values["lowest"] == values["highest"]:
-        return _two(values["mean"])
-    return f"{_two(values['mean'])} [{_two(values['lowest'])}, {_two(values['highest'])}]"
+        return plain(values["mean"])
+    return f"{plain(values['mean'])} [{plain(values['lowest'])}, {plain(values['highest'])}]"
 
 
 def _share(value: float) -> str:
     return DASH if pd.isna(value) else f"{100 * value:.0f}"
-
-
-def _two(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")

@@ -92,4 +92,5 @@ def signed(value: float) -> str:
 
 
 def plain(value: float) -> str:
+    """Two decimals, and a true minus."""
     return f"{value:.2f}".replace("-", "−")
