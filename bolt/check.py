@@ -116,7 +116,7 @@ def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
                 f"explain.sanity.fold is {asked.fold}, but model '{model.name}' runs folds "
                 f"{', '.join(map(str, folds))}",
                 where="configuration",
-                mend="Name one of them, or null for the first that has finished",
+                mend="Name one of them, or null for the first",
             )
 
 

@@ -128,6 +128,12 @@ class Run(ScanFiles):
         asked = self.config.explain.sanity.permuted
         return [folder / name for name in ("status.json", "checkpoint.safetensors")] if asked else []
 
+    def permuted_fold(self, wildcards: Any, name: str) -> Path:
+        """A file of the fold with which the model trained on permuted labels is compared."""
+        fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
+        run = (wildcards.atlas, wildcards.model, wildcards.seed)
+        return self.layout.fold(*run, fold, wildcards.get("variant")) / name
+
     def seed_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of the explanation of every seed of a run."""
         seeds = sorted({*map(str, self.config.seeds), wildcards.seed})

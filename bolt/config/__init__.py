@@ -95,7 +95,11 @@ class Sanity(Keys):
     scans: int | None = Field(40, ge=2, description="test scans a fold, at most; null: all")
     independent: bool = Field(True, description="make each layer random alone, too")
     permuted: bool = Field(True, description="train one model more, on permuted labels")
-    fold: int | None = Field(None, ge=0, description="its fold; null: the first that has finished")
+    fold: int | None = Field(None, ge=0, description="its fold; null: the first that is configured")
+
+    def fold_of(self, folds: list[int]) -> int:
+        """In which of a model's folds it is trained again, on permuted labels."""
+        return folds[0] if self.fold is None else self.fold
 
     @property
     def asked(self) -> bool:

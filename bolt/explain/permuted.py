@@ -8,7 +8,6 @@ in which no true label of these scans is left; it goes on where it was interrupt
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import pandas as pd
 
 from bolt.config import Dataset, Model
 from bolt.datasets import COLUMNS
-from bolt.errors import ConfigError, DataError
+from bolt.errors import DataError
 from bolt.evaluate.metrics import fold_predictions
 from bolt.files import keep, read_table, write_table
 from bolt.series import OWN_COLUMNS, SeriesCache
@@ -82,8 +81,7 @@ def train_permuted(
     dataset: Dataset,
     run: Path,
     *,
-    among: Sequence[int],
-    fold: int | None,
+    fold: int,
     seed: int,
     out: Path,
     device: str = "auto",
@@ -97,34 +95,26 @@ def train_permuted(
         As in `bolt.train.train_fold`.
     run : Path
         Folder ``seed-<s>`` of the run that is checked.
-    among : sequence of int
-        Its folds.
-    fold : int, optional
-        Which fold; by default the first that has finished.
+    fold : int
+        Which fold.
     out : Path
         Receives what a run's fold has; no run itself. Labels in its ``predictions.tsv`` are the permuted ones, of test
         scans the true ones.
 
     Raises
     ------
-    ConfigError
-        Where the fold that is asked for is not among those of the run.
     DataError
-        Where no fold, or not that one, has finished; and what `bolt.train.train_fold` raises.
+        Where that fold has not finished; and what `bolt.train.train_fold` raises.
     """
-    if fold is not None and fold not in among:
-        raise ConfigError(
-            f"fold {fold} is not among the run's: {', '.join(map(str, among))}",
-            where="explain.sanity.fold",
-            mend="Name one of them, or null for the first that has finished",
+    if fold_predictions(run / f"fold-{fold}")[0] != "ok":
+        raise DataError(
+            f"fold {fold}, which is to be compared with, has not finished",
+            where=run / f"fold-{fold}",
+            mend="See its status.json, or name another fold as 'explain: sanity: fold'",
         )
-    wanted = list(among) if fold is None else [fold]
-    done = [k for k in wanted if fold_predictions(run / f"fold-{k}")[0] == "ok"]
-    if not done:
-        raise DataError("no fold to compare with has finished", where=run, mend="See the status.json of its folds")
-    write_permuted_cache(cache, folds, done[0], seed, out / CACHE)
+    write_permuted_cache(cache, folds, fold, seed, out / CACHE)
     try:
-        settings = {"fold": done[0], "seed": seed, "out": out, "device": device, "threads": threads}
+        settings = {"fold": fold, "seed": seed, "out": out, "device": device, "threads": threads}
         train_fold(out / CACHE, folds, model, dataset, **settings)  # type: ignore[arg-type]
     finally:  # labels that are wrong on purpose shall not lie about; they are drawn the same again
         shutil.rmtree(out / CACHE, ignore_errors=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import Model, Training
-from bolt.errors import ConfigError, DataError
+from bolt.config import Model, Sanity, Training
+from bolt.errors import DataError
 from bolt.explain.permuted import permuted_labels, train_permuted, write_permuted_cache
 from bolt.files import read_json, read_table, write_status
 from bolt.fitting import Fit
@@ -105,11 +105,11 @@ def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy: tuple, tmp
     np.testing.assert_array_equal(np.load(cache / "series.npy"), np.load(tmp_path / "out" / "series.npy"))
 
 
-def test_the_first_finished_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_path: Path) -> None:
+def test_a_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_path: Path) -> None:
     cache, folds, run = toy
     out = tmp_path / "explain" / "permuted"
-    settings = {"among": [0, 1, 2], "seed": 0, "device": "cpu"}
-    train_permuted(cache, folds, MODEL, DATASET, run, fold=None, out=out, **settings)
+    settings = {"seed": 0, "device": "cpu"}
+    train_permuted(cache, folds, MODEL, DATASET, run, fold=1, out=out, **settings)
     assert read_json(out / "checkpoint.json")["fold"] == 1
     assert not (out / "cache").exists()
     learned, true = (read_table(f / "predictions.tsv", text=("label",)) for f in (out, run / "fold-1"))
@@ -124,7 +124,7 @@ def test_the_first_finished_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_
 
 def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch) -> None:
     cache, folds, run = toy
-    settings = {"among": [1], "fold": None, "seed": 0, "device": "cpu"}
+    settings = {"fold": 1, "seed": 0, "device": "cpu"}
     train_permuted(cache, folds, MODEL, DATASET, run, out=tmp_path / "whole", **settings)
     real, calls = Fit._validate, []
 
@@ -144,10 +144,14 @@ def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch
     assert names[0].read_bytes() == names[1].read_bytes()
 
 
-def test_a_fold_that_is_not_there_is_refused(toy: tuple, tmp_path: Path) -> None:
+def test_the_fold_does_not_change_with_what_has_finished() -> None:
+    assert Sanity().fold_of([4, 5, 8]) == Sanity().fold_of([4]) == 4
+    assert Sanity(fold=5).fold_of([4, 5, 8]) == 5
+
+
+def test_a_fold_that_failed_or_is_not_there_is_refused(toy: tuple, tmp_path: Path) -> None:
     cache, folds, run = toy
     settings = {"seed": 0, "out": tmp_path / "out", "device": "cpu"}
-    with pytest.raises(ConfigError, match="fold 7 is not among the run's: 0, 1"):
-        train_permuted(cache, folds, MODEL, DATASET, run, among=[0, 1], fold=7, **settings)
-    with pytest.raises(DataError, match="no fold to compare with has finished"):
-        train_permuted(cache, folds, MODEL, DATASET, run, among=[0, 1], fold=0, **settings)
+    for fold in (0, 7):
+        with pytest.raises(DataError, match=f"fold {fold}, which is to be compared with, has not finished"):
+            train_permuted(cache, folds, MODEL, DATASET, run, fold=fold, **settings)

@@ -5,8 +5,8 @@ rule train_permuted:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         folds=layout.folds,
-        predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
-        statuses=lambda wildcards: run.fold_files(wildcards, "status.json"),
+        predictions=lambda wildcards: run.permuted_fold(wildcards, "predictions.tsv"),
+        status=lambda wildcards: run.permuted_fold(wildcards, "status.json"),
     output:
         checkpoint=layout.permuted("{atlas}", "{model}", "{seed}", "{variant}")
         / "checkpoint.safetensors",
