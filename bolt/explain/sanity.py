@@ -45,8 +45,8 @@ SANITY_COLUMNS = {
     "n_scans": "test scans",
     "n_undefined": "of these, scans without a rank correlation, as nothing was left once the mean curve was removed; "
     "where they are more than half, rho is n/a",
-    "verdict": f"of the checks' ends, all folds together: 'passed' where |rho| < {GONE}, 'not passed' otherwise or where "
-    "rho is undefined, 'not done'; else n/a",
+    "verdict": f"of the checks' ends, all folds together: 'passed' where |rho| < {GONE}, 'not passed' otherwise or "
+    "where rho is undefined, 'not done'; else n/a",
     "note": "what else there is to know",
 }
 KEYS = ["check", "step", "layer"]

@@ -74,9 +74,7 @@ def _judged(table: pd.DataFrame) -> list[Block]:
         if row.verdict == "not done":
             found.append(Text(f"The {name} could not be looked at: {row.note}.", warning=True))
         elif row.verdict == "passed":
-            found.append(
-                Text(f"Passed: little of the importance is left with {_with(name)} (ρ = {plain(row.rho)}).")
-            )
+            found.append(Text(f"Passed: little of the importance is left with {_with(name)} (ρ = {plain(row.rho)})."))
         elif pd.isna(row.rho):
             words = "nothing is left to compare once the mean curve is removed: the importance tells position alone"
             found.append(Text(f"Not passed, with {_with(name)}: {words}.", warning=True))
