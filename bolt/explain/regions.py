@@ -275,7 +275,9 @@ def write_regions(
     for column, (ending, _) in MAPS.items():
         for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
             path.unlink()
-        for name, files in zip(classes, names, strict=True) if image is not None else ():
+        if image is None:
+            continue
+        for name, files in zip(classes, names, strict=True):
             rows = table[table["class"] == name]
             numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
             about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
