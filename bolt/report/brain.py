@@ -61,7 +61,7 @@ def centres(image: nib.Nifti1Image, values: NDArray[np.integer]) -> list[tuple[i
 
 def shades(colour: str) -> list[str]:
     """A class's colour from pale to full, for ROIs that few, some and most folds select."""
-    return [to_hex(1 - share * (1 - np.array(to_rgb(colour)))) for share in SHADES]
+    return [to_hex(tuple(1 - share * (1 - c) for c in to_rgb(colour))) for share in SHADES]  # type: ignore[arg-type]
 
 
 def shade_of(frequency: NDArray[np.floating] | pd.Series) -> NDArray[np.integer]:
@@ -71,7 +71,7 @@ def shade_of(frequency: NDArray[np.floating] | pd.Series) -> NDArray[np.integer]
 
 def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
     """Label value to the number of its colour, from 1: the shades of the first class, of the second, ..."""
-    codes = {}
+    codes: dict[int, int] = {}
     for i, name in enumerate(classes):
         rows = selected[selected["class"] == name]
         codes |= dict(

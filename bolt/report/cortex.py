@@ -88,7 +88,7 @@ def cortex_view(
     """
     figure = Figure(figsize=(inches, inches), dpi=DPI, facecolor="none")
     canvas = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0, 0, 1, 1), projection="3d", facecolor="none")
+    axes: Any = figure.add_axes((0, 0, 1, 1), projection="3d", facecolor="none")
     plotting.plot_surf_roi(
         meshes()[f"infl_{side}"],
         np.where(codes > 0, codes, np.nan).astype(float),
