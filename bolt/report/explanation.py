@@ -25,7 +25,13 @@ from bolt.report.regions import brain_block, brain_picture, regions_blocks
 from bolt.report.sanity import sanity_blocks
 from bolt.report.stability import stability_blocks
 from bolt.report.tasks import tasks_blocks
-from bolt.report.trust import answers
+from bolt.report.trust import (
+    answers,
+    deletion_hurts,
+    insertion_helps,
+    permuted_labels_destroy_it,
+    random_weights_destroy_it,
+)
 from bolt.report.verdicts import MARKS, Evidence, Verdict, counted
 
 Part = Callable[[Config, Dataset, Layout, str, Model, int, str], list[Block]]
@@ -90,8 +96,9 @@ def story_of(config: Config, dataset: Dataset, layout: Layout, atlas: str, model
     if not verdicts:
         return None
     stem = run_stem(atlas, model, seed)
+    left, run = _passed_over(config), (config, dataset, layout, atlas, model, seed, stem)
     chapters = [
-        Chapter(heading, [b for part in parts for b in part(config, dataset, layout, atlas, model, seed, stem)])
+        Chapter(heading, [block for part in parts if part not in left for block in part(*run)])
         for heading, parts in CHAPTERS.items()
     ]
     return Story(run_title(config, atlas, model, seed), stem, verdicts, [c for c in chapters if c.blocks])
@@ -102,11 +109,18 @@ def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: 
     out = layout.explanation(atlas, model, seed)
     if not (out / "landmarks.tsv").is_file():
         return []
-    return answers(
-        Evidence(
-            layout.runs(atlas, model, seed), out, config.explain.tokens, _truth(config, layout, atlas, model, seed)
-        )
-    )
+    truth = _truth(config, layout, atlas, model, seed)
+    return answers(Evidence(layout.runs(atlas, model, seed), out, config.explain.tokens, truth), _passed_over(config))
+
+
+def _passed_over(config: Config) -> list[object]:
+    """Parts and questions that are switched off: their files, of an earlier configuration, are not refreshed."""
+    found: list[object] = []
+    if not config.explain.sanity.asked:
+        found += [sanity_blocks, random_weights_destroy_it, permuted_labels_destroy_it]
+    if config.explain.faithfulness.scans == 0:
+        found += [faithfulness_blocks, deletion_hurts, insertion_helps]
+    return found
 
 
 def _truth(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> Path | None:

@@ -38,7 +38,10 @@ def moments_blocks(
         importance = weights[int(np.flatnonzero(table["scan_id"] == scan["scan_id"])[0])]
         picture = figure_folder(layout) / f"{stem}_{scan['scan_id']}_importance.png"
         probability = scan[f"p_{scan['predicted']}"]
-        caption = f"Test scan {scan['scan_id']}: importance of each volume for the prediction, above the ROI series."
+        caption = (
+            f"Test scan {scan['scan_id']}: importance of each volume for the prediction, above the ROI series. The "
+            f"first test scan of its class, by name{'; none' if scan['wrong'] else ', that'} was predicted right."
+        )
         events = None
         if landmarks is not None:
             events = landmarks.loc[landmarks["scan_id"] == scan["scan_id"], "volume"].to_numpy(int)

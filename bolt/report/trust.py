@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pandas as pd
 
 from bolt.explain.similarity import GONE
@@ -172,6 +174,7 @@ QUESTIONS = (
 """In the order in which they are read."""
 
 
-def answers(found: Evidence) -> list[Verdict]:
-    """Every question that can be asked of a run."""
-    return [verdict for ask in QUESTIONS if (verdict := ask(found)) is not None]
+def answers(found: Evidence, passed_over: Collection[object] = ()) -> list[Verdict]:
+    """Every question that can be asked of a run; those `passed_over` are not tested, whatever files lie there."""
+    asked = [(ask in passed_over, verdict) for ask in QUESTIONS if (verdict := ask(found)) is not None]
+    return [Verdict(verdict.question, verdict.measure) if passed else verdict for passed, verdict in asked]

@@ -61,6 +61,7 @@ def test_anchors_lead_to_sections(whole: tuple[str, Path]) -> None:
 def test_the_explanation_page_answers_in_the_order_of_its_questions(whole: tuple[str, Path]) -> None:
     told = whole[1].with_name("explanation.html").read_text()
     assert told.count("importance of each volume") >= 2 and "_brain.png" in told
+    assert len(re.findall("first test scan of its class, by name, that|by name; none was predicted right", told)) >= 2
     assert "vmPFC 11" in told  # the planted ROI at position 10
     headings = re.findall(r'<h3 class="chapter"[^>]*>([^<]+)</h3>', told)
     assert headings == [name for name in CHAPTERS if name in headings] and len(headings) >= 4
