@@ -67,7 +67,9 @@ def draw_curves(lines: pd.DataFrame, out: Path) -> None:
         PNG; vector files are written beside it.
     """
     with canvas(out, height=5.2) as figure:
-        panels = figure.subplots(len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08})
+        panels = figure.subplots(
+            len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
+        )
         for row, replacement in zip(panels, REPLACEMENTS, strict=True):
             for axis, direction in zip(row, DIRECTIONS, strict=True):
                 part = lines[(lines["replacement"] == replacement) & (lines["direction"] == direction)]
