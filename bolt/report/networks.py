@@ -42,6 +42,8 @@ def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> Non
             axes.set_yticks(np.arange(len(networks)), networks)
             axes.grid(axis="x", color=LINE, linewidth=0.6)
             axes.set_axisbelow(True)
+            axes.locator_params(axis="x", nbins=5)
+            axes.margins(y=0.02)
         left, right = figure.axes
         left.invert_yaxis()
         left.set_xlim(left=0)
