@@ -57,6 +57,11 @@ def atomic(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def holds_something(path: Path) -> bool:
+    """Whether a file is there and is not the empty one of a stage that could not do its work."""
+    return path.is_file() and path.stat().st_size > 0
+
+
 def _is_abandoned(temporary: Path) -> bool:
     """Whether nobody is writing a temporary file any more."""
     name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)

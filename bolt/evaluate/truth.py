@@ -22,7 +22,7 @@ from bolt.errors import ConfigError
 from bolt.evaluate.geometry import correlation, normalisation_error, position_errors, sphere_error
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.files import read_json, read_table, write_table
+from bolt.files import holds_something, read_json, read_table, write_table
 from bolt.layout import ORACLE, Layout, folder_of, prefix_of
 from bolt.preprocess import images
 from bolt.preprocess.anatomical import anatomical_names
@@ -234,6 +234,8 @@ def _landmarks(
     The null is the mean importance of all other test scans at the same position: what position alone says.
     """
     weights = _test_importance(layout.runs(atlas, model, seed), folds)
+    if not weights:  # every fold failed
+        return {name: Measure(np.nan, "", np.nan, "") for name in ("landmark AUC", "landmark AUC of position alone")}
     oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE), folds)
     scaled = {scan: w / (w.sum() or 1) for scan, w in weights.items()}  # a scan without any weight adds nothing
     curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w) for scan, w in scaled.items()}
@@ -261,7 +263,7 @@ def _test_importance(run: Path, folds: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def _mean_auc(landmarks: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> float:
-    return float(np.mean([roc_auc_score(landmarks[scan], w) for scan, w in weights.items()]))
+    return float(np.mean([roc_auc_score(landmarks[scan], w) for scan, w in weights.items()])) if weights else np.nan
 
 
 def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: int) -> Measure:
@@ -269,7 +271,10 @@ def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: i
     planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
 
     def p_value(variant: str | None) -> float:
-        table = read_table(layout.explanation(atlas, model, seed, variant) / "roi_weights.tsv")
+        file = layout.explanation(atlas, model, seed, variant) / "roi_weights.tsv"
+        if not holds_something(file):  # every fold failed
+            return np.nan
+        table = read_table(file)
         rois = table.groupby("value").selected.any()
         hits = np.isin(rois.index, list(planted))
         observed = int(hits[rois.to_numpy()].sum())

@@ -21,7 +21,7 @@ from bolt.errors import DataError
 from bolt.explain.regions import select
 from bolt.explain.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.files import write_table
+from bolt.files import holds_something, write_table
 
 STABILITY_COLUMNS = {
     "between": "folds: of one run; seeds: runs that differ in nothing but the seed, means over their folds",
@@ -175,7 +175,7 @@ def write_stability(
     rows = map_pairs(named, classes, fraction) + curve_pairs({str(k): one for k, one in explained.items()})
     rows = [{"between": "folds", **row} for row in rows]
     for other, (its_run, its_out) in sorted(seeds.items()):
-        if other == seed or not (its_out / "coefficients.npy").is_file():
+        if other == seed or not holds_something(its_out / "coefficients.npy"):
             continue
         theirs = _weights(its_run, its_out, folds)
         shared = [fold for fold in own if fold in theirs]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.files import atomic, read_json, read_table, write_table
+from bolt.files import atomic, holds_something, read_json, read_table, write_table
 
 IMPORTANCE_COLUMNS = {
     "scan_id": "scan",
@@ -49,7 +49,7 @@ def read_importance(run_fold: Path) -> tuple[pd.DataFrame, list[NDArray[np.float
 def is_explained(folder: Path) -> bool:
     """Whether a fold's folder holds importance weights."""
     index = folder / "importance.tsv"
-    return index.is_file() and index.stat().st_size > 0
+    return holds_something(index)
 
 
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ import pandas as pd
 from bolt.config import Config, Dataset, Model, load_model
 from bolt.errors import DataError
 from bolt.explain.explainable import has_importance
-from bolt.files import read_table
+from bolt.files import holds_something, read_table
 from bolt.layout import Layout
 from bolt.report import tables
 from bolt.report.faithfulness import faithfulness_blocks
@@ -84,7 +84,7 @@ def write_explanation(config: Config, dataset: Dataset, layout: Layout) -> None:
     """
     runs = [(atlas, model, seed) for atlas in config.atlas_places for model in _models(config) for seed in config.seeds]
     stories = [story for run in runs if (story := story_of(config, dataset, layout, *run))]
-    if not stories:
+    if not stories and not any((layout.explanation(*run) / "landmarks.tsv").is_file() for run in runs):
         raise DataError("no run was explained", where=layout.results / "explain", mend="Run: snakemake figures")
     content = {"dataset": dataset, "stories": stories, "marks": MARKS, "counted": counted}
     write_page("explanation.html", layout.explanation_page, **content)
@@ -107,7 +107,7 @@ def story_of(config: Config, dataset: Dataset, layout: Layout, atlas: str, model
 def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> list[Verdict]:
     """Every question to the explanation of a run; [] where it was not explained."""
     out = layout.explanation(atlas, model, seed)
-    if not (out / "landmarks.tsv").is_file():
+    if not holds_something(out / "landmarks.tsv"):
         return []
     truth = _truth(config, layout, atlas, model, seed)
     return answers(Evidence(layout.runs(atlas, model, seed), out, config.explain.tokens, truth), _passed_over(config))
@@ -141,7 +141,8 @@ def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: 
         return [Text("No importance weights: Algorithm 1 follows CLS tokens, and this model has none.")]
     verdicts = verdicts_of(config, layout, atlas, model, seed)
     if not verdicts:
-        return []
+        failed = (layout.explanation(atlas, model, seed) / "landmarks.tsv").is_file()
+        return [Text("Not explained: no fold of this run was trained and explained.", warning=True)] if failed else []
     stem = run_stem(atlas, model, seed)
     blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]
     if brain_picture(layout, stem).is_file():

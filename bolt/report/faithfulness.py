@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from bolt.config import Config, Dataset, Model
 from bolt.explain.faithfulness import DIRECTIONS, ORDERS, REPLACEMENTS
-from bolt.files import read_table
+from bolt.files import holds_something, read_table
 from bolt.layout import Layout
 from bolt.report.html import Block, Picture, Table, Text, figure_folder
 from bolt.report.style import INK, MANY, canvas
@@ -44,7 +44,7 @@ def faithfulness_blocks(
     """Verdict, figure and table of areas; [] where the curves were not made."""
     out = layout.explanation(atlas, model, seed)
     files = out / "faithfulness.tsv", out / "faithfulness_areas.tsv"
-    if not all(file.is_file() for file in files):
+    if not all(holds_something(file) for file in files):
         return []
     lines, areas = (read_table(file, text=TEXT) for file in files)
     picture = figure_folder(layout) / f"{stem}_faithfulness.png"

@@ -13,7 +13,7 @@ from bolt.evaluate.classes import METRICS
 from bolt.experiments import Entry
 from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
 from bolt.explain.subsets import SUBSET_COLUMNS
-from bolt.files import write_table, write_text
+from bolt.files import holds_something, write_table, write_text
 from bolt.report.landmarks import Curve, draw_curves, landmark_table, paper_of, read_landmarks
 from bolt.report.markup import PACKAGES, Sheet, latex, markdown
 
@@ -88,7 +88,7 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
 
 def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None:
     """A table of all seeds, with mean and sd over folds and seeds; None where no seed has it."""
-    files = [folder / name for folder in entry.explanations if (folder / name).is_file()]
+    files = [folder / name for folder in entry.explanations if holds_something(folder / name)]
     if not files:
         return None
     table = pd.concat([read_landmarks(file) for file in files], ignore_index=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pandas as pd
 
 from bolt.explain.similarity import GONE
-from bolt.files import read_table
+from bolt.files import holds_something, read_table
 from bolt.report.faithfulness import BY
 from bolt.report.questions import (
     events_matter,
@@ -133,7 +133,7 @@ def _faithful(found: Evidence, direction: str, question: str, words: str) -> Ver
         "however volumes are replaced",
     )
     file = found.out / "faithfulness_areas.tsv"
-    if not file.is_file():
+    if not holds_something(file):
         return asked
     table = read_table(file, text=("replacement", "direction", "order", "better_than_random"))
     rows = table[(table["direction"] == direction) & (table["order"] == "importance")]

@@ -64,24 +64,31 @@ class LandmarkStages(Shared):
 
     def landmarks(self) -> None:
         from bolt.explain.landmarks import write_landmarks
+        from bolt.explain.weights import explained_folds
         from bolt.series import SeriesCache
 
         options, settings = self.options, self.config.explain
         if self.dataset.classes is None:
             raise DataError("landmarks are regressions of classes, but the label of this dataset is a number")
-        run = (options.atlas, options.model, options.seed, options.variant)
-        write_landmarks(
-            SeriesCache(self.layout.cache(options.atlas, options.variant)),
-            self.layout.runs(*run),
-            self._folds(),
-            self.dataset.classes,
-            self.layout.explanation(*run),
-            tokens=settings.tokens,
-            random_draws=settings.random_draws,
-            offsets=settings.subset_offsets,
-            inner=settings.inner_folds > 0,
-            seed=options.seed,
-        )
+        which = (options.atlas, options.model, options.seed, options.variant)
+        run, out, classes = self.layout.runs(*which), self.layout.explanation(*which), self.dataset.classes
+        done = explained_folds(run, self._folds())
+
+        def work() -> None:
+            write_landmarks(
+                SeriesCache(self.layout.cache(options.atlas, options.variant)),
+                run,
+                done,
+                classes,
+                out,
+                tokens=settings.tokens,
+                random_draws=settings.random_draws,
+                offsets=settings.subset_offsets,
+                inner=settings.inner_folds > 0,
+                seed=options.seed,
+            )
+
+        self._of_folds(done, [out / name for name in ("landmarks.tsv", "subsets.tsv", "coefficients.npy")], work)
 
     def _inner(self):
         options = self.options

@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bolt import config as configuration
 from bolt.errors import BoltError, ConfigError, DataError
-from bolt.files import read_table, write_json, write_table
+from bolt.files import holds_something, read_table, write_json, write_table
 from bolt.outcome import Outcome
 from bolt.provenance import provenance
 from bolt.stages._shared import Shared, log
@@ -142,33 +143,35 @@ class ModelStages(Shared):
                 raise
             log.warning("no brain maps: %s", error)  # ready series need no atlas image
             image, space = None, ""
-        write_regions(
-            out / "coefficients.npy",
-            cache.rois,
-            self.dataset.classes,
-            image,
-            out,
-            fraction=settings.top_rois,
-            odds_ratio=settings.odds_ratio,
-            atlas=options.atlas,
-            space=space,
+        coefficients, classes = out / "coefficients.npy", self.dataset.classes
+        keys: dict[str, Any] = {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
+        self._of_folds(
+            [coefficients] if holds_something(coefficients) else [],
+            [out / "roi_weights.tsv"],
+            lambda: write_regions(
+                coefficients, cache.rois, classes, image, out, atlas=options.atlas, space=space, **keys
+            ),
         )
 
     def tasks(self) -> None:
         from bolt.explain.tasks import write_tasks
+        from bolt.explain.weights import explained_folds
         from bolt.series import SeriesCache
         from bolt.series_files import kept_volumes
 
         options, layout = self.options, self.layout
         where = (options.atlas, options.model, options.seed, options.variant)
-        write_tasks(
-            SeriesCache(layout.cache(options.atlas, options.variant)),
-            layout.runs(*where),
-            self._folds(),
-            layout.explanation(*where),
-            self.config.explain,
-            lambda scan, rows: kept_volumes(layout.series_file(scan, options.atlas, options.variant), rows),
-        )
+        run, out = layout.runs(*where), layout.explanation(*where)
+        done = explained_folds(run, self._folds())
+
+        def kept(scan: str, rows: int) -> np.ndarray:
+            return kept_volumes(layout.series_file(scan, options.atlas, options.variant), rows)
+
+        def work() -> None:
+            cache = SeriesCache(layout.cache(options.atlas, options.variant))
+            write_tasks(cache, run, done, out, self.config.explain, kept)
+
+        self._of_folds(done, [out / "tasks.tsv"], work)
 
     def oracle_cache(self) -> None:
         from bolt.evaluate.truth import build_oracle_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from bolt.config import Config, Dataset
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import DataError
 from bolt.experiments import experiment_models
-from bolt.files import read_table, write_table
+from bolt.files import atomic, read_table, write_table
 from bolt.layout import Layout
 from bolt.outcome import Outcome, command_again
 
@@ -58,6 +59,19 @@ class Shared:
         outcome = Outcome(stage, status, self.options.attempt)
         outcome.again = command_again(output or status, self.layout.config)
         return outcome
+
+    def _of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
+        """Work on those folds of a run that have what is asked for; where none has, leave the outputs empty.
+
+        So a run that failed as a whole keeps no other from the report. The status files of its folds say why.
+        """
+        if done:
+            work()
+            return
+        log.warning("nothing to do: no fold of this run finished; see the status.json of its folds")
+        for output in outputs:
+            with atomic(output) as temporary:
+                temporary.touch()
 
     def _scans(self) -> pd.DataFrame:
         return read_table(self.layout.scans, text=TEXT_COLUMNS)

@@ -34,27 +34,39 @@ class TrustStages(Shared):
 
     def sanity(self) -> None:
         from bolt.explain.sanity import write_sanity
+        from bolt.explain.weights import explained_folds
         from bolt.series import SeriesCache
 
         options, settings, (run, out) = self.options, self.config.explain.sanity, self._run_and_out()
-        write_sanity(
-            SeriesCache(self.layout.cache(options.atlas, options.variant)),
-            run,
-            self._folds(),
-            out / "permuted" if settings.permuted else None,
-            out,
-            draws=settings.draws,
-            scans=settings.scans,
-            independent=settings.independent,
-            device=self.config.device,
-        )
+        done = explained_folds(run, self._folds())
+
+        def work() -> None:
+            write_sanity(
+                SeriesCache(self.layout.cache(options.atlas, options.variant)),
+                run,
+                done,
+                out / "permuted" if settings.permuted else None,
+                out,
+                draws=settings.draws,
+                scans=settings.scans,
+                independent=settings.independent,
+                device=self.config.device,
+            )
+
+        self._of_folds(done, [out / "sanity.tsv"], work)
 
     def stability(self) -> None:
         from bolt.explain.stability import write_stability
+        from bolt.explain.weights import explained_folds
 
+        (run, out), folds = self._run_and_out(), self._folds()
         seeds = {seed: self._run_and_out(seed) for seed in {*self.config.seeds, self.options.seed}}
         classes, fraction = self.dataset.classes or [], self.config.explain.top_rois
-        write_stability(seeds, self.options.seed, self._folds(), classes, fraction=fraction)
+        self._of_folds(
+            explained_folds(run, folds),
+            [out / "stability.tsv"],
+            lambda: write_stability(seeds, self.options.seed, folds, classes, fraction=fraction),
+        )
 
     def faithfulness_fold(self) -> None:
         from bolt.explain.perturb import perturb_fold
@@ -69,10 +81,11 @@ class TrustStages(Shared):
         outcome.of(lambda: perturb_fold(SeriesCache(cache), out, settings, seed=options.seed, device=device))
 
     def faithfulness(self) -> None:
-        from bolt.explain.faithfulness import write_faithfulness
+        from bolt.explain.faithfulness import finished_folds, write_faithfulness
 
-        run, out = self._run_and_out()
-        write_faithfulness(run, self._folds(), out)
+        (run, out), folds = self._run_and_out(), self._folds()
+        outputs = [out / "faithfulness.tsv", out / "faithfulness_areas.tsv"]
+        self._of_folds(finished_folds(run, folds), outputs, lambda: write_faithfulness(run, folds, out))
 
     def _run_and_out(self, seed: int | None = None) -> tuple[Path, Path]:
         """The run that is looked at, of the seed that is asked for or another, and where its explanation lies."""

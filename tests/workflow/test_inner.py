@@ -10,7 +10,8 @@ import pytest
 
 from bolt.cli import main
 from bolt.config import load_config, load_model
-from bolt.files import read_json, read_table
+from bolt.errors import DataError
+from bolt.files import read_json, read_table, write_status
 from bolt.layout import Layout
 from tests.snake import series_dataset
 
@@ -74,3 +75,19 @@ def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[
     assert main(["landmarks", "--config", str(file), *run]) == 0
     found = read_table(layout.explanation(ATLAS, model, 0) / "landmarks.tsv", text=("fold",))
     assert set(found["importance"]) == {"fitted", "none"}
+
+
+def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tuple[Path, Layout, str]) -> None:
+    file, layout, model = made
+    run, keys = ["--atlas", ATLAS, "--model", model, "--seed", "0"], ["--config", str(file)]
+    fold, out = layout.fold(ATLAS, model, 0, 0), layout.explanation(ATLAS, model, 0)
+    assert main(["regions", *keys, *run]) == 0 and read_table(out / "roi_weights.tsv", text=("class",)).shape[0] == 320
+    write_status(fold / "status.json", "failed", "train", DataError("gone"))
+    assert main(["explain", *keys, *run, "--fold", "0"]) == 0
+    for stage in ("landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation"):
+        assert main([stage, *keys, *([] if stage == "explanation" else run)]) == 0, stage
+    tables = ("landmarks", "subsets", "roi_weights", "sanity", "stability", "faithfulness_areas", "tasks")
+    assert {(out / f"{name}.tsv").stat().st_size for name in tables} == {0}
+    assert "No run was explained" in layout.explanation_page.read_text()
+    assert main(["report", *keys]) == 0
+    assert "no fold of this run was trained and explained" in layout.report.read_text()
