@@ -51,23 +51,17 @@ def draw_key(
     w, h = figure.get_size_inches()
     indent, step = 0.16, line_height(size)
     figure.text(left / w, 1 - top / h, "■", color=colour, fontsize=size + 2, va="top")
-    figure.text(
-        (left + indent) / w,
-        1 - top / h,
-        f"speaks for {name}",
-        color=INK,
-        fontsize=size + 1,
-        fontweight="bold",
-        va="top",
-    )
-    figure.text((left + width) / w, 1 - top / h, "folds", fontsize=size, color=MUTED, va="top", ha="right")
+    bold = {"fontsize": size + 1, "fontweight": "bold"}
+    heading = figure.text((left + indent) / w, 1 - top / h, f"speaks for {name}", color=INK, va="top", **bold)
+    unit = figure.text((left + width) / w, 1 - top / h, "folds", fontsize=size, color=MUTED, va="top", ha="right")
     renderer = figure.canvas.get_renderer()
+    room = (width - indent - 0.08) * figure.dpi
+    _shorten(heading, room - unit.get_window_extent(renderer).width, renderer)
     for i, (text, folds) in enumerate(listing(rows)):
         y = 1 - (top + step * (i + 1.5)) / h
         right = figure.text((left + width) / w, y, folds, fontsize=size, color=MUTED, va="top", ha="right")
         line = figure.text((left + indent) / w, y, text, fontsize=size, va="top")
-        free = (width - indent - 0.08) * figure.dpi - right.get_window_extent(renderer).width
-        _shorten(line, free, renderer)
+        _shorten(line, room - right.get_window_extent(renderer).width, renderer)
 
 
 def _shorten(line: Any, pixels: float, renderer: Any) -> None:

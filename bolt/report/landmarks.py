@@ -44,7 +44,7 @@ INNER = (
 
 
 class Curve(NamedTuple):
-    """What is drawn of one dataset: title, ``subsets.tsv``, ``landmarks.tsv``, and the accuracy of a guess."""
+    """What is drawn of one dataset: title, ``subsets.tsv``, ``landmarks.tsv``, and a guess's accuracy at equal odds."""
 
     title: str
     subsets: pd.DataFrame
@@ -168,7 +168,7 @@ def _accuracy(axis: Axes, curve: Curve) -> None:
         100 * random.set_index("level").at["subject", "accuracy"],
         color=INK, ls="--", lw=1.0, label="random volumes, subjects",
     )  # fmt: skip
-    axis.axhline(100 * curve.chance, color=MUTED, ls=":", lw=1.2, label="a guess")
+    axis.axhline(100 * curve.chance, color=MUTED, ls=":", lw=1.2, label="a guess at equal odds")
     axis.set_ylabel("accuracy (%)")
 
 

@@ -31,7 +31,8 @@ PICTURE = (
 )
 TABLE = (
     "Mean over pairs of folds (or seeds), lowest to highest in brackets. Dice: shared ROIs of the two selections, "
-    "1 where they are the same; beside it what as many ROIs drawn at random would share."
+    "1 where they are the same; in brackets what as many ROIs drawn at random would share. Same class: scans for which "
+    "both models predict the same one."
 )
 
 
@@ -69,12 +70,9 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
                 "between": f"{_pairs(table, between, what, name)} of {between}",
                 "correlation": _spread(values["pearson"]),
                 "rank correlation": _spread(values["spearman"]),
-                "mean curve not removed": _spread(values["spearman_raw"]),
-                "Dice of the selections": _spread(values["dice"]),
-                "by chance": DASH
-                if pd.isna(values.at["mean", "dice_chance"])
-                else plain(values.at["mean", "dice_chance"]),
-                "scans with the same predicted class (%)": _share(values.at["mean", "same_class"]),
+                "with the mean curve": _spread(values["spearman_raw"]),
+                "Dice (by chance)": _beside_chance(values.loc["mean"]),
+                "same class (%)": _share(values.at["mean", "same_class"]),
             }
         )
     frame = pd.DataFrame(rows)
@@ -142,6 +140,10 @@ def _spread(values: pd.Series) -> str:
     if values["lowest"] == values["highest"]:
         return plain(values["mean"])
     return f"{plain(values['mean'])} [{plain(values['lowest'])}, {plain(values['highest'])}]"
+
+
+def _beside_chance(mean: pd.Series) -> str:
+    return DASH if pd.isna(mean["dice_chance"]) else f"{plain(mean['dice'])} ({plain(mean['dice_chance'])})"
 
 
 def _share(value: float) -> str:

@@ -8,10 +8,12 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from bolt.atlases import load_atlas
 from bolt.report.brain import _codes, centres, cuts, plot_regions, shades
-from bolt.report.brain_key import LISTED, listing
+from bolt.report.brain_key import LISTED, draw_key, listing
 from bolt.report.cortex import labels_of_vertices
 from bolt.report.style import class_colours
 from tests.report.test_figures import has_colour
@@ -133,3 +135,13 @@ def test_surface_agrees_with_the_publishers_own_parcellation() -> None:
         cortex = published > 0
         assert (ours[cortex] == published[cortex] + first).mean() > 0.7
         assert (ours[cortex] > 0).mean() > 0.99
+
+
+def test_a_long_name_of_a_class_leaves_room_for_the_folds() -> None:
+    figure = Figure(figsize=(3, 2))
+    FigureCanvasAgg(figure)
+    rows = weights(["a", "b"], {"a": [5], "b": [10]}).query("selected and `class` == 'a'").assign(centre=[(0, 0, 0)])
+    draw_key(figure, (0.1, 0.1, 2.3), "major depressive disorder, first episode", rows, "#c0392b", 7)
+    heading, unit = figure.texts[1], figure.texts[2]
+    assert heading.get_text().endswith("…") and unit.get_text() == "folds"
+    assert heading.get_window_extent().x1 < unit.get_window_extent().x0
