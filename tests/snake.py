@@ -21,7 +21,7 @@ def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
 
 
 def snakemake(
-    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 1500
+    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 2400
 ) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in `folder`; its output and the programme's are in `.stdout`."""
     return subprocess.run(
