@@ -127,9 +127,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         rows = explained(cache, Path(place)) | figures(cache, Path(place), SHARED / "data/atlases")
     for name, value in rows.items():
-        limit = next(
-            (f"≤ {BARS[bar]:.0f}" for key, bar in (("871", "all scans"), ("brain", "brains")) if key in name), ""
-        )
+        limit = next((f"≤ {most}" for start, most in BARS.items() if name.startswith(start)), "")
         print(f"| {name} | {value:.3g} | {limit} |")
 
 
