@@ -1,0 +1,269 @@
+"""A SLURM of one node on this machine, for tests and measurements: started as root on loopback, with pretended GPUs.
+
+By hand, from the repository (the folder holds everything: configuration, logs, spool):
+
+    python -m tests.slurm.one_node up /tmp/slurm        # then sbatch, squeue, snakemake --workflow-profile …
+    python -m tests.slurm.one_node down /tmp/slurm
+
+In a test: ``reason = why_not()``; ``with one_node(folder): …``. Debian's packages are `slurmctld slurmd slurm-client munge`.
+
+One machine has one /etc/slurm and so one such SLURM at a time. It must be /etc/slurm, and not SLURM_CONF: within a job the
+executor clears the variables of SLURM before it calls `srun`. A configuration there that is not ours is never touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ETC = Path("/etc/slurm")
+FILES = ("slurm.conf", "gres.conf")
+MARK = "one-node.mark"  # in the folder of each SLURM that this module starts
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
+COMPLETED = "log/completed.txt"  # a line for each job that has ended, written by slurmctld
+
+CONFIGURATION = """\
+ClusterName=one-node
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort={port}
+SlurmdPort={other_port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/run/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.log
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+MpiDefault=none
+ReturnToService=2
+# processes are followed without cgroups; a job that uses more memory than it asked for is killed within a second
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill
+KillWait=5
+# no accounting database: ended jobs stand in a file, and stay visible to squeue for some minutes
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/{completed}
+MinJobAge=600
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
+# without it a job that names no memory takes all of the node's
+DefMemPerCPU=512
+GresTypes=gpu
+# jobs of tests wait more than they compute, so the node may have more processors than the machine
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus} State=UNKNOWN
+PartitionName=cpu Nodes={host} Default=YES MaxTime=24:00:00 State=UP
+PartitionName=gpu Nodes={host} MaxTime=24:00:00 State=UP
+"""
+
+
+def why_not() -> str | None:
+    """The reason why no SLURM can be started here, or None."""
+    if os.geteuid() != 0:
+        return "SLURM's daemons are started as root"
+    missing = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+    if missing:
+        return f"SLURM is not installed: no {', '.join(missing)} (apt-get install slurmctld slurmd slurm-client munge)"
+    for link in (ETC / name for name in FILES):
+        if link.is_symlink() and not (link.resolve().parent / MARK).exists() and not link.exists():
+            continue  # left behind by a killed test whose folder is gone
+        if link.exists() and not (link.is_symlink() and (link.resolve().parent / MARK).exists()):
+            return f"{link} is this machine's own configuration"
+        if link.is_symlink() and _alive(link.resolve().parent / "run/slurmctld.pid"):
+            return f"another SLURM of one node is running, in {link.resolve().parent}"
+    return None
+
+
+@contextlib.contextmanager
+def one_node(folder: Path, cpus: int | None = None, gpus: int = 2) -> Iterator[Path]:
+    """A SLURM that lives as long as the `with`; gives its folder.
+
+    Parameters
+    ----------
+    folder : Path
+        New, with a short path: munge's socket lies in it.
+    cpus : int, optional
+        Processors of the node; by default those of the machine.
+    gpus : int
+        Pretended GPUs: jobs that ask for one see CUDA_VISIBLE_DEVICES.
+    """
+    start(folder, cpus, gpus)
+    try:
+        yield folder
+    finally:
+        stop(folder)
+
+
+def start(folder: Path, cpus: int | None = None, gpus: int = 2) -> None:
+    """Start munge, the controller and the node's daemon; back when the node is idle."""
+    reason = why_not()
+    if reason:
+        raise RuntimeError(reason)
+    _configure(folder, cpus or os.cpu_count() or 1, gpus)
+    try:
+        for name in FILES:
+            _link(ETC / name, folder / name)
+        _run("munged", *_munge_options(folder))
+        _run("slurmctld", "-f", str(folder / "slurm.conf"))
+        _run("slurmd", "-f", str(folder / "slurm.conf"))
+        _wait_until_idle(folder)
+    except BaseException:
+        stop(folder)
+        raise
+
+
+def stop(folder: Path, patience: float = 20.0) -> None:
+    """End all jobs and daemons, and take away what was put into /etc/slurm."""
+    if shutil.which("scancel") and _alive(folder / "run/slurmctld.pid"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["scancel", "--full", "--user", "root"], capture_output=True, timeout=patience)
+            _wait(lambda: not _queue(), patience)
+    for name, signal in [(name, signal) for signal in (15, 9) for name in ("slurmd", "slurmctld", "munged")]:
+        pid = _alive(folder / "run" / f"{name}.pid")
+        if pid:
+            os.kill(pid, signal)
+            _wait(lambda pid=pid: not Path(f"/proc/{pid}").exists(), patience)
+    for link in (ETC / name for name in FILES):
+        if link.is_symlink() and link.readlink().parent == folder:
+            link.unlink()
+    if (folder / MARK).is_file() and "made" in (folder / MARK).read_text():
+        with contextlib.suppress(OSError):
+            ETC.rmdir()
+
+
+def completed(folder: Path) -> list[dict[str, str]]:
+    """What the controller wrote of each job that has ended: JobId, Name, JobState, Partition, TimeLimit, StartTime, …"""
+    path = folder / COMPLETED
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [dict(pair.split("=", 1) for pair in line.split() if "=" in pair) for line in lines]
+
+
+def job(number: str) -> dict[str, str]:
+    """What the controller knows of a job, also some minutes after its end: JobState, TimeLimit, NumCPUs, TRES, Comment, …"""
+    shown = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", number], capture_output=True, text=True, check=True
+    )
+    return dict(pair.split("=", 1) for pair in shown.stdout.split() if "=" in pair)
+
+
+def _configure(folder: Path, cpus: int, gpus: int) -> None:
+    """The state folder: configuration, a key of its own, and devices that stand for GPUs."""
+    for name in ("state", "spool", "log", "run", "munge", "devices"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    (folder / "munge").chmod(0o700)
+    (folder / "run").chmod(0o755)
+    (folder / MARK).write_text("" if ETC.is_dir() else f"made {ETC}\n")
+    key = folder / "munge/munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    host = socket.gethostname().split(".")[0]
+    names = {"host": host, "folder": folder, "completed": COMPLETED, "cpus": cpus, "gpus": gpus}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    ports = {"port": _free_port(), "other_port": _free_port()}
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports, memory=memory))
+    devices = [folder / f"devices/gpu{k}" for k in range(gpus)]
+    for device in devices:  # as /dev/null is: a plain file would give no CUDA_VISIBLE_DEVICES
+        if not device.exists():
+            os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    (folder / "gres.conf").write_text("".join(f"NodeName={host} Name=gpu File={device}\n" for device in devices))
+
+
+def _munge_options(folder: Path) -> list[str]:
+    places = {
+        "key-file": "munge/munge.key",
+        "socket": "run/munge.sock",
+        "pid-file": "run/munged.pid",
+        "log-file": "munge/munged.log",
+        "seed-file": "munge/munged.seed",
+    }
+    return [f"--{name}={folder / place}" for name, place in places.items()] + ["--num-threads=2", "--force"]
+
+
+def _path() -> str:
+    """Daemons lie where not every user's PATH leads."""
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+def _run(name: str, *arguments: str) -> None:
+    program = shutil.which(name, path=_path())
+    assert program is not None  # why_not has looked
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError(f"{name} does not start: {done.stdout}{done.stderr}")
+
+
+def _link(link: Path, target: Path) -> None:
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _alive(pid_file: Path) -> int | None:
+    """The number of a daemon that runs, by its file."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        return pid if pid_file.stem.startswith(name) else None
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _queue() -> str:
+    return subprocess.run(["squeue", "-h"], capture_output=True, text=True, timeout=20).stdout.strip()
+
+
+def _wait(until, patience: float) -> bool:
+    end = time.monotonic() + patience
+    while not until():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _wait_until_idle(folder: Path) -> None:
+    def idle() -> bool:
+        said = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20)
+        return said.stdout.split()[:1] == ["idle"]
+
+    if not _wait(idle, patience=60):
+        logs = "".join(path.read_text()[-2000:] for path in sorted((folder / "log").glob("slurm*.log")))
+        raise RuntimeError(f"the node is not idle after a minute:\n{logs}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["up", "down"])
+    parser.add_argument("folder", type=lambda text: Path(text).resolve())
+    parser.add_argument("--cpus", type=int)
+    parser.add_argument("--gpus", type=int, default=2)
+    given = parser.parse_args()
+    if given.what == "up":
+        start(given.folder, given.cpus, given.gpus)
+    else:
+        stop(given.folder)
