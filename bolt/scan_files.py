@@ -31,7 +31,12 @@ class ScanFiles:
 
     def t1w(self, folder: str) -> str:
         """The T1w image of an anatomical folder."""
-        return next(path for path in self.scans.t1w if folder_of(path) == folder)
+        return self._t1w_of[folder]
+
+    @cached_property
+    def _t1w_of(self) -> dict[str, str]:
+        """Each folder's first: all at once, for a search a subject takes minutes with thousands of them."""
+        return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
 
     def anatomical_outputs(self, scan_id: str) -> list[Path]:
         """What the anatomical half has made for a scan."""
@@ -65,8 +70,8 @@ class ScanFiles:
         return is_judged(self.config, self.dataset)
 
     def parcellate_group(self, scan_id: str) -> str:
-        """What a cluster joins a scan's parcellation with: its own preprocessing, or other scans' parcellation."""
-        return "scan" if self.scans.kind[scan_id] == "raw" else "parcellations"
+        """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans' parcellation."""
+        return "subject" if self.scans.kind[scan_id] == "raw" else "parcellations"
 
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""
@@ -85,9 +90,19 @@ class ScanFiles:
         """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
         facts: list[Any] = list(self._facts[scan_id])
         if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
-            about = metadata_of(self.scans.bold[scan_id])
-            facts += [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+            facts += self._slices_of(scan_id)
         return repr(facts)
+
+    def _slices_of(self, scan_id: str) -> list[Any]:
+        """What the sidecar says of slices; kept, for Snakemake asks again whenever it chooses jobs."""
+        if scan_id not in self._slices:
+            about = metadata_of(self.scans.bold[scan_id])
+            self._slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+        return self._slices[scan_id]
+
+    @cached_property
+    def _slices(self) -> dict[str, list[Any]]:
+        return {}
 
     @property
     def subjects_table(self) -> Path:
