@@ -10,6 +10,7 @@ sys.path.insert(0, workflow.basedir)
 
 from bolt.check import minimum_volumes
 from bolt.layout import ORACLE
+from bolt.lock import hold
 from bolt.plan import announce_after_dry_run
 from bolt.room import check_preprocessing_room
 from bolt.workflow import shell_prefix, start, use_own_interpreter
@@ -20,6 +21,7 @@ if not workflow.overwrite_configfiles:
 
 
 run = start(config)
+hold([run.layout.results, run.layout.work], sys.argv)
 
 
 onstart:

@@ -22,7 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     _set_threads(options.threads)
     from bolt import stages  # after the thread variables are set: numeric libraries read them on import
+    from bolt.lock import wait_for_job
 
+    wait_for_job()
     try:
         stages.run(options)
     except BoltError as error:

@@ -65,17 +65,23 @@ def holds_something(path: Path) -> bool:
 def _is_abandoned(temporary: Path) -> bool:
     """Whether nobody is writing a temporary file any more."""
     name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)
-    if name and name[2] == HOST:
-        try:
-            os.kill(int(name[1]), 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except PermissionError:  # somebody else's process, and it runs
-            pass
+    if name and name[2] == HOST and not is_alive(int(name[1])):
+        return True
     try:  # ctime: a file that is linked here keeps its old mtime
         return time.time() - temporary.stat().st_ctime > ABANDONED
     except FileNotFoundError:  # it has just got its final name
         return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this number runs on this host."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def keep(made: str | Path, path: Path) -> None:

@@ -21,6 +21,7 @@ from bolt.experiments import available, entries, paper_table, rows_of, trained_m
 from bolt.explain.explainable import can_be_explained
 from bolt.files import sha256, write_yaml
 from bolt.layout import Layout
+from bolt.lock import JOB
 from bolt.models._registry import fitted_at_once
 from bolt.room import is_dry_run
 from bolt.scan_files import ScanFiles
@@ -258,7 +259,8 @@ def _check_room(run: Run) -> None:
 
 def shell_prefix() -> str:
     """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment."""
-    return f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false; "
+    exported = f"PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false {JOB}=1"
+    return f"set -euo pipefail; export {exported}; "
 
 
 def use_own_interpreter() -> None:
