@@ -1,5 +1,5 @@
 # 4D image to ROI series: all atlases in one pass, one job a scan. It takes seconds, so on a cluster jobs are joined: with
-# the scan's own preprocessing, or with those of other scans (`group-components` in the profile), a few side by side.
+# its subject's preprocessing, or with those of other scans (`group-components` in the profile), a few side by side.
 
 
 rule parcellate:
@@ -19,7 +19,7 @@ rule parcellate:
     conda:
         "../envs/imaging.yaml"
     resources:
-        parcellations=1,
+        scans=1,
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=lambda wildcards, attempt: 10 * attempt,

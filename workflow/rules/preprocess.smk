@@ -1,4 +1,5 @@
-# Raw images to template space: one job a subject's T1w, one job a scan.
+# Raw images to template space: one job a subject's T1w, one job a scan. On a cluster these and the parcellation of the
+# subject's scans are one job (`group`), with a few scans side by side.
 
 # The 4D image is deleted once its ROI means are taken, unless the configuration keeps it; native output has none.
 bold = layout.bold("{scan}", "{folder}")
@@ -17,6 +18,8 @@ rule anatomical:
         layout.log("anatomical", "{folder}/{prefix}"),
     benchmark:
         layout.benchmark("anatomical", "{folder}/{prefix}")
+    group:
+        "subject"
     conda:
         "../envs/imaging.yaml"
     threads: run.config.preprocess.threads
@@ -46,11 +49,12 @@ rule functional:
     benchmark:
         layout.benchmark("functional", "{folder}/{scan}")
     group:
-        "scan"
+        "subject"
     conda:
         "../envs/imaging.yaml"
     threads: 1
     resources:
+        scans=1,
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
