@@ -1,0 +1,110 @@
+"""The workflow killed at random moments, started again each time, and compared with a run that nobody disturbed.
+
+    python benchmarks/kills.py --kills 20 --seed 1
+
+Two workflows take turns: from raw images of six tiny subjects to the cache, and from ready ROI series of twelve to the
+report. One round of a workflow takes up to five kills, each of the scheduler, of a job, or of everything, with
+`kill -9`; a round that ends earlier is followed by another. Writes ``kills.tsv`` beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+
+from bolt.config import ROOT
+from bolt.datasets.phantom import simulate
+from bolt.files import read_yaml, write_table
+from tests.end_to_end.test_kill import dataset as write_series
+from tests.kills import Killer, differences, half_written
+from tests.phantoms import TINY
+from tests.snake import snakemake, write_yaml
+
+COLUMNS = {
+    "date": "Day of the run",
+    "machine": "Processors, and how many cores were given",
+    "workflow": "raw: from T1w and BOLD images to the cache; series: from ready ROI series to the report",
+    "round": "Runs from an empty folder, counted over both workflows; each is killed several times",
+    "seed": "Of the round's moments and victims",
+    "seconds": "From the start of `snakemake` to the kill",
+    "round_seconds": "From the first start of the round to its end, all starts together",
+    "undisturbed_seconds": "Of the same workflow when nobody kills it",
+    "killed": "everything: scheduler and jobs; scheduler: its jobs live on; worker: one job, which is tried again",
+    "jobs": "Commands at work at that moment",
+    "files": "Compared below results/ at the end of the round: all but benchmarks and provenance",
+    "different": "Of these, not equal to the undisturbed run's to the last byte",
+    "half_written": "Files below results/ and work/ at the end of the round that are not whole",
+}
+EACH = 5
+"""Kills a round, at most."""
+
+
+def write_raw(folder: Path) -> Path:
+    """Six subjects of the phantom as raw BIDS, and their configuration."""
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 6}))
+    shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
+    about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
+    dataset = write_yaml(folder / "raw.yaml", about | {"source": "bids", "path": "bids"})
+    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing", "keep_bold": True}
+    keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess}
+    keys |= {"folds": {"outer": 3, "validation": 0.4}, "models": ["svm"]}
+    return write_yaml(folder / "config.yaml", keys)
+
+
+WORKFLOWS = {"raw": (write_raw, ("series",)), "series": (write_series, ())}
+
+
+def undisturbed(name: str, folder: Path) -> float:
+    """Run a workflow that nobody kills; its seconds."""
+    folder.mkdir()
+    write, targets = WORKFLOWS[name]
+    config, start = write(folder), time.monotonic()
+    done = snakemake(folder, *targets, config=config)
+    if done.returncode:
+        sys.exit(done.stdout)
+    return time.monotonic() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    parser.add_argument("--machine", required=True, help="as the table shall name it")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("kills.tsv"))
+    options = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as top:
+        folders = {name: Path(top) / name for name in WORKFLOWS}
+        seconds = {name: undisturbed(name, folder) for name, folder in folders.items()}
+        number = 0
+        while len(rows) < options.kills:
+            name, number, seed = list(WORKFLOWS)[number % len(WORKFLOWS)], number + 1, options.seed + number
+            folder = Path(top) / f"round_{number}"
+            folder.mkdir()
+            write, targets = WORKFLOWS[name]
+            killer, start = Killer(folder, write(folder), 0.5 * seconds[name], seed, *targets), time.monotonic()
+            kills = killer.run(min(EACH, options.kills - len(rows)))
+            different, half = differences(folders[name], folder), half_written(folder)
+            files = sum(path.is_file() for path in (folder / "results").rglob("*"))
+            print(name, f"seed {seed}", *kills, *different, *half, sep="\n  ", flush=True)
+            about = {"date": date.today().isoformat(), "machine": options.machine, "workflow": name, "round": number}
+            about |= {"seed": seed, "round_seconds": round(time.monotonic() - start), "files": files}
+            about |= {
+                "undisturbed_seconds": round(seconds[name]),
+                "different": len(different),
+                "half_written": len(half),
+            }
+            rows += [about | {"killed": k.victim, "seconds": k.seconds, "jobs": k.jobs or "none"} for k in kills]
+            if rows:
+                write_table(pd.DataFrame(rows)[list(COLUMNS)], options.out, COLUMNS)
+    sys.exit(any(row["different"] or row["half_written"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
