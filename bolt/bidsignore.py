@@ -15,6 +15,7 @@ figures
 *desc-quality.json
 *status.json
 *crash.txt
+*provenance.json
 """
 """What the standard does not name; fMRIPrep lists the same kinds."""
 

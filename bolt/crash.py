@@ -10,10 +10,12 @@ from collections import deque
 from pathlib import Path
 
 from bolt import __version__
+from bolt.credentials import without_credentials
 from bolt.errors import BoltError
 from bolt.files import write_text
+from bolt.job import job_facts, log_file
 from bolt.progress import step
-from bolt.provenance import versions
+from bolt.versions import versions
 
 LINES = 40
 """Of the log's end that a report repeats."""
@@ -24,7 +26,7 @@ def report_path(status: Path) -> Path:
     return status.with_name(status.name.replace("status.json", "crash.txt"))
 
 
-def write_report(path: Path, stage: str, error: BoltError) -> None:
+def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> None:
     """Write what failed, at which step, by which command, and the end of its log.
 
     Parameters
@@ -33,6 +35,8 @@ def write_report(path: Path, stage: str, error: BoltError) -> None:
         `report_path` of the status file.
     stage : str
     error : BoltError
+    attempt : int
+        0: by hand.
     """
     log = log_file()
     facts = {
@@ -42,24 +46,15 @@ def write_report(path: Path, stage: str, error: BoltError) -> None:
         "remedy": error.mend or "none known",
         "command": shlex.join(["python", "-m", "bolt", *sys.argv[1:]]),
         "folder": os.getcwd(),
+        "job": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in job_facts(attempt or None).items()),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "versions": ", ".join(f"{name} {number}" for name, number in {"BolT": __version__, **versions()}.items()),
         "log": str(log) if log else "not kept: the command's output was no file",
     }
     width = max(map(len, facts))
     text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
-    write_text(f"{text}\n\nLast lines of the log:\n\n{_end_of(log) if log else ''}\n", path)
-
-
-def log_file() -> Path | None:
-    """The file that this process's standard error goes to; None where it goes elsewhere."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
-        log = Path(os.readlink("/proc/self/fd/2"))
-    except OSError:  # closed, or a system without /proc
-        return None
-    return log if log.is_file() else None  # a terminal, a pipe, a file that has been removed
+    text = f"{text}\n\nLast lines of the log:\n\n{_end_of(log) if log else ''}\n"
+    write_text(without_credentials(text), path)
 
 
 def _end_of(log: Path) -> str:

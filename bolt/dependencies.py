@@ -12,8 +12,8 @@ from bolt.check import minimum_volumes
 from bolt.config import ROOT, Config, Dataset
 from bolt.errors import BoltError, DataError
 from bolt.files import sha256
+from bolt.fingerprint import fingerprint
 from bolt.layout import Layout
-from bolt.provenance import fingerprint
 
 STAGES: dict[str, tuple[str, ...]] = {
     "simulate": ("bolt.datasets.phantom",),

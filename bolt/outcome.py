@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from bolt import BEGUN
 from bolt.config import ROOT
 from bolt.crash import report_path, write_report
 from bolt.errors import BoltError, BoltWarning, ConfigError
 from bolt.files import atomic, read_json, write_json, write_status
+from bolt.job import cpu_seconds
 from bolt.progress import at_step
+from bolt.provenance import Inputs, beside, provenance
 
 log = logging.getLogger("bolt")
 CONFIGURATION = 2
@@ -51,6 +54,9 @@ class Outcome:
         self.carried: list[dict[str, Any]] = []
         self.again = ""  # the command that asks for this job again
         self.passing = False  # whether bad data may mend by itself (downloads): its remedy has that command then
+        self.inputs: Inputs = []  # whose hashes the provenance of a result holds
+        self.facts: dict[str, Any] = {}  # what else it holds
+        self.begun, self.spent = BEGUN, 0.0
 
     def after(self, status: Path) -> None:
         """Name the status file of the stage this one builds on."""
@@ -60,7 +66,7 @@ class Outcome:
         if self.upstream is not None:
             before = read_json(self.upstream)
             if before["state"] != "ok":
-                report_path(self.status).unlink(missing_ok=True)  # it tells of a failure before this one
+                self._forget()
                 self._leave_empty()
                 write_json(before, self.status)
                 log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
@@ -75,10 +81,12 @@ class Outcome:
         """Work in a process of its own, so that even its being killed (out of memory, say) can be recorded."""
         sys.stdout.flush()
         sys.stderr.flush()
+        spent = cpu_seconds()
         child = os.fork()
         if child == 0:
             code = 1
             try:
+                self.spent = spent
                 self._try(work)
                 code = 0
             except ConfigError as error:
@@ -104,14 +112,26 @@ class Outcome:
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
-            report_path(self.status).unlink(missing_ok=True)
+            self._forget()
             at_step(self.stage)
             own = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
+            self._note_provenance()
             write_status(self.status, "ok", self.stage, warnings=[*self.carried, *own])
         except ConfigError:
             raise  # the run is set up wrongly; no scan is to blame
         except BoltError as error:
             self._fail(error, again=self.passing)
+
+    def _forget(self) -> None:
+        """Remove what tells of a result, or a failure, before this one."""
+        for path in (report_path(self.status), beside(self.status)):
+            path.unlink(missing_ok=True)
+
+    def _note_provenance(self) -> None:
+        found = provenance(
+            self.inputs, attempt=self.attempt, begun=self.begun, spent=self.spent, stage=self.stage, **self.facts
+        )
+        write_json(found, beside(self.status))
 
     def _fail(self, error: BoltError, again: bool) -> None:
         if again and self.again:
@@ -119,7 +139,7 @@ class Outcome:
             error = type(error)(error.what, where=error.where or None, mend=mend)
         self._leave_empty()
         log.error("%s failed: %s", self.stage, error)
-        write_report(report_path(self.status), self.stage, error)
+        write_report(report_path(self.status), self.stage, error, self.attempt)
         write_status(self.status, "failed", self.stage, error, report=report_path(self.status))
 
     def _leave_empty(self) -> None:

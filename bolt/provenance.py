@@ -1,109 +1,114 @@
-"""What made a result: versions, command, inputs, and a fingerprint of the code of a stage."""
+"""What made a result: versions, commit, command, seeds, inputs, and what it cost; a file beside the result."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bolt import __version__
+from bolt import BEGUN, __version__
 from bolt.config import ROOT
+from bolt.credentials import without_credentials
 from bolt.files import sha256
+from bolt.job import cpu_seconds, device, job_facts, log_file, peak_memory
+from bolt.versions import versions
 
-PACKAGES = (
-    *("antspyx", "combatlearn", "nibabel", "nilearn", "nipype", "numpy"),
-    *("pandas", "scikit-learn", "snakemake", "torch"),
-)
+Inputs = Sequence[Path | Sequence[Path]]
+LISTED = 50
+"""Files of a group that are hashed one by one; the hashes of more are hashed together."""
 
 
-def provenance(inputs: Iterable[Path] = (), **facts: Any) -> dict[str, Any]:
-    """Facts about a run, fit for a ``provenance.json``.
+def provenance(
+    inputs: Inputs = (), *, attempt: int | None = None, begun: float = BEGUN, spent: float = 0.0, **facts: Any
+) -> dict[str, Any]:
+    """Facts about a job that is about to end, fit for a ``provenance.json``.
 
     Parameters
     ----------
-    inputs : iterable of Path
-        Files whose sha256 is recorded.
+    inputs : sequence of Path, or of sequences of Path
+        Files whose sha256 is recorded. A sequence is a group: of a large one (`LISTED`) the hash of what ``sha256sum``
+        prints of its files.
+    attempt : int, optional
+        Which try of the job this is.
+    begun : float
+        `time.monotonic` at its beginning.
+    spent : float
+        Processor seconds of a parent that are this job's as well.
     **facts
-        Seeds, settings, seconds and whatever else belongs to the result.
+        Stage, seeds, settings and whatever else belongs to the result.
     """
+    log = log_file()
     return {
+        **facts,
+        "command": [without_credentials(argument) for argument in sys.argv[1:]],
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "job": job_facts(attempt),
+        "log": None if log is None else os.path.relpath(log),
         "bolt": __version__,
+        **commit(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {platform.processor() or 'unknown processor'}",
+        "device": device(),
         "packages": versions(),
-        "command": sys.argv[1:],
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "inputs": {str(path): sha256(path) for path in inputs},
-        **facts,
+        "inputs": hashes(inputs),
+        "wall_seconds": round(time.monotonic() - begun, 2),
+        "cpu_seconds": round(spent + cpu_seconds(), 2),
+        "peak_memory_mb": round(peak_memory(), 1),
     }
 
 
-def versions() -> dict[str, str]:
-    """Installed versions of the packages that compute."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+def beside(result: Path) -> Path:
+    """Where the provenance of a result lies whose folder holds those of others: ``scans.tsv`` →
+    ``scans_provenance.json``, ``sub-01_status.json`` → ``sub-01_provenance.json``, ``status.json`` →
+    ``provenance.json``."""
+    if result.name.endswith("status.json"):
+        return result.with_name(result.name.removesuffix("status.json") + "provenance.json")
+    return result.with_name(f"{result.stem}_provenance.json")
+
+
+def hashes(inputs: Inputs) -> dict[str, str | None]:
+    """Path of each input to its sha256; None for one that is not there any more."""
+    found: dict[str, str | None] = {}
+    for one in inputs:
+        files = {str(path): _hash(path) for path in ([one] if isinstance(one, Path) else sorted(one))}
+        if len(files) > LISTED:
+            lines = "".join(f"{value}  {path}\n" for path, value in files.items())
+            where = os.path.commonpath(files)
+            files = {f"{where} ({len(files)} files)": hashlib.sha256(lines.encode()).hexdigest()}
+        found |= files
     return found
 
 
-@cache
-def fingerprint(*modules: str) -> str:
-    """Eight characters that change when the code of these modules changes, or of any `bolt` module that they import,
-    or the C++ source beside one; comments, docstrings and layout do not count. Neither do the package's version and
-    the definitions of configuration keys: their values are what a stage depends on."""
-    seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        imported, seen[name] = _code(name)
-        waiting += imported
-    text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def _hash(path: Path) -> str | None:
+    try:
+        return sha256(path)
+    except OSError:
+        return None
 
 
 @cache
-def _code(module: str) -> tuple[list[str], str]:
-    """The `bolt` modules that a module imports, and its code; read once a process, for stages share most of theirs."""
-    tree = ast.parse(_source(module).read_text(encoding="utf-8"))
-    imported = [found for found in _imports(tree) if _is_module(found)]
-    code = ast.dump(_without_docstrings(tree))
-    kernel = _source(module).with_suffix(".cpp")
-    return imported, code + (kernel.read_text(encoding="utf-8") if kernel.is_file() else "")
+def commit() -> dict[str, Any]:
+    """Commit of the package's checkout, and whether its files were changed since: tracked ones, or new ones of
+    `bolt`. Both are None where the package is no checkout, or git is not there."""
+    unknown = {"commit": None, "changed": None}
+    if not (ROOT / ".git").exists():
+        return unknown
+    # a checkout may be another user's; whoever runs its code need not fear its configuration
+    git = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
 
+    def said(*arguments: str) -> str:
+        return subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
 
-def _source(module: str) -> Path:
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def _is_module(name: str) -> bool:
-    return name.split(".")[0] == "bolt" and _source(name).is_file()
-
-
-def _imports(tree: ast.Module) -> list[str]:
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return found
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree
+    try:
+        found, status = said("rev-parse", "HEAD").strip(), said("status", "--porcelain").splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return unknown
+    changed = any(not line.startswith("?? ") or line.startswith("?? bolt/") for line in status)
+    return {"commit": found, "changed": changed}

@@ -16,6 +16,20 @@ from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
 
 
+def subjects_table(dataset: Dataset, config: Config) -> Path:
+    """The table of subjects that a dataset's index reads."""
+    if dataset.downloaded:
+        return Path(source_of(dataset).table_path(dataset, config))
+    inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
+    return dataset.subjects_table or inside
+
+
+def own_tables(dataset: Dataset) -> list[Path]:
+    """Tables of subjects that the user has named."""
+    tables = [dataset.subjects_table, dataset.hcp.restricted_table]
+    return [table for table in tables if table is not None]
+
+
 class ScanFiles:
     """The half of `bolt.workflow.Run` that knows scans."""
 
@@ -46,8 +60,7 @@ class ScanFiles:
     @property
     def own_tables(self) -> list[Path]:
         """The user's own tables of subjects."""
-        tables = [self.dataset.subjects_table, self.dataset.hcp.restricted_table]
-        return [table for table in tables if table is not None]
+        return own_tables(self.dataset)
 
     def download_status(self, scan_id: str) -> Path:
         """Says that a scan is fetched; scans that are fetched lie beside theirs."""
@@ -107,11 +120,7 @@ class ScanFiles:
     @property
     def subjects_table(self) -> Path:
         """The table whose change makes the index run again."""
-        dataset = self.dataset
-        if dataset.downloaded:
-            return source_of(dataset).table_path(dataset, self.config)
-        inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
-        return dataset.subjects_table or inside
+        return subjects_table(self.dataset, self.config)
 
     @property
     def listed(self) -> str:

@@ -24,10 +24,10 @@ from bolt.covariates import Covariates, check_covariates
 from bolt.draws import seed_step
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
+from bolt.fingerprint import fingerprint as code_fingerprint
 from bolt.fitting import Fit, Part
 from bolt.models._registry import create_model, with_facts
 from bolt.predict import Pool, Scans, all_logits, predict, write_predictions
-from bolt.provenance import fingerprint as code_fingerprint
 from bolt.series import EXCLUSION_COLUMNS, SeriesCache
 from bolt.targets import Number, fit_target
 

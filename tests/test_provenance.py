@@ -1,57 +1,143 @@
-"""The code fingerprint changes with code, and with nothing else."""
+"""What made a result, and what it cost: beside it, complete and true."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from bolt import provenance
+from bolt import provenance as module
+from bolt.config import ROOT
+from bolt.errors import DataError
+from bolt.files import read_json
+from bolt.outcome import Outcome
+from bolt.provenance import LISTED, beside, commit, hashes, provenance
+
+KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
+KEYS |= {"inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
+MEGABYTES = 200
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    folder = tmp_path / "bolt"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "a.py").write_text("from bolt import b\n\ndef f():\n    return b.g()\n")
-    (folder / "b.py").write_text("def g():\n    return 1\n")
-    (folder / "c.py").write_text("X = 1\n")
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    forget()
-    yield folder
-    forget()
+def checkout(tmp_path, monkeypatch):
+    """A git checkout of one file that is taken for the package's."""
+
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    (tmp_path / "bolt").mkdir()
+    (tmp_path / "bolt/a.py").write_text("A = 1\n")
+    git("add", "bolt")
+    git("commit", "-q", "-m", "first")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    commit.cache_clear()
+    yield tmp_path, git("rev-parse", "HEAD").strip()
+    commit.cache_clear()
 
 
-def forget():
-    provenance.fingerprint.cache_clear()
-    provenance._code.cache_clear()
-
-
-def fresh(*modules):
-    forget()
-    return provenance.fingerprint(*modules)
-
-
-def test_imported_code_counts(package):
-    before = fresh("bolt.a")
-    (package / "b.py").write_text("def g():\n    return 2\n")
-    assert fresh("bolt.a") != before
-
-
-def test_a_kernel_counts_with_its_module(package):
-    before = fresh("bolt.a")
-    (package / "b.cpp").write_text("int g() { return 1; }")
-    with_kernel = fresh("bolt.a")
-    (package / "b.cpp").write_text("int g() { return 2; }")
-    assert len({before, with_kernel, fresh("bolt.a")}) == 3
-
-
-def test_comments_docstrings_and_other_modules_do_not_count(package):
-    before = fresh("bolt.a")
-    (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')
-    (package / "c.py").write_text("X = 2\n")
-    assert fresh("bolt.a") == before
-
-
-def test_provenance_names_versions_and_inputs(tmp_path):
+def test_versions_inputs_and_facts_are_named(tmp_path):
     (tmp_path / "in.txt").write_text("x")
-    facts = provenance.provenance([tmp_path / "in.txt"], seed=3)
-    assert facts["seed"] == 3 and "torch" in facts["packages"]
-    assert facts["inputs"][str(tmp_path / "in.txt")].startswith("2d711642b726b044")
+    facts = provenance([tmp_path / "in.txt"], seed=3)
+    assert set(facts) == KEYS | {"seed"}
+    assert facts["seed"] == 3 and "torch" in facts["packages"] and facts["job"]["host"]
+    assert facts["inputs"] == {str(tmp_path / "in.txt"): hashlib.sha256(b"x").hexdigest()}
+    assert facts["wall_seconds"] > 0 and facts["cpu_seconds"] > 0
+
+
+def test_a_large_group_has_the_hash_of_what_sha256sum_prints(tmp_path):
+    files = [tmp_path / f"{i:03d}.npy" for i in range(LISTED + 1)]
+    for i, file in enumerate(files):
+        file.write_text(str(i))
+    found = hashes([files[0], list(reversed(files))])
+    printed = subprocess.run(["sha256sum", *map(str, files)], capture_output=True, check=True).stdout
+    assert found == {
+        str(files[0]): hashlib.sha256(b"0").hexdigest(),
+        f"{tmp_path} ({LISTED + 1} files)": hashlib.sha256(printed).hexdigest(),
+    }
+    assert len(hashes([files[:LISTED]])) == LISTED
+
+
+def test_an_input_that_is_gone_costs_no_result(tmp_path):
+    assert hashes([tmp_path / "gone.nii"]) == {str(tmp_path / "gone.nii"): None}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "changed"),
+    [
+        ("bolt/a.py", "A = 1\n", False),
+        ("bolt/a.py", "A = 2\n", True),
+        ("bolt/new.py", "", True),
+        ("mine.yaml", "dataset: mine\n", False),
+    ],
+)
+def test_the_commit_is_marked_where_the_code_was_changed(checkout, file, text, changed):
+    folder, head = checkout
+    (folder / file).write_text(text)
+    assert commit() == {"commit": head, "changed": changed}
+
+
+def test_no_checkout_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    commit.cache_clear()
+    assert commit() == {"commit": None, "changed": None}
+    commit.cache_clear()
+    assert provenance()["bolt"]
+
+
+def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setattr(sys, "argv", ["bolt", "index", "--config", "https://me:secret@host/config.yaml"])
+    facts = provenance(attempt=2)
+    assert facts["job"] | {"host": ""} == {"host": "", "slurm_job": "4711", "attempt": 2}
+    assert facts["command"] == ["index", "--config", "https://***@host/config.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("result", "place"),
+    [
+        ("scans.tsv", "scans_provenance.json"),
+        ("status.json", "provenance.json"),
+        ("explain_status.json", "explain_provenance.json"),
+        ("sub-01_task-rest_status.json", "sub-01_task-rest_provenance.json"),
+    ],
+)
+def test_places(result, place):
+    assert beside(Path("a") / result) == Path("a") / place
+
+
+# ---- memory and time, of processes of their own ----------------------------------------------------------------------
+FILL = f"import numpy; numpy.ones({MEGABYTES} * 1_000_000, 'u1')"
+JOB = f"""
+import subprocess, sys
+from pathlib import Path
+from bolt.outcome import Outcome
+code = {FILL!r}
+work = {{"itself": lambda: exec(code), "child": lambda: subprocess.run([sys.executable, "-c", code], check=True)}}
+Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).of(work[sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize(("attempt", "who"), [(1, "child"), (Outcome.ATTEMPTS, "itself")])
+def test_memory_and_time_of_children_and_of_the_last_attempt(tmp_path, attempt, who):
+    subprocess.run([sys.executable, "-c", JOB, str(tmp_path), str(attempt), who], cwd=ROOT, check=True)
+    found = read_json(tmp_path / "provenance.json")
+    assert MEGABYTES <= found["peak_memory_mb"] < 4 * MEGABYTES
+    assert found["wall_seconds"] > 0.1 and found["cpu_seconds"] > 0.3  # of the parent too, which imported everything
+    assert found["job"]["attempt"] == attempt and found["device"] == "cpu"
+
+
+def test_a_failure_leaves_no_provenance_of_a_result_before_it(tmp_path):
+    one = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
+    one.of(lambda: None)
+    assert read_json(tmp_path / "sub-01_provenance.json")["stage"] == "parcellate"
+    one.of(bad)
+    assert not (tmp_path / "sub-01_provenance.json").exists()
+
+
+def bad():
+    raise DataError("voxels are NaN")

@@ -18,7 +18,6 @@ from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
-from bolt.provenance import versions
 from bolt.report import figures, tables
 from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
@@ -30,6 +29,7 @@ from bolt.report.search import search_sections
 from bolt.report.spaces import spaces_section
 from bolt.series import SeriesCache
 from bolt.series_files import kept_volumes
+from bolt.versions import versions
 
 
 def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:

@@ -17,7 +17,7 @@ from bolt.errors import ConfigError
 from bolt.files import read_json, read_yaml
 from bolt.layout import Layout, folder_of, prefix_of
 from bolt.preprocess.measures import MEASURES
-from bolt.provenance import versions
+from bolt.versions import versions
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from bolt.shortage import in_words
 from bolt.stages._data import DataStages
 from bolt.stages._experiments import ExperimentStages
 from bolt.stages._landmarks import LandmarkStages
@@ -39,4 +40,6 @@ def run(options: argparse.Namespace) -> None:
         from bolt.explain_by_hand import explain_by_hand
 
         return explain_by_hand(options)
-    getattr(Stages(options), options.command.replace("-", "_"))()
+    stages = Stages(options)
+    with in_words(stages.layout.results, stages.layout.work):
+        getattr(stages, options.command.replace("-", "_"))()

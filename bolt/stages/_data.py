@@ -7,6 +7,7 @@ import pandas as pd
 from bolt.datasets import COLUMNS
 from bolt.errors import DataError
 from bolt.files import write_table
+from bolt.provenance import beside
 from bolt.stages._shared import Shared, log
 
 TEMPLATE_MM = 2.0
@@ -21,7 +22,9 @@ class DataStages(Shared):
 
         if self.dataset.simulate is None:
             raise DataError("this dataset has no 'simulate' keys", where=self.dataset.name, mend="Use the phantom's")
-        simulate(self.options.out or self.dataset.path, self.dataset.simulate, n_jobs=self.options.threads)
+        out = self.options.out or self.dataset.path
+        simulate(out, self.dataset.simulate, n_jobs=self.options.threads)
+        self._note(self.layout.truth(out) / "provenance.json", [], seed=self.dataset.simulate.seed)
 
     def check(self) -> None:
         from bolt.check import check_names, check_room
@@ -33,7 +36,9 @@ class DataStages(Shared):
         from bolt.bad_scans import EXCLUSION_COLUMNS
         from bolt.covariates import check_known
         from bolt.datasets import index
+        from bolt.dependencies import files_of
         from bolt.folds import make_folds
+        from bolt.scan_files import own_tables, subjects_table
 
         if not self.dataset.ready_series:
             for name in self.config.atlas_places:
@@ -50,6 +55,9 @@ class DataStages(Shared):
             log.warning("%s is left out: %s", scan.scan_id, scan.exclude_reason)
         log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
         self._compare_cohort(scans)
+        tables = dict.fromkeys([subjects_table(self.dataset, self.config), *own_tables(self.dataset)])
+        # images are hashed where they are read; here the hash of their names, sizes and times
+        self._note(beside(self.layout.scans), list(tables), listing=files_of(self.dataset))
 
     def template(self) -> None:
         from bolt.preprocess.evidence import stage_ventricles
@@ -59,6 +67,8 @@ class DataStages(Shared):
             self.config.preprocess.space, TEMPLATE_MM, self.layout.template, self.config.paths.templateflow_home
         )
         stage_ventricles(self.layout.template)
+        images = sorted(self.layout.template.glob("*.nii.gz"))
+        self._note(self.layout.template / "provenance.json", images)  # copies of the published ones
 
     def resources(self) -> None:
         from bolt.resources import stage_atlases
@@ -73,6 +83,6 @@ class DataStages(Shared):
         source, scan_id = source_of(self.dataset), self.options.scan
         if scan_id is None:
             return source.download_table(self.dataset, self.config)
-        outcome = self._outcome("download", self._download_status(scan_id))
+        outcome = self._outcome("download", self._download_status(scan_id), [])
         outcome.passing = True
         outcome.of(lambda: source.download_scan(scan_id, self.dataset, self.config))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bolt.config import Experiment
 from bolt.errors import ConfigError, DataError
-from bolt.experiments import all_entries, available, configurations, rows_of, with_first_looks
+from bolt.experiments import Entry, all_entries, available, configurations, rows_of, with_first_looks
 from bolt.files import write_table
+from bolt.provenance import beside
 from bolt.stages._shared import Shared
 
 
@@ -18,7 +21,7 @@ class ExperimentStages(Shared):
         from bolt.report.landmark_experiment import write_landmark_experiment
         from bolt.report.spectra import write_spectra
 
-        experiment, out = self._experiment(), self.layout.paper
+        experiment, out, found = self._experiment(), self.layout.paper, list[Entry]()
         results, present = self.config.paths.results, self.config.dataset_name
         if experiment.kind == "complexity":
             write_complexity(experiment, out)
@@ -34,6 +37,7 @@ class ExperimentStages(Shared):
                 )
             write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
             write(with_first_looks(experiment, results, {one.dataset for one in found}), found, out)
+        self._note(beside(self.layout.experiment(experiment.name)), [self._read_by(experiment, found)])
 
     def complexity(self) -> None:
         from bolt.atlases import load_labels
@@ -54,6 +58,7 @@ class ExperimentStages(Shared):
             device=device_of(self.config.device),
         )
         write_table(table, self.layout.complexity(experiment.name, atlas), COLUMNS)
+        self._note(beside(self.layout.complexity(experiment.name, atlas)), [])
 
     def spectra(self) -> None:
         from bolt.series import SeriesCache
@@ -64,6 +69,18 @@ class ExperimentStages(Shared):
         spectra, bands = spectra_of(SeriesCache(self.layout.cache(atlas)), experiment.spectra)
         write_table(bands, self.layout.bands(experiment.name, atlas), BAND_COLUMNS)
         write_table(spectra, self.layout.spectra(experiment.name, atlas), SPECTRUM_COLUMNS)
+        manifest = self.layout.cache(atlas) / "manifest.json"
+        self._note(beside(self.layout.spectra(experiment.name, atlas)), [manifest])
+
+    def _read_by(self, experiment: Experiment, found: list[Entry]) -> list[Path]:
+        """Files that the table of an experiment was made of."""
+        if experiment.kind == "complexity":
+            return sorted((self.layout.paper / experiment.name).glob("*.tsv"))
+        if experiment.kind == "spectra":
+            return sorted(self.config.paths.results.glob(f"*/spectra/{experiment.name}/*/*.tsv"))
+        if experiment.kind == "landmarks":
+            return [folder / "landmarks.tsv" for one in found for folder in one.explanations]
+        return [file for one in found for run in one.folders for file in run.glob("fold-*/predictions.tsv")]
 
     def _experiment(self, kind: str | None = None) -> Experiment:
         name, known = self.options.name, available(self.config)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from bolt.errors import DataError
-from bolt.files import read_json, read_table, write_json, write_table
-from bolt.provenance import provenance
+from bolt.files import read_json, read_table, write_table
+from bolt.provenance import Inputs, beside
 from bolt.stages._shared import Shared
 
 
@@ -27,11 +25,13 @@ class LandmarkStages(Shared):
         for fold in sorted(folds["fold"].unique()):
             table = make_inner_folds(folds, scans, fold, self.config.folds, self.config.explain.inner_folds, contents)
             write_table(table, self.layout.inner_folds(fold), FOLD_COLUMNS)
+        inputs = [self.layout.folds, self.layout.scans, *(cache / "manifest.json" for cache in caches)]
+        self._note(self.layout.inner_folds(0).with_name("provenance.json"), inputs, seed=self.config.folds.seed)
 
     def train_inner(self) -> None:
         from bolt.train import train_fold
 
-        options, start = self.options, time.monotonic()
+        options = self.options
         out = self._inner() / f"fold-{options.inner}"
         cache, folds = self.layout.cache(options.atlas, options.variant), self.layout.inner_folds(options.fold)
         place = {"fold": options.inner, "seed": options.seed}
@@ -40,11 +40,9 @@ class LandmarkStages(Shared):
             model = self._model().for_fold(options.fold)  # settings of the outer fold, by its own validation scans
             facts = {"device": self.config.device, "threads": options.threads}
             train_fold(cache, folds, model, self.dataset, **place, out=out, **facts)
-            seconds = round(time.monotonic() - start, 1)
-            inputs = [cache / "manifest.json", folds]
-            write_json(provenance(inputs, outer=options.fold, seconds=seconds, **place), out / "provenance.json")
 
-        outcome = self._outcome("train_inner", out / "status.json")
+        outcome = self._outcome("train_inner", out / "status.json", [cache / "manifest.json", folds])
+        outcome.facts = {"outer": options.fold, **place}
         outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
         outcome.of(work)
 
@@ -56,10 +54,12 @@ class LandmarkStages(Shared):
         inner = range(self.config.explain.inner_folds)
         statuses = [out / f"fold-{one}" / "status.json" for one in inner]
         failed = [status for status in statuses if read_json(status)["state"] != "ok"]
-        outcome = self._outcome("explain_inner", out / "explain_status.json", out / "importance.tsv")
+        cache = self.layout.cache(options.atlas, options.variant)
+        inputs: Inputs = [cache / "manifest.json", [out / f"fold-{one}" / "checkpoint.safetensors" for one in inner]]
+        outcome = self._outcome("explain_inner", out / "explain_status.json", inputs, out / "importance.tsv")
+        outcome.facts = {"outer": options.fold, "seed": options.seed}
         outcome.after((failed or statuses)[0])
         outcome.empty = [out / "importance.npy", out / "importance.tsv"]
-        cache = self.layout.cache(options.atlas, options.variant)
         outcome.of(lambda: explain_inner(SeriesCache(cache), out, inner, self.config.device))
 
     def landmarks(self) -> None:
@@ -89,6 +89,7 @@ class LandmarkStages(Shared):
             )
 
         self._of_folds(done, [out / name for name in ("landmarks.tsv", "subsets.tsv", "coefficients.npy")], work)
+        self._note(beside(out / "landmarks.tsv"), self._importance(done), seed=options.seed)
 
     def _inner(self):
         options = self.options

@@ -11,10 +11,14 @@ import pandas as pd
 
 from bolt import config as configuration
 from bolt.errors import BoltError, ConfigError, DataError
-from bolt.files import holds_something, read_table, write_json, write_table
+from bolt.files import holds_something, read_table, write_table
+from bolt.layout import ORACLE
 from bolt.outcome import Outcome
-from bolt.provenance import provenance
+from bolt.provenance import beside
 from bolt.stages._shared import Shared, log
+
+EXPLAINED = ("roi_weights.tsv", "stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "tasks.tsv", "landmarks.tsv")
+"""What the explanation page tells of a run."""
 
 
 class ModelStages(Shared):
@@ -27,12 +31,16 @@ class ModelStages(Shared):
         from bolt.series import EXCLUSION_COLUMNS, build_cache
 
         atlas, judged = self.options.atlas, is_judged(self.config, self.dataset)
-        out = self.layout.cache(atlas)
+        out, scans = self.layout.cache(atlas), self._scans()
+
+        def series_of(scan: Any) -> Path:
+            return Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas)
+
         excluded = build_cache(
-            self._scans(),
+            scans,
             atlas,
             load_labels(self.config.atlas_places[atlas], atlas_dir=self.config.paths.atlas_dir),
-            lambda scan: Path(scan.bold) if scan.kind == "series" else self.layout.series_file(scan.scan_id, atlas),
+            series_of,
             out,
             policy=self.config.parcellate.uncovered,
             expected={
@@ -44,6 +52,9 @@ class ModelStages(Shared):
             mean_fd=displacement(self.layout.quality) if judged else None,
         )
         write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
+        used = scans[~scans["scan_id"].isin(excluded["scan_id"])]
+        tables = [self.layout.scans, *([self.layout.quality] if judged else [])]
+        self._note(out / "provenance.json", [*tables, [series_of(scan) for scan in used.itertuples()]])
 
     def folds(self) -> None:
         from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS
@@ -62,32 +73,35 @@ class ModelStages(Shared):
         usable = self._strata(scans[~scans.scan_id.isin(excluded.scan_id)])
         contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
         write_table(make_folds(usable, self.config.folds, contents), self.layout.folds, FOLD_COLUMNS)
+        tables = [cache / name for cache in caches for name in ("manifest.json", "exclusions.tsv")]
+        self._note(beside(self.layout.folds), [self.layout.scans, *tables], seed=self.config.folds.seed)
 
     def train(self) -> None:
         options, folds = self.options, sorted(set(self.options.fold))
         # the last attempt gives every fold a process of its own, so that a crash is recorded where it belongs
         apart = options.attempt >= Outcome.ATTEMPTS
         together = {} if apart else self._train(folds)
+        inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
         for fold in folds:
 
             def work(fold: int = fold) -> None:
-                facts = (self._train([fold]) if apart else together)[fold]
-                if isinstance(facts, BoltError):
-                    raise facts
-                inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
-                write_json(provenance(inputs, **facts), self._fold(fold) / "provenance.json")
+                error = (self._train([fold]) if apart else together)[fold]
+                if error is not None:
+                    raise error
 
             out = self._fold(fold)
-            outcome = self._outcome("train", out / "status.json")
+            outcome = self._outcome("train", out / "status.json", inputs)
+            outcome.begun = time.monotonic() if apart else outcome.begun
+            outcome.facts = {"fold": fold, "seed": options.seed, "folds_side_by_side": 1 if apart else len(folds)}
             outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
             outcome.of(work)
 
-    def _train(self, folds: list[int]) -> dict[int, dict[str, Any] | BoltError]:
-        """Train folds side by side; for each the facts for its provenance, or its error."""
+    def _train(self, folds: list[int]) -> dict[int, BoltError | None]:
+        """Train folds side by side; for each its error, or None."""
         from bolt.models._registry import fitted_at_once
         from bolt.train import Job, train_folds
 
-        options, model, start = self.options, self._model(), time.monotonic()
+        options, model = self.options, self._model()
         runner = train_folds
         if fitted_at_once(model.model):  # a second of imports that others need not wait for
             from bolt.train_features import train_features as runner
@@ -100,8 +114,7 @@ class ModelStages(Shared):
             device=self.config.device,
             threads=options.threads,
         )
-        facts = {"seed": options.seed, "seconds": round(time.monotonic() - start, 1), "folds_side_by_side": len(folds)}
-        return {fold: error or {"fold": fold, **facts} for fold, error in zip(folds, errors, strict=True)}
+        return dict(zip(folds, errors, strict=True))
 
     def explain(self) -> None:
         from bolt.explain.importance import explain_fold
@@ -112,7 +125,9 @@ class ModelStages(Shared):
             raise ConfigError("--fold needs --atlas, --model and --seed", mend="For one scan give --checkpoint instead")
         out = self._fold(options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
-        outcome = self._outcome("explain", out / "explain_status.json", out / "importance.tsv")
+        inputs = [cache / "manifest.json", out / "checkpoint.safetensors", out / "checkpoint.json"]
+        outcome = self._outcome("explain", out / "explain_status.json", inputs, out / "importance.tsv")
+        outcome.facts = {"fold": options.fold, "seed": options.seed}
         outcome.after(out / "status.json")
         outcome.empty = [out / "importance.npy", out / "importance.tsv"]
         outcome.of(lambda: explain_fold(SeriesCache(cache), out, self.config.device))
@@ -123,6 +138,8 @@ class ModelStages(Shared):
         options = self.options
         run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
         write_metrics(run, self.dataset.classes, self._folds(), run)
+        predictions = [run / f"fold-{fold}" / "predictions.tsv" for fold in self._folds()]
+        self._note(beside(run / "metrics.tsv"), predictions, seed=options.seed)
 
     def regions(self) -> None:
         from bolt.explain.regions import write_regions
@@ -152,6 +169,7 @@ class ModelStages(Shared):
                 coefficients, cache.rois, classes, image, out, atlas=options.atlas, space=space, **keys
             ),
         )
+        self._note(beside(out / "roi_weights.tsv"), [cache.folder / "manifest.json", coefficients], seed=options.seed)
 
     def tasks(self) -> None:
         from bolt.explain.tasks import write_tasks
@@ -172,21 +190,27 @@ class ModelStages(Shared):
             write_tasks(cache, run, done, out, self.config.explain, kept)
 
         self._of_folds(done, [out / "tasks.tsv"], work)
+        self._note(beside(out / "tasks.tsv"), self._importance(done), seed=options.seed)
 
     def oracle_cache(self) -> None:
         from bolt.evaluate.truth import build_oracle_cache
 
         build_oracle_cache(self.config, self.layout, self.dataset, self.options.atlas)
+        index, truth = self.layout.cache(self.options.atlas) / "index.tsv", self.layout.truth(self.dataset.path)
+        place = self.layout.cache(self.options.atlas, ORACLE) / "provenance.json"
+        self._note(place, [index, sorted(truth.rglob("*.npy"))])
 
     def truth(self) -> None:
         from bolt.evaluate.truth import write_truth_table
 
         write_truth_table(self.config, self.dataset, self.layout)
+        self._note(beside(self.layout.tables / "truth.tsv"), self._results("metrics.tsv", "roi_weights.tsv"))
 
     def explanation(self) -> None:
         from bolt.report.explanation import write_explanation
 
         write_explanation(self.config, self.dataset, self.layout)
+        self._note(beside(self.layout.explanation_page), self._results(*EXPLAINED, "metrics.tsv"))
 
     def report(self) -> None:
         from bolt.report.collect import collect
@@ -196,3 +220,12 @@ class ModelStages(Shared):
             self._refuse_bad(read_table(self.layout.exclusions, text=("scan_id",)))
         self._compare_cohort(self._scans())  # the paper's numbers may have changed since the index
         write_report(collect(self.config, self.dataset, self.layout), self.layout.report)
+        layout = self.layout
+        tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
+        found = [path for path in (*tables, layout.explanation_page) if path.is_file()]
+        self._note(beside(layout.report), [*found, *self._results("metrics.tsv", "predictions.tsv")])
+
+    def _results(self, *names: str) -> list[list[Path]]:
+        """Files of these names in the folders of runs and explanations, a group a name."""
+        results = self.layout.results
+        return [sorted(path for top in ("runs", "explain") for path in (results / top).rglob(name)) for name in names]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from bolt import config as configuration
 from bolt.layout import folder_of, prefix_of
+from bolt.provenance import beside
 from bolt.stages._shared import Shared, log
 
 
@@ -36,7 +37,10 @@ class ScanStages(Shared):
                 prefix=prefix_of(folder),
             )
 
-        outcome = self._outcome("anatomical", self.layout.anatomical_status(folder))
+        inputs = [Path(t1w), *sorted(self.layout.template.glob("*.nii.gz"))]
+        outcome = self._outcome("anatomical", self.layout.anatomical_status(folder), inputs)
+        registrations = map(configuration.load_registration, self.config.preprocess.registrations)
+        outcome.facts = {"seed": {one.name: one.seed for one in registrations}}
         outcome.empty = list(self.layout.anatomical_files(folder).values())
         forget(outcome.empty, prefix_of(folder), T1W_PICTURES)
         outcome.of(work)
@@ -71,7 +75,9 @@ class ScanStages(Shared):
             if not settings.keep_bold:  # the image goes once its series are taken; BIDS wants no JSON file without one
                 sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
-        outcome = self._outcome("functional", layout.functional_status(scan.scan_id))
+        inputs = [Path(scan.bold), *sorted(layout.anatomical_files(anatomical).values())]
+        outcome = self._outcome("functional", layout.functional_status(scan.scan_id), inputs)
+        outcome.facts = {"seed": configuration.load_registration(settings.registrations[0]).seed}
         outcome.after(layout.anatomical_status(anatomical))
         outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
         outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
@@ -92,6 +98,7 @@ class ScanStages(Shared):
 
         def work() -> None:
             atlases = [self._atlas(name) for name in self.config.atlas_places]
+            outcome.facts = {"atlases": {atlas.name: atlas.sha256 for atlas in atlases}}
             if raw and layout.native:
                 results = self._parcellate_native(scan, atlases, denoise)
                 return write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
@@ -107,7 +114,9 @@ class ScanStages(Shared):
             )
             write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
 
-        outcome = self._outcome("parcellate", layout.series_status(scan.scan_id))
+        read = [Path(scan.bold) if layout.native else bold, mask, confounds]
+        inputs = [path for path in read if path is not None]
+        outcome = self._outcome("parcellate", layout.series_status(scan.scan_id), inputs)
         if raw:
             outcome.after(layout.functional_status(scan.scan_id))
         elif self.dataset.downloaded:
@@ -144,6 +153,9 @@ class ScanStages(Shared):
 
         table = gather_quality(self._scans(), self.config, self.layout)
         log.info("%d of %d scans are left out", (table.state != "ok").sum(), len(table))
+        statuses = [self.layout.series_status(scan) for scan in table.scan_id]
+        measures = sorted(self.layout.derivatives.glob("sub-*/**/*desc-quality.json"))
+        self._note(beside(self.layout.quality), [self.layout.scans, statuses, measures])
 
     def quality_pages(self) -> None:
         from bolt.bidsignore import write_bidsignore
@@ -152,6 +164,7 @@ class ScanStages(Shared):
         write_pages(self.config, self.layout)
         if (self.layout.derivatives / "dataset_description.json").is_file():
             write_bidsignore(self.layout.derivatives)  # now that it is known who failed
+        self._note(beside(self.layout.quality_page), [self.layout.quality])
 
 
 def _path(value: object) -> Path | None:

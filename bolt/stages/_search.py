@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bolt import config as configuration
 from bolt.errors import ConfigError
+from bolt.provenance import beside
 from bolt.search_space import check_search
 from bolt.stages._shared import Shared
 
@@ -36,8 +37,12 @@ class SearchStages(Shared):
             out = self.layout.study(options.atlas, model.name, fold)
             scratch = self.layout.work / "search" / out.relative_to(self.layout.results / "search")
             search_fold(seen, model, space, settings.n_trials, out, scratch)
+            manifest = self.layout.cache(options.atlas) / "manifest.json"
+            self._note(out / "provenance.json", [manifest, self.layout.folds], fold=fold, seed=settings.seed)
         if options.fold is None:
-            write_choice(studies, model, options.scheme, self.layout.choice(options.atlas, options.scheme, model.name))
+            choice = self.layout.choice(options.atlas, options.scheme, model.name)
+            write_choice(studies, model, options.scheme, choice)
+            self._note(beside(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
 
     def _searched(self) -> configuration.Model:
         known = {model.name: model for model in map(configuration.load_model, self.config.searched)}

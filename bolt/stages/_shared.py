@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -14,9 +15,10 @@ from bolt.config import Config, Dataset
 from bolt.datasets import TEXT_COLUMNS
 from bolt.errors import DataError
 from bolt.experiments import experiment_models
-from bolt.files import atomic, read_table, write_table
+from bolt.files import atomic, read_table, write_json, write_table
 from bolt.layout import Layout
 from bolt.outcome import Outcome, command_again
+from bolt.provenance import Inputs, provenance
 
 log = logging.getLogger("bolt")
 
@@ -28,7 +30,8 @@ class Shared:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.config: Config = configuration.load_config(options.config or CONFIG)
+        self.config_file: Path = options.config or CONFIG
+        self.config: Config = configuration.load_config(self.config_file)
         name = getattr(options, "dataset", None) or self.config.dataset
         self.dataset: Dataset = configuration.load_dataset(name)
         self.layout = Layout(self.config)
@@ -54,11 +57,18 @@ class Shared:
         for measure, found, due in cohort.itertuples(index=False):
             log.info("%s: %d (the paper: %d)", measure, found, due)
 
-    def _outcome(self, stage: str, status: Path, output: Path | None = None) -> Outcome:
-        """How one job ends; `output` is an output of its rule, where the status is none."""
+    def _outcome(self, stage: str, status: Path, inputs: Inputs, output: Path | None = None) -> Outcome:
+        """How one job ends; `inputs` are what its provenance hashes, `output` is an output of its rule, where the
+        status is none."""
         outcome = Outcome(stage, status, self.options.attempt)
+        outcome.inputs = [self.config_file, *inputs]
         outcome.again = command_again(output or status, self.layout.config)
         return outcome
+
+    def _note(self, place: Path, inputs: Inputs, **facts: Any) -> None:
+        """Write the provenance of a stage over many scans or folds, its last work; `beside` names a place for it."""
+        stage = self.options.command.replace("-", "_")
+        write_json(provenance([self.config_file, *inputs], stage=stage, **facts), place)
 
     def _of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
         """Work on those folds of a run that have what is asked for; where none has, leave the outputs empty.
@@ -72,6 +82,13 @@ class Shared:
         for output in outputs:
             with atomic(output) as temporary:
                 temporary.touch()
+
+    def _importance(self, folds: Sequence[int]) -> Inputs:
+        """What stages that read a run's importance weights are made of."""
+        options = self.options
+        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        files = [run / f"fold-{fold}" / f"importance.{kind}" for fold in folds for kind in ("npy", "tsv")]
+        return [self.layout.cache(options.atlas, options.variant) / "manifest.json", files]
 
     def _scans(self) -> pd.DataFrame:
         return read_table(self.layout.scans, text=TEXT_COLUMNS)

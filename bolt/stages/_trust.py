@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bolt.errors import DataError
+from bolt.provenance import beside
 from bolt.stages._shared import Shared
 
 
@@ -15,7 +16,9 @@ class TrustStages(Shared):
         from bolt.explain.permuted import train_permuted
 
         options, (run, out) = self.options, self._run_and_out()
-        outcome = self._outcome("train_permuted", out / "permuted" / "status.json")
+        inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
+        outcome = self._outcome("train_permuted", out / "permuted" / "status.json", inputs)
+        outcome.facts = {"fold": self.config.explain.sanity.fold_of(self._folds()), "seed": options.seed}
         outcome.empty = [out / "permuted" / "checkpoint.safetensors", out / "permuted" / "predictions.tsv"]
         outcome.of(
             lambda: train_permuted(
@@ -54,6 +57,7 @@ class TrustStages(Shared):
             )
 
         self._of_folds(done, [out / "sanity.tsv"], work)
+        self._note(beside(out / "sanity.tsv"), self._importance(done), seed=options.seed)
 
     def stability(self) -> None:
         from bolt.explain.stability import write_stability
@@ -67,6 +71,9 @@ class TrustStages(Shared):
             [out / "stability.tsv"],
             lambda: write_stability(seeds, self.options.seed, folds, classes, fraction=fraction),
         )
+        maps = [explained / "coefficients.npy" for _, explained in seeds.values()]
+        inputs = [*self._importance(explained_folds(run, folds)), *sorted(maps)]
+        self._note(beside(out / "stability.tsv"), inputs, seed=self.options.seed)
 
     def faithfulness_fold(self) -> None:
         from bolt.explain.perturb import perturb_fold
@@ -74,7 +81,10 @@ class TrustStages(Shared):
 
         options, out = self.options, self._fold(self.options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
-        outcome = self._outcome("faithfulness_fold", out / "faithfulness_status.json", out / "faithfulness_curves.tsv")
+        inputs = [cache / "manifest.json", *(out / name for name in ("checkpoint.safetensors", "importance.npy"))]
+        curves = out / "faithfulness_curves.tsv"
+        outcome = self._outcome("faithfulness_fold", out / "faithfulness_status.json", inputs, curves)
+        outcome.facts = {"fold": options.fold, "seed": options.seed}
         outcome.after(out / "explain_status.json")
         outcome.empty = [out / "faithfulness_curves.npy", out / "faithfulness_curves.tsv"]
         settings, device = self.config.explain.faithfulness, self.config.device
@@ -86,6 +96,8 @@ class TrustStages(Shared):
         (run, out), folds = self._run_and_out(), self._folds()
         outputs = [out / "faithfulness.tsv", out / "faithfulness_areas.tsv"]
         self._of_folds(finished_folds(run, folds), outputs, lambda: write_faithfulness(run, folds, out))
+        curves = [run / f"fold-{fold}" / "faithfulness_curves.npy" for fold in finished_folds(run, folds)]
+        self._note(beside(out / "faithfulness.tsv"), curves, seed=self.options.seed)
 
     def _run_and_out(self, seed: int | None = None) -> tuple[Path, Path]:
         """The run that is looked at, of the seed that is asked for or another, and where its explanation lies."""

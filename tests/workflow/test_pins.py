@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bolt import provenance
+from bolt import fingerprint
 from bolt.config import ROOT
 from bolt.dependencies import STAGES
 
@@ -80,9 +80,9 @@ def imported_packages(*modules: str) -> set[str]:
         if name in seen:
             continue
         seen.add(name)
-        tree = ast.parse(provenance._source(name).read_text())
-        for found in provenance._imports(tree):
-            if provenance._is_module(found):
+        tree = ast.parse(fingerprint._source(name).read_text())
+        for found in fingerprint._imports(tree):
+            if fingerprint._is_module(found):
                 waiting.append(found)
             elif not found.startswith("bolt"):
                 packages.add(found.split(".")[0])
