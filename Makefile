@@ -1,17 +1,26 @@
+# make install make a virtual environment (.venv) of the locked packages
 # make demo    install, then run the whole workflow on the phantom; ends with the path of the report
 # make test    install, then run the tests (about five minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint schemas clean
+INSTALL := $(BIN)/python -m pip install --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" --no-emit-package torch pyproject.toml
 
-$(VENV)/.installed: requirements.txt requirements-test.txt pyproject.toml
+.PHONY: install demo test test-slow lint lock schemas clean
+
+install: $(VENV)/.installed
+
+# torch comes last and by version alone: CPU and CUDA builds share it, and what both need is locked and there by then
+$(VENV)/.installed: requirements.txt requirements-test.txt requirements-torch.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -r requirements.txt -r requirements-test.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(INSTALL) pip==26.3
+	$(INSTALL) --require-hashes --no-deps -r requirements.txt -r requirements-test.txt
+	$(INSTALL) -r requirements-torch.txt
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(VENV)/.installed
@@ -33,6 +42,13 @@ lint: $(VENV)/.installed
 schemas: $(VENV)/.installed
 	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.files import write_json; \
 	[write_json(schema, ROOT / f"config/schemas/{name}.json") for name, schema in schemas().items()]'
+
+# Versions move only where pyproject.toml asks for it; delete requirements.txt and requirements-test.txt first to renew all.
+lock: $(VENV)/.installed
+	$(INSTALL) uv==0.13.9
+	$(COMPILE) --output-file requirements.txt
+	$(COMPILE) --output-file requirements-test.txt --extra test --constraints requirements.txt \
+		$$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt)
 
 clean:
 	rm -rf results work .snakemake

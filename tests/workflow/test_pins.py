@@ -49,17 +49,6 @@ def test_launching_environment_holds_all_dependencies():
     assert direct <= set(conda_pins(ROOT / "environment.yml"))
 
 
-def test_locked_requirements_hold_the_projects_pins():
-    locked = "".join((ROOT / name).read_text() for name in ("requirements.txt", "requirements-test.txt"))
-    for name, version in project_pins().items():
-        assert re.search(rf"^{re.escape(name)}=={re.escape(version)}$", locked, re.MULTILINE), name
-
-
-def test_requirements_name_no_host_and_no_local_version():
-    locked = (ROOT / "requirements.txt").read_text() + (ROOT / "requirements-test.txt").read_text()
-    assert "://" not in locked and "+" not in locked and "@" not in locked
-
-
 def rule_environments() -> dict[str, set[str]]:
     """Stage (command) to the environments of the rules that run it."""
     found: dict[str, set[str]] = {}
