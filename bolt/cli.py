@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     command("truth", "Compare the demo's results with the phantom's truth.")
     command("explanation", "Draw what the models looked at, and write the page that tells it.")
     command("report", "Write the HTML report.")
+    command("ledger", "Sum what the jobs of all datasets cost: time, memory, energy. Every run ends with it.")
     models = commands.add_parser("models", help="Print the table of models, in Markdown.")
     models.description = "One row a file in config/models: its name is what 'models' of a configuration takes."
     models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")

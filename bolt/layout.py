@@ -26,6 +26,7 @@ class Layout:
         self.results = config.paths.results / config.dataset_name
         self.work = config.paths.work / config.dataset_name
         self.paper = config.paths.results / "paper"  # what spans datasets
+        self.ledger = config.paths.results / "ledger.tsv"
         self.space = config.preprocess.space
         self.native = config.preprocess.output == "native"
         denoise = Path(config.denoise).stem

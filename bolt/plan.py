@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
+from bolt.benchmarks import read_benchmark
 from bolt.config import ROOT, load_space
 from bolt.datasets import source_of
+from bolt.errors import DataError
 from bolt.files import read_table, read_yaml
 from bolt.layout import folder_of
 from bolt.models._registry import fitted_at_once
@@ -204,12 +207,18 @@ def _scans(run: Run) -> list[tuple[str, str]]:
 
 def _seconds(run: Run, stage: str, n_scans: int) -> float:
     """Seconds of one job: the median of this run's own jobs, else the recorded cost."""
-    own = _benchmarks(run, stage)
-    if own:
-        return float(np.median([pd.read_csv(path, sep="\t")["s"].iloc[0] for path in own[:200]]))
+    if own := list(islice(_own_seconds(run, stage), 200)):
+        return float(np.median(own))
     recorded = "phantom_seconds" if run.dataset.source == "phantom" else "seconds"
     cost = read_yaml(ROOT / "config/costs.yaml")[recorded][stage]
     return cost["per_job"] + cost.get("per_scan", 0.0) * n_scans
+
+
+def _own_seconds(run: Run, stage: str) -> Iterator[float]:
+    """Seconds of this run's own jobs, as far as their benchmark files can be read."""
+    for path in _benchmarks(run, stage):
+        with suppress(DataError):
+            yield read_benchmark(path).seconds
 
 
 def _benchmarks(run: Run, stage: str) -> list[Path]:

@@ -18,9 +18,11 @@ from bolt.config import Config, Dataset, Model, load_model
 from bolt.datasets import TEXT_COLUMNS
 from bolt.files import read_json, read_table
 from bolt.layout import Layout
+from bolt.provenance import commit
 from bolt.report import figures, tables
 from bolt.report.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.comparison import comparison
+from bolt.report.costs import costs_section
 from bolt.report.html import Block, Picture, ReportData, Table, Text, figure_folder
 from bolt.report.methods import cite, methods, preprocessing_texts
 from bolt.report.quality import quality_section
@@ -68,10 +70,11 @@ def collect(config: Config, dataset: Dataset, layout: Layout) -> ReportData:
         references=references,
         provenance={
             "date": time.strftime("%Y-%m-%d %H:%M"),
-            "BolT": __version__,
+            "BolT": __version__ + _commit(),
             "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
             "packages": ", ".join(f"{name} {version}" for name, version in versions().items()),
         },
+        costs=costs_section(layout),
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
     )
 
@@ -81,6 +84,12 @@ def _exclusions(layout: Layout, scans: pd.DataFrame) -> pd.DataFrame:
         return read_table(layout.exclusions, text=("scan_id", "stage", "reason")).fillna("")
     listed = scans.loc[scans["exclude_reason"].notna(), ["scan_id", "exclude_reason"]]
     return listed.rename(columns={"exclude_reason": "reason"}).assign(stage="index")
+
+
+def _commit() -> str:
+    known = commit()
+    changed = ", changed since" if known["changed"] else ""
+    return f" (commit {known['commit'][:10]}{changed})" if known["commit"] else ""
 
 
 def _facts(

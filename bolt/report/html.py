@@ -109,6 +109,7 @@ class ReportData:
         Paragraphs, and what they cite by number.
     provenance : dict
         Name to value.
+    costs : list of blocks
     configuration : str
         The YAML that was run.
     """
@@ -125,6 +126,7 @@ class ReportData:
     methods: list[str]
     references: list[str]
     provenance: dict[str, str]
+    costs: list[Block]
     configuration: str
 
 

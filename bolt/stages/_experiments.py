@@ -72,6 +72,11 @@ class ExperimentStages(Shared):
         manifest = self.layout.cache(atlas) / "manifest.json"
         self._note(beside(self.layout.spectra(experiment.name, atlas)), [manifest])
 
+    def ledger(self) -> None:
+        from bolt.ledger import write_ledger
+
+        write_ledger(self.layout.ledger)
+
     def _read_by(self, experiment: Experiment, found: list[Entry]) -> list[Path]:
         """Files that the table of an experiment was made of."""
         if experiment.kind == "complexity":
