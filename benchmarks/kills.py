@@ -2,8 +2,8 @@
 
     python benchmarks/kills.py --kills 20 --seed 1
 
-Two workflows take turns: from raw images of six tiny subjects to the cache, and from ready ROI series of twelve to the
-report. One round of a workflow takes up to five kills, each of the scheduler, of a job, or of everything, with
+Two workflows take turns: from raw images of two tiny subjects to their ROI series, and from ready ROI series of twelve
+to the report. One round of a workflow takes up to four kills, each of the scheduler, of a job, or of everything, with
 `kill -9`; a round that ends earlier is followed by another. Writes ``kills.tsv`` beside this file.
 """
 
@@ -29,7 +29,7 @@ from tests.snake import snakemake, write_yaml
 COLUMNS = {
     "date": "Day of the run",
     "machine": "Processors, and how many cores were given",
-    "workflow": "raw: from T1w and BOLD images to the cache; series: from ready ROI series to the report",
+    "workflow": "raw: from T1w and BOLD images to ROI series; series: from ready ROI series to the report",
     "round": "Runs from an empty folder, counted over both workflows; each is killed several times",
     "seed": "Of the round's moments and victims",
     "seconds": "From the start of `snakemake` to the kill",
@@ -41,12 +41,12 @@ COLUMNS = {
     "different": "Of these, not equal to the undisturbed run's to the last byte",
     "half_written": "Files below results/ and work/ at the end of the round that are not whole",
 }
-EACH = 5
+EACH = 4
 """Kills a round, at most."""
 
 
 def write_raw(folder: Path) -> Path:
-    """Six subjects of the phantom as raw BIDS, and their configuration."""
+    """Subjects of the phantom as raw BIDS, enough for folds, and their configuration."""
     simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 6}))
     shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
     about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
@@ -57,7 +57,10 @@ def write_raw(folder: Path) -> Path:
     return write_yaml(folder / "config.yaml", keys)
 
 
-WORKFLOWS = {"raw": (write_raw, ("series",)), "series": (write_series, ())}
+SERIES = (
+    "results/raw/series/MNI152NLin2009aSym-none/sub-0{}_task-rest/sub-0{}_task-rest_atlas-dosenbach160_timeseries.npy"
+)
+WORKFLOWS = {"raw": (write_raw, [SERIES.format(i, i) for i in (1, 2)]), "series": (write_series, [])}
 
 
 def undisturbed(name: str, folder: Path) -> float:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from bolt.errors import ConfigError
 
+FEW = 500_000
+"""Bytes: a disk with fewer to spare is full."""
 MEND = "Free space, or move this folder or one above it to a larger disk and link it in its place; then go on"
 
 
@@ -48,6 +52,29 @@ def require_room(folder: str | Path, needed: float, what: str, key: str | None =
 def no_room_left(destination: Path) -> ConfigError:
     """The error of a disk that filled up while `destination` was written."""
     return ConfigError(f"no room left for {destination.name}", where=destination.parent, mend=MEND)
+
+
+def full(folder: Path) -> ConfigError:
+    """The error of a disk that is full; the whole run's to mend, and what was being done is done again then."""
+    return ConfigError("no room left on the disk of this folder", where=folder.absolute(), mend=MEND)
+
+
+def refuse_full(folder: str | Path) -> None:
+    """Refuse what ITK has just written to a full disk: it leaves half files there without a word.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if free_bytes(folder) < FEW:
+        raise full(Path(folder))
+
+
+def tell_if_full(folders: Iterable[Path]) -> None:
+    """Say at the end of a failed run which disk is full: a job's own log may have had no room for it."""
+    for folder in folders:
+        if free_bytes(folder) < FEW:
+            print(f"bolt: {full(folder)}", file=sys.stderr)
 
 
 def gigabytes(n_bytes: float) -> str:

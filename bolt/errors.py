@@ -44,6 +44,10 @@ class DataError(BoltError):
     """An image, table or series cannot be used."""
 
 
+class MemoryShortage(BoltError):
+    """Memory was not enough: another attempt may be given more, so that this is no bad data."""
+
+
 class BoltWarning(UserWarning):
     """Something odd about a scan that is used all the same; listed in ``warnings.tsv`` (`bolt.outcome`)."""
 

@@ -22,10 +22,11 @@ from bolt.config import Model
 from bolt.draws import epoch_generator, seed_step
 from bolt.errors import BoltError
 from bolt.files import write_table
-from bolt.memory import Room, is_shortage, room_for
+from bolt.memory import Room, room_for
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.predict import Scans, all_logits, forward
 from bolt.schedule import learning_rate
+from bolt.shortage import is_shortage
 from bolt.targets import Classes, Target
 
 log = logging.getLogger(__name__)

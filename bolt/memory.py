@@ -10,17 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bolt.errors import BoltError
+from bolt.errors import BoltError, MemoryShortage
 from bolt.models._base import SeriesModel
+from bolt.shortage import is_shortage
 
 log = logging.getLogger(__name__)
-
-
-def is_shortage(error: Exception) -> bool:
-    """Whether an error says that memory, a GPU's or the computer's, was not enough."""
-    words = str(error)
-    of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in words
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or of_cpu
 
 
 @contextmanager
@@ -29,14 +23,14 @@ def room_for(what: str, mend: str) -> Iterator[None]:
 
     Raises
     ------
-    BoltError
+    MemoryShortage
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise
-        raise BoltError(f"{whose(error)} memory does not hold {what}", mend=mend) from None
+        raise MemoryShortage(f"{whose(error)} memory does not hold {what}", mend=mend) from None
 
 
 def whose(error: Exception) -> str:
@@ -80,19 +74,19 @@ class Room:
 
         Raises
         ------
-        BoltError
+        MemoryShortage
             A single scan does not fit; or the memory is not a GPU's, where smaller parts would hardly help.
         """
         now = min(self.at_once or n, n)
         if not on_gpu:
-            raise BoltError(
+            raise MemoryShortage(
                 f"the computer's memory does not hold a batch of {now} scans: {self.title}",
                 mend="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
                 "model's configuration",
             )
         torch.cuda.empty_cache()
         if now == 1:
-            raise BoltError(
+            raise MemoryShortage(
                 f"the GPU's memory does not hold a single scan: {self.title}",
                 mend="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -16,13 +17,16 @@ import numpy as np
 from bolt import BEGUN
 from bolt.config import ROOT
 from bolt.crash import report_path, write_report
-from bolt.errors import BoltError, BoltWarning, ConfigError
+from bolt.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.job import cpu_seconds
 from bolt.progress import at_step
 from bolt.provenance import Inputs, beside, provenance
+from bolt.shortage import MORE_MEMORY, full_disk, in_words, short_memory
 
 log = logging.getLogger("bolt")
+ATTEMPTS = "BOLT_ATTEMPTS"
+"""Variable that tells the workflow's jobs how often each is tried."""
 CONFIGURATION = 2
 """Exit code of a child whose configuration was wrong."""
 
@@ -44,8 +48,8 @@ class Outcome:
         Which attempt this is, from 1; 0 by hand, where a crash is always shown.
     """
 
-    ATTEMPTS = 2
-    """Equals 1 + `retries` of `workflow/profiles/*/config.yaml`."""
+    ATTEMPTS = int(os.environ.get(ATTEMPTS, "2"))
+    """1 + `retries` of the run."""
 
     def __init__(self, stage: str, status: Path, attempt: int) -> None:
         self.stage, self.status, self.attempt = stage, status, attempt
@@ -87,7 +91,8 @@ class Outcome:
             code = 1
             try:
                 self.spent = spent
-                self._try(work)
+                with in_words(self.status.parent):
+                    self._try(work)
                 code = 0
             except ConfigError as error:
                 print(error, file=sys.stderr)
@@ -99,16 +104,20 @@ class Outcome:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == CONFIGURATION:
-            raise ConfigError("the configuration does not fit, see above")
+            raise ConfigError("the run cannot go on like this, see above")
         if code:
-            how = f"was killed by signal {-code}" if code < 0 else "crashed"
-            self._fail(
-                BoltError(
-                    f"the job {how} in {self.attempt} attempts; its log has the rest",
-                    mend="Read the end of the log in the crash report",
-                ),
-                again=True,
-            )
+            self._fail(self._died(code), again=True)
+
+    def _died(self, code: int) -> BoltError:
+        """What to say of a child that ended with this exit status; a full disk is no scan's fault, and raised."""
+        full = full_disk(None, [self.status.parent])
+        if full is not None:
+            raise full
+        how = f"was killed by signal {-code}" if code < 0 else "crashed"
+        what = f"the job {how} in {self.attempt} attempts; its log has the rest"
+        if code == -signal.SIGKILL:
+            return MemoryShortage(f"{what}. The system kills so where memory runs out", mend=MORE_MEMORY)
+        return BoltError(what, mend="Read the end of the log in the crash report")
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
@@ -119,8 +128,16 @@ class Outcome:
             write_status(self.status, "ok", self.stage, warnings=[*self.carried, *own])
         except ConfigError:
             raise  # the run is set up wrongly; no scan is to blame
-        except BoltError as error:
-            self._fail(error, again=self.passing)
+        except Exception as error:
+            full, short = full_disk(error, [self.status.parent]), short_memory(error)
+            if full is not None:
+                raise full from None  # nor is it here
+            if short is not None and self.attempt >= self.ATTEMPTS:
+                self._fail(short, again=True)
+            elif short is not None or not isinstance(error, BoltError):
+                raise  # another attempt is given more memory, or may go better
+            else:
+                self._fail(error, again=self.passing)
 
     def _forget(self) -> None:
         """Remove what tells of a result, or a failure, before this one."""

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from bolt.covariates import Covariates
-from bolt.errors import BoltError, ConfigError
+from bolt.errors import ConfigError, MemoryShortage
 from bolt.files import write_table
-from bolt.memory import is_shortage, whose
+from bolt.memory import whose
 from bolt.models._base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series import SeriesCache
+from bolt.shortage import is_shortage
 from bolt.targets import stored_target
 
 log = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
         if not is_shortage(error):
             raise
         if len(which) == 1:
-            raise BoltError(
+            raise MemoryShortage(
                 f"{whose(error)} memory does not hold a scan of {scans.lengths[which[0]]} volumes",
                 mend="Free memory, choose a smaller model, or (where it is the GPU's) set 'device: cpu'",
             ) from None

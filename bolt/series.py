@@ -273,19 +273,16 @@ def _write_array(
     n_constant = np.zeros(len(kept), int)
     values, odd = rois["value"].tolist(), list[tuple[str, str, str]]()
     shape = (sum(e.length for e in entries), int(kept.sum()))
-    with atomic(path) as temporary:
-        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-        start = 0
+    with atomic(path) as temporary, temporary.open("wb") as file:  # not mapped: a full disk would kill the process
+        about = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
         for entry in entries:
             series = read_series(entry.path, values)
             constant = is_constant(series)
             n_constant += constant
             odd += warnings_of(entry.scan_id, entry.path.parent / "status.json")
             odd += odd_rois(entry.scan_id, series, constant, rois["name"], entry.path)
-            array[start : start + entry.length] = zscore(series[:, kept])
-            start += entry.length
-        array.flush()
-        del array
+            file.write(zscore(series[:, kept]).astype("<f4").tobytes())
     return n_constant, odd
 
 

@@ -13,6 +13,7 @@ import nibabel as nib
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from bolt.disk import refuse_full
 from bolt.errors import DataError
 from bolt.files import atomic
 from bolt.volumes import check_image
@@ -164,3 +165,4 @@ def write_matrix(matrix: np.ndarray, path: str | Path, centre: np.ndarray | None
     transform.set_parameters(np.concatenate([lps[:3, :3].ravel(), offset]))
     with atomic(path) as temporary:
         ants.write_transform(transform, str(temporary))
+        refuse_full(temporary.parent)

@@ -18,6 +18,7 @@ from ants.internal import get_pointer_string
 from nilearn.masking import compute_epi_mask
 
 from bolt.config import Registration
+from bolt.disk import refuse_full
 from bolt.errors import DataError
 from bolt.preprocess import images
 from bolt.preprocess.information import normalised_mutual_information
@@ -82,9 +83,13 @@ def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
 
 def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:
     """`ants.registration`; a DataError where ANTs gives up."""
+    where = Path(options.get("outprefix", f"{tempfile.gettempdir()}/ants")).parent
     try:
-        return dict(ants.registration(fixed, moving, kind, **options))
+        found = dict(ants.registration(fixed, moving, kind, **options))
+        refuse_full(where)
+        return found
     except (RuntimeError, ValueError) as error:
+        refuse_full(where)
         raise DataError(
             f"ANTs could not register the T1w and the template ({error})",
             mend="Look at the T1w; or name more settings to be tried in 'preprocess: registration'",

@@ -23,7 +23,7 @@ SUBJECT, SCAN, ATLAS = "sub-01", "sub-01_task-rest", "dosenbach160"
 
 
 def crash(*_, **__):
-    raise MemoryError("a crash")
+    raise RuntimeError("a crash")
 
 
 def planned_by(command):
