@@ -46,7 +46,7 @@ EACH = 4
 
 
 def write_raw(folder: Path) -> Path:
-    """Subjects of the phantom as raw BIDS, enough for folds, and their configuration."""
+    """Subjects of the phantom as raw BIDS, enough for folds, with their index; the path of the configuration."""
     simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 6}))
     shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
     about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
@@ -54,7 +54,11 @@ def write_raw(folder: Path) -> Path:
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing", "keep_bold": True}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess}
     keys |= {"folds": {"outer": 3, "validation": 0.4}, "models": ["svm"]}
-    return write_yaml(folder / "config.yaml", keys)
+    config = write_yaml(folder / "config.yaml", keys)
+    done = snakemake(folder, "results/raw/scans.tsv", config=config)  # the index, after which a scan can be asked for
+    if done.returncode:
+        sys.exit(done.stdout)
+    return config
 
 
 SERIES = (
