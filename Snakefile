@@ -6,6 +6,8 @@
 # Rules declare; `python -m bolt <command>` computes. docs/architecture.md shows how the pieces fit.
 import sys
 
+from snakemake.resources import Resource
+
 sys.path.insert(0, workflow.basedir)
 
 from bolt.check import minimum_volumes
@@ -13,7 +15,7 @@ from bolt.layout import ORACLE
 from bolt.lock import hold
 from bolt.plan import announce_after_dry_run
 from bolt.room import check_preprocessing_room
-from bolt.workflow import shell_prefix, start, use_own_interpreter
+from bolt.workflow import shell_prefix, start, tell_jobs, use_own_interpreter
 
 if not workflow.overwrite_configfiles:
 
@@ -26,6 +28,7 @@ hold([run.layout.results, run.layout.work], sys.argv)
 
 onstart:
     run.save_config()
+    tell_jobs(workflow.execution_settings.retries)
 
 
 layout = run.layout
@@ -63,6 +66,9 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/experiments.smk"
 
 
+if "downloads" not in workflow.global_resources:
+    # files fetched at once: be polite to public servers
+    workflow.register_resource("downloads", Resource("downloads", 4))
 given = workflow.resource_settings
 check_preprocessing_room(run, sys.argv, max(given.cores or 1, given.nodes or 1))
 announce_after_dry_run(run, sys.argv)

@@ -23,9 +23,13 @@ from bolt.files import sha256, write_yaml
 from bolt.layout import Layout
 from bolt.lock import JOB
 from bolt.models._registry import fitted_at_once
+from bolt.outcome import ATTEMPTS
 from bolt.room import is_dry_run
 from bolt.scan_files import ScanFiles
 from bolt.search_space import check_search
+
+MANY_SCANS = 2000
+"""With more, trainings are jobs of their own on a cluster."""
 
 
 class Run(ScanFiles):
@@ -105,6 +109,26 @@ class Run(ScanFiles):
     def fitted_at_once(self, run_name: str) -> bool:
         """Whether a model learns without epochs, in seconds."""
         return fitted_at_once(self.model(run_name).model)
+
+    # ---- what a training asks a cluster for --------------------------------------------------
+    def gpu(self, run_name: str) -> str:
+        """A GPU, unless the configuration trains on the CPU, or the model learns in one go."""
+        model = self.searched.get(run_name) or self.model(run_name)
+        return "" if self.config.device == "cpu" or fitted_at_once(model.model) else "gpu:1"
+
+    def minutes(self, run_name: str) -> int:
+        """Time for one fold, first try."""
+        return 30 if self.fitted_at_once(run_name) else 240
+
+    def training_group(self, run_name: str) -> str | None:
+        """With which others a fold shares a job: with those that take seconds, or with those that can share a GPU.
+
+        With thousands of scans a fold takes long enough alone; and Snakemake, which walks all that is upstream of each
+        job of a group, would plan for minutes.
+        """
+        if not self.layout.scans.is_file() or len(self.scans) > MANY_SCANS:
+            return None
+        return "quick_trainings" if self.fitted_at_once(run_name) else "trainings"
 
     # ---- which files are asked for ------------------------------------------------------------
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:
@@ -261,6 +285,11 @@ def shell_prefix() -> str:
     """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment."""
     exported = f"PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false {JOB}=1"
     return f"set -euo pipefail; export {exported}; "
+
+
+def tell_jobs(retries: int) -> None:
+    """Let every job know how often a crash is tried again, so that the last attempt can record it."""
+    os.environ[ATTEMPTS] = str(1 + retries)
 
 
 def use_own_interpreter() -> None:

@@ -13,8 +13,8 @@ rule measure_complexity:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         **run.settings("complexity"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
@@ -36,7 +36,7 @@ rule take_spectra:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("spectra"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
@@ -59,7 +59,7 @@ rule experiment:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("experiment"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),

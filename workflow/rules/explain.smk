@@ -50,7 +50,7 @@ rule regions:
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("regions"),
     shell:
@@ -72,7 +72,7 @@ rule tasks:
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("tasks"),
     shell:

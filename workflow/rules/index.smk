@@ -14,7 +14,7 @@ if run.dataset.source == "phantom":
             "../envs/imaging.yaml"
         threads: 8
         resources:
-            mem_mb=4000,
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
         params:
             **run.settings("simulate"),
         shell:
@@ -34,7 +34,7 @@ checkpoint index:
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
     params:
         **run.settings("index"),
         files=lambda wildcards: run.files(),

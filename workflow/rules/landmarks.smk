@@ -48,9 +48,10 @@ rule train_inner:
         "../envs/learning.yaml"
     threads: 1
     resources:
+        gres=lambda wildcards: run.gpu(wildcards.model),
         attempt=lambda wildcards, attempt: attempt,
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        runtime=lambda wildcards, attempt: run.minutes(wildcards.model) * attempt,
     params:
         **run.settings("train"),
         model=lambda wildcards: run.model_code(wildcards.model),

@@ -15,7 +15,7 @@ if run.judged:
         conda:
             "../envs/imaging.yaml"
         resources:
-            mem_mb=2000,
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
         params:
             **run.settings("quality"),
         shell:
@@ -34,7 +34,7 @@ if run.judged:
         conda:
             "../envs/imaging.yaml"
         resources:
-            mem_mb=2000,
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
         params:
             **run.settings("quality_pages"),
         shell:

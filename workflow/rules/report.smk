@@ -23,7 +23,7 @@ rule explanation:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("explanation"),
     shell:
@@ -47,7 +47,7 @@ rule report:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("report"),
     shell:

@@ -1,4 +1,5 @@
 # Templates and atlases. `snakemake resources` fetches beforehand what is not there; no other rule needs the network then.
+# On a cluster both run on the login node, where there is one.
 
 
 rule template:
@@ -8,10 +9,11 @@ rule template:
         layout.log("template"),
     benchmark:
         layout.benchmark("template")
+    localrule: True
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
     params:
         **run.settings("template"),
     shell:
@@ -21,6 +23,7 @@ rule template:
 rule resources:
     log:
         layout.log("resources"),
+    localrule: True
     conda:
         "../envs/imaging.yaml"
     params:

@@ -17,6 +17,7 @@ rule search_fold:
         "../envs/learning.yaml"
     threads: 1
     resources:
+        gres=lambda wildcards: run.gpu(wildcards.model),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 1440 * attempt,
     params:

@@ -18,7 +18,7 @@ rule cache:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
     params:
         **run.settings("cache"),
     shell:

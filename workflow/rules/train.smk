@@ -1,4 +1,5 @@
-# One job a model, fold and seed (or a model and seed); `variant` is <space>-<denoise>, or the demo's oracle.
+# One job a model, fold and seed (or a model and seed); `variant` is <space>-<denoise>, or the demo's oracle. On a cluster
+# short trainings share a job, and long ones a GPU (`group`); the profile says how many.
 
 if run.config.folds.side_by_side:
 
@@ -18,9 +19,12 @@ if run.config.folds.side_by_side:
             "../envs/learning.yaml"
         threads: 1
         resources:
+            gres=lambda wildcards: run.gpu(wildcards.model),
             attempt=lambda wildcards, attempt: attempt,
             mem_mb=lambda wildcards, attempt: 16000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * run.config.folds.outer * attempt,
+            runtime=lambda wildcards, attempt: run.minutes(wildcards.model)
+            * run.config.folds.outer
+            * attempt,
         params:
             **run.settings("train"),
             model=lambda wildcards: run.model_code(wildcards.model),
@@ -55,13 +59,17 @@ else:
             layout.benchmark(
                 "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
             )
+        group:
+            lambda wildcards: run.training_group(wildcards.model)
         conda:
             "../envs/learning.yaml"
         threads: 1
         resources:
+            trainings=1,
+            gres=lambda wildcards: run.gpu(wildcards.model),
             attempt=lambda wildcards, attempt: attempt,
             mem_mb=lambda wildcards, attempt: 8000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=lambda wildcards, attempt: run.minutes(wildcards.model) * attempt,
         params:
             **run.settings("train"),
             model=lambda wildcards: run.model_code(wildcards.model),
