@@ -28,7 +28,7 @@ hold([run.layout.results, run.layout.work], sys.argv)
 
 onstart:
     run.save_config()
-    tell_jobs(workflow.execution_settings.retries)
+    tell_jobs(workflow.execution_settings.retries, limited=workflow.non_local_exec)
 
 
 layout = run.layout

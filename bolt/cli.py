@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     def one_of_many(name: str, text: str, *needs: str) -> argparse.ArgumentParser:
         one = command(name, text, *needs)
         one.add_argument("--attempt", type=int, default=0, help="which try this is; a crash in the last is recorded")
+        one.add_argument(
+            "--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help="what a cluster was asked for; the last try"
+        )
         return one
 
     simulate = command("simulate", "Write the phantom: a raw BIDS dataset with a known answer.")

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from bolt.crash import report_path, write_report
 from bolt.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.job import cpu_seconds
+from bolt.limits import Limits
 from bolt.progress import at_step
 from bolt.provenance import Inputs, beside, provenance
 from bolt.shortage import MORE_MEMORY, full_disk, in_words, short_memory
@@ -57,6 +59,7 @@ class Outcome:
         self.upstream: Path | None = None
         self.carried: list[dict[str, Any]] = []
         self.again = ""  # the command that asks for this job again
+        self.limits: Limits | None = None  # what the last attempt must not take
         self.passing = False  # whether bad data may mend by itself (downloads): its remedy has that command then
         self.inputs: Inputs = []  # whose hashes the provenance of a result holds
         self.facts: dict[str, Any] = {}  # what else it holds
@@ -102,11 +105,24 @@ class Outcome:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code, passed = self._watch(child)
         if code == CONFIGURATION:
             raise ConfigError("the run cannot go on like this, see above")
         if code:
-            self._fail(self._died(code), again=True)
+            self._fail(passed or self._died(code), again=True)
+
+    def _watch(self, child: int) -> tuple[int, BoltError | None]:
+        """Wait for a child; its exit status, and the limit for which it was stopped: a scheduler would kill both."""
+        passed = None
+        while self.limits and passed is None:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status), None
+            passed = self.limits.passed(child)
+            time.sleep(0.2)
+        if passed is not None:
+            os.kill(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), passed
 
     def _died(self, code: int) -> BoltError:
         """What to say of a child that ended with this exit status; a full disk is no scan's fault, and raised."""

@@ -83,7 +83,7 @@ class ScanFiles:
         return is_judged(self.config, self.dataset)
 
     def parcellate_group(self, scan_id: str) -> str:
-        """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans' parcellation."""
+        """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
         return "subject" if self.scans.kind[scan_id] == "raw" else "parcellations"
 
     def scan_series(self) -> list[Path | str]:

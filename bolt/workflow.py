@@ -21,6 +21,7 @@ from bolt.experiments import available, entries, paper_table, rows_of, trained_m
 from bolt.explain.explainable import can_be_explained
 from bolt.files import sha256, write_yaml
 from bolt.layout import Layout
+from bolt.limits import LIMITED
 from bolt.lock import JOB
 from bolt.models._registry import fitted_at_once
 from bolt.outcome import ATTEMPTS
@@ -287,9 +288,12 @@ def shell_prefix() -> str:
     return f"set -euo pipefail; export {exported}; "
 
 
-def tell_jobs(retries: int) -> None:
-    """Let every job know how often a crash is tried again, so that the last attempt can record it."""
+def tell_jobs(retries: int, *, limited: bool) -> None:
+    """Let every job know how often a crash is tried again, so that the last attempt can record it; and whether a
+    scheduler kills what takes more than it was given."""
     os.environ[ATTEMPTS] = str(1 + retries)
+    if limited:
+        os.environ[LIMITED] = "1"
 
 
 def use_own_interpreter() -> None:

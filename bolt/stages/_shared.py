@@ -17,6 +17,7 @@ from bolt.errors import DataError
 from bolt.experiments import experiment_models
 from bolt.files import atomic, read_table, write_json, write_table
 from bolt.layout import Layout
+from bolt.limits import limits
 from bolt.outcome import Outcome, command_again
 from bolt.provenance import Inputs, provenance
 
@@ -61,6 +62,7 @@ class Shared:
         """How one job ends; `inputs` are what its provenance hashes, `output` is an output of its rule, where the
         status is none."""
         outcome = Outcome(stage, status, self.options.attempt)
+        outcome.limits = limits(self.options.limits)
         outcome.inputs = [self.config_file, *inputs]
         outcome.again = command_again(output or status, self.layout.config)
         return outcome

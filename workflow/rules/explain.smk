@@ -32,7 +32,7 @@ rule explain_fold:
     shell:
         "python -m bolt explain --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule regions:

@@ -58,7 +58,7 @@ rule train_inner:
     shell:
         "python -m bolt train-inner --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --inner {wildcards.inner}"
-        " --threads {threads} --attempt {resources.attempt} > {log} 2>&1"
+        " --threads {threads} --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule explain_inner:
@@ -92,7 +92,7 @@ rule explain_inner:
     shell:
         "python -m bolt explain-inner --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule regress_landmarks:

@@ -28,4 +28,4 @@ rule parcellate:
         scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
         "python -m bolt parcellate --config {params.config} --scan {wildcards.scan}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"

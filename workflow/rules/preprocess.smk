@@ -31,7 +31,7 @@ rule anatomical:
         **run.settings("anatomical"),
     shell:
         "python -m bolt anatomical --config {params.config} --folder {wildcards.folder} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule functional:
@@ -63,4 +63,4 @@ rule functional:
         scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
         "python -m bolt functional --config {params.config} --scan {wildcards.scan} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"

@@ -32,7 +32,7 @@ if run.config.folds.side_by_side:
         shell:
             "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
             " --model {wildcards.model} --seed {wildcards.seed} --fold {params.folds} --threads {threads}"
-            " --attempt {resources.attempt} > {log} 2>&1"
+            " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 else:
 
@@ -76,7 +76,7 @@ else:
         shell:
             "python -m bolt train --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
             " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-            " --attempt {resources.attempt} > {log} 2>&1"
+            " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule evaluate:

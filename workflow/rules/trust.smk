@@ -32,7 +32,7 @@ rule train_permuted:
     shell:
         "python -m bolt train-permuted --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
         " --model {wildcards.model} --seed {wildcards.seed} --threads {threads}"
-        " --attempt {resources.attempt} > {log} 2>&1"
+        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule sanity:
@@ -95,7 +95,7 @@ rule faithfulness_fold:
     shell:
         "python -m bolt faithfulness-fold --config {params.config} --atlas {wildcards.atlas}"
         " --variant {wildcards.variant} --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold}"
-        " --threads {threads} --attempt {resources.attempt} > {log} 2>&1"
+        " --threads {threads} --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 
 
 rule faithfulness:
