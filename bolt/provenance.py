@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ def provenance(
     log = log_file()
     return {
         **facts,
-        "command": [without_credentials(argument) for argument in sys.argv[1:]],
+        "command": without_credentials(shlex.join(["bolt", *sys.argv[1:]])),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "job": job_facts(attempt),
         "log": None if log is None else os.path.relpath(log),

@@ -94,7 +94,7 @@ def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bolt", "index", "--config", "https://me:secret@host/config.yaml"])
     facts = provenance(attempt=2)
     assert facts["job"] | {"host": ""} == {"host": "", "slurm_job": "4711", "attempt": 2}
-    assert facts["command"] == ["index", "--config", "https://***@host/config.yaml"]
+    assert facts["command"] == "bolt index --config https://***@host/config.yaml"
 
 
 @pytest.mark.parametrize(
