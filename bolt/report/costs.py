@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from bolt.layout import Layout
@@ -26,17 +25,18 @@ def costs_section(layout: Layout) -> list[Block]:
     if len(stages) > SHOWN:
         rows.append((f"{len(stages) - SHOWN} other stages", stages.iloc[SHOWN:]))
     rows.append(("all", stages))
-    frame = pd.DataFrame([_row(name, part) for name, part in rows])
+    unit = "kWh" if stages["kwh"].sum() >= 1 else "Wh"
+    frame = pd.DataFrame([_row(name, part, unit) for name, part in rows])
     if not stages["gpu_hours"].any():
         frame = frame.drop(columns="GPU time")
     caption = (
         f"What the jobs that led here cost; times are summed over them. Energy is an estimate: {energy}. Jobs that "
         "were made again count once."
     )
-    return [Table(frame, caption, layout.ledger if layout.ledger.is_file() else None)]
+    return [Table(frame, caption, layout.ledger)]
 
 
-def _row(name: str, part: pd.DataFrame) -> dict[str, str]:
+def _row(name: str, part: pd.DataFrame, unit: str) -> dict[str, str]:
     sums = part[SUMS].sum()
     return {
         "stage": name,
@@ -44,8 +44,8 @@ def _row(name: str, part: pd.DataFrame) -> dict[str, str]:
         "wall time": _time(sums["wall_hours"]),
         "processor time": _time(sums["cpu_hours"]),
         "GPU time": _time(sums["gpu_hours"]),
-        "memory at most": f"{np.ceil(part['peak_memory_mb'].max()):.0f} MB",
-        "energy (kWh)": number(float(f"{sums['kwh']:.2g}"), 2),
+        "memory at most (MB)": f"{part['peak_memory_mb'].max():.0f}",
+        f"energy ({unit})": number(float(f"{sums['kwh'] * (1 if unit == 'kWh' else 1000):.2g}"), 2),
     }
 
 
