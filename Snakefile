@@ -11,7 +11,9 @@ from snakemake.resources import Resource
 sys.path.insert(0, workflow.basedir)
 
 from bolt.check import minimum_volumes
+from bolt.disk import tell_if_full
 from bolt.layout import ORACLE
+from bolt.ledger import refresh_ledger
 from bolt.lock import hold
 from bolt.plan import announce_after_dry_run
 from bolt.room import check_preprocessing_room
@@ -29,6 +31,15 @@ hold([run.layout.results, run.layout.work], sys.argv)
 onstart:
     run.save_config()
     tell_jobs(workflow.execution_settings.retries, limited=workflow.non_local_exec)
+
+
+onsuccess:
+    refresh_ledger(run.layout.ledger)
+
+
+onerror:
+    tell_if_full([run.layout.results, run.layout.work])
+    refresh_ledger(run.layout.ledger)
 
 
 layout = run.layout
