@@ -15,6 +15,7 @@ from bolt.disk import tell_if_full
 from bolt.layout import ORACLE
 from bolt.ledger import refresh_ledger
 from bolt.lock import hold
+from bolt.names import FOLDER, NAME, PREFIX
 from bolt.plan import announce_after_dry_run
 from bolt.room import check_preprocessing_room
 from bolt.workflow import shell_prefix, start, tell_jobs, use_own_interpreter
@@ -48,16 +49,16 @@ shell.prefix(shell_prefix())
 
 
 wildcard_constraints:
-    folder=r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?",
-    prefix=r"sub-[a-zA-Z0-9]+(_ses-[a-zA-Z0-9]+)?",
-    scan=r"[^/]+",
-    atlas=r"[^/]+",
-    variant=r"[^/]+",
-    model=r"[^/]+",
+    folder=FOLDER,
+    prefix=PREFIX,
+    scan=NAME,
+    atlas=NAME,
+    variant=NAME,
+    model=NAME,
     seed=r"\d+",
     fold=r"\d+",
     inner=r"\d+",
-    experiment=r"[^/]+",
+    experiment=NAME,
 
 
 include: "workflow/rules/resources.smk"

@@ -14,6 +14,7 @@ from bolt.disk import require_room
 from bolt.errors import ConfigError
 from bolt.explain.explainable import can_be_explained
 from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
+from bolt.names import RULE, is_name, is_place
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -25,11 +26,11 @@ def check_names(config: Config, dataset: Dataset) -> None:
         Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
     """
     for key, name in _names_of_paths(config):
-        if " " in str(name):
+        if not (is_place if isinstance(name, Path) else is_name)(name):
             raise ConfigError(
-                f"'{key}' has a space in it: {name}",
+                f"'{key}' is not fit for paths and commands: {str(name)!r}",
                 where="configuration",
-                mend="Choose a name without one; the tools that are called cannot all take them",
+                mend=f"Choose another. {RULE}",
             )
     _check_masked_task(config, dataset)
     _check_permuted_fold(config, dataset)
@@ -140,8 +141,8 @@ def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
     yield "work", config.paths.work
     yield "dataset", config.dataset_name
     yield "denoise", Path(config.denoise).stem
+    yield "preprocess: space", config.preprocess.space
     yield from (("atlases", name) for name in config.atlas_places)
-    yield from (("models", configuration.load_model(name).name) for name in config.models)
 
 
 def _check_inputs(model: Model, config: Config, dataset: Dataset) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.covariates import Covariates
-from bolt.errors import DataError
+from bolt.errors import ConfigError, DataError
 from bolt.files import atomic, read_json, write_json
 from bolt.models._base import SeriesModel
 from bolt.models._registry import create_model
@@ -75,7 +75,7 @@ def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: tor
             if facts["fingerprint"] != fingerprint:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (FileNotFoundError, SafetensorError):
+    except (FileNotFoundError, SafetensorError, KeyError, TypeError, ValueError):  # none, torn, or nothing of ours
         return None
     net.load_state_dict(_under("net.", tensors))
     states: dict[int, dict[str, Tensor]] = {}
@@ -120,13 +120,35 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    others = len(Covariates(info.get("covariates", [])))
-    settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
-    n_outputs = 1 if info["classes"] is None else len(info["classes"])
-    net = create_model(info["model"]["model"], info["n_rois"], n_outputs, **settings)
-    with checked_weights(folder) as weights:
+    with checked_weights(folder) as weights, described(folder):
+        others = len(Covariates(info.get("covariates", [])))
+        settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
+        n_outputs = 1 if info["classes"] is None else len(info["classes"])
+        about = (info["model"]["model"], info["n_rois"], n_outputs)
+        with torch.device("meta"):  # takes no memory, whatever sizes a foreign file names
+            due = {name: list(value.shape) for name, value in create_model(*about, **settings).state_dict().items()}
+        with safe_open(weights, framework="pt") as file:
+            found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (no mapping)
+        different = sorted(name for name in due.keys() | found.keys() if due.get(name) != found.get(name))
+        if different:
+            one = different[0]
+            raise RuntimeError(f"{one} is {found.get(one, 'not there')} in place of {due.get(one, 'nothing')}")
+        net = create_model(*about, **settings)
         net.load_state_dict(load_file(weights))
     return net.eval(), info
+
+
+@contextmanager
+def described(folder: Path) -> Iterator[None]:
+    """What is wrong with the words of a run's ``checkpoint.json``, used within the block, is a `DataError`."""
+    where, mend = folder / "checkpoint.json", "Take the file that was written with these weights"
+    try:
+        yield
+    except ConfigError as error:
+        raise DataError(error.what, where=where, mend=mend) from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"it describes no model ({type(error).__name__}: {reason})", where=where, mend=mend) from None
 
 
 @contextmanager

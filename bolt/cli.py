@@ -13,13 +13,17 @@ import sys
 from pathlib import Path
 
 from bolt import __version__
+from bolt.credentials import Masked, show_exception, without_credentials
 from bolt.errors import BoltError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. A `BoltError` is one line, anything else a traceback."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Masked("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    sys.excepthook = show_exception
     _set_threads(options.threads)
     from bolt import stages  # after the thread variables are set: numeric libraries read them on import
     from bolt.lock import wait_for_job
@@ -28,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         stages.run(options)
     except BoltError as error:
-        print(f"bolt {options.command}: {error}", file=sys.stderr)
+        print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
     return 0
 

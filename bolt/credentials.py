@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
+import traceback
+from types import TracebackType
 
 MASK = "***"
 _NAMES = (
@@ -28,3 +32,15 @@ def without_credentials(text: str) -> str:
     address, named, header, key = _PATTERNS
     text = header.sub(rf"\g<1>{MASK}", address.sub(f"{MASK}@", text))
     return key.sub(MASK, named.sub(rf"\g<1>{MASK}", text))
+
+
+class Masked(logging.Formatter):
+    """Log lines without credentials."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_credentials(super().format(record))
+
+
+def show_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback without credentials, in place of `sys.excepthook`."""
+    print(without_credentials("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)

@@ -112,6 +112,10 @@ def _try_once(address: str, part: Part, size: int | None, timeout: float) -> Non
             return  # all of it had arrived
         raise _refused(error, address, part) from None
     except (http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError, ssl.SSLError) as error:
+        if isinstance(error, http.client.InvalidURL):  # its text repeats a part of a proxy's address, password and all
+            raise DataError(
+                "not a readable address, or not one of the proxy", where=address, mend="Correct it, or http(s)_proxy"
+            ) from None
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise DataError(

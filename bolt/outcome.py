@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from bolt import BEGUN
 from bolt.config import ROOT
 from bolt.crash import report_path, write_report
+from bolt.credentials import show_exception
 from bolt.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.job import cpu_seconds
@@ -101,7 +101,7 @@ class Outcome:
                 print(error, file=sys.stderr)
                 code = CONFIGURATION
             except BaseException:
-                traceback.print_exc()
+                show_exception(*sys.exc_info())  # type: ignore[arg-type]
             finally:
                 sys.stderr.flush()
                 os._exit(code)

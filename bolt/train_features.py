@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from bolt.checkpoint import checked_weights
+from bolt.checkpoint import checked_weights, described
 from bolt.config import Dataset, Model
 from bolt.connectivity import connectivity_of, connectivity_of_crops
 from bolt.covariates import Covariates, check_covariates
@@ -240,12 +240,12 @@ def load_trained(folder: str | Path) -> Trained:
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    with checked_weights(folder) as weights:
+    with checked_weights(folder) as weights, described(folder):
         arrays = load_file(weights)
-    settings = info["model"]["hyper"] | (
-        {"n_covariates": len(Covariates(info["covariates"]))} if info["covariates"] else {}
-    )
-    model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
-    model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
-    combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
+        settings = info["model"]["hyper"] | (
+            {"n_covariates": len(Covariates(info["covariates"]))} if info["covariates"] else {}
+        )
+        model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
+        model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
+        combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
     return Trained(model, combat, info)

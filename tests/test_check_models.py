@@ -3,7 +3,7 @@
 import pytest
 
 from bolt.check import check_names
-from bolt.config import ROOT, Config, load_dataset
+from bolt.config import ROOT, Config, load_dataset, load_model
 from bolt.errors import ConfigError
 from tests.snake import write_yaml
 
@@ -27,15 +27,17 @@ BOLT, SVM = {"model": "bolt"}, {"model": "svm"}
         ("dataset", {"dataset": "my study.yaml"}),
         ("denoise", {"denoise": "config/my cleaning.yaml"}),
         ("atlases", {"atlases": ["cc200", "atlases/my atlas"]}),
-        ("models", {"models": ["svm", "my model.yaml"]}),
     ],
 )
-def test_a_name_that_becomes_a_path_has_no_space(key, change, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_yaml(tmp_path / "my model.yaml", BOLT)
+def test_a_name_that_becomes_a_path_has_no_space(key, change):
     config = Config(**{"dataset": "series", "atlases": ["cc200"], "models": ["svm"]} | change)
-    with pytest.raises(ConfigError, match=f"'{key}' has a space in it: .*my "):
+    with pytest.raises(ConfigError, match=f"'{key}' is not fit for paths and commands: .*my "):
         check_names(config, load_dataset("series"))
+
+
+def test_nor_has_the_name_of_a_model(tmp_path):
+    with pytest.raises(ConfigError, match="my model.yaml: 'name': .*not fit for names of files"):
+        load_model(str(write_yaml(tmp_path / "my model.yaml", BOLT)))
 
 
 def test_the_files_as_shipped_pass(tmp_path):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 
 from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
 from bolt.config._experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
@@ -155,7 +155,7 @@ class Config(Keys):
     dataset: str
     atlases: list[str] = ["schaefer400", "aal116"]
     models: list[str] = ["bolt"]
-    seeds: list[int] = [0]
+    seeds: list[NonNegativeInt] = [0]
     experiments: list[str] = Field(
         ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve", "landmarks"],
         description="files in config/experiments (or paths) that the target `paper` makes",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from bolt.config._keys import Keys
+from bolt.names import Address, Name
 
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -45,11 +46,11 @@ class Range(Keys):
 class Abide(Keys):
     """What is taken of ABIDE-I as the Preprocessed Connectomes Project published it, and from where."""
 
-    base: str = Field(
+    base: Address = Field(
         "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative",
         description="address or folder with the project's layout",
     )
-    phenotypes: str = Field("Phenotypic_V1_0b_preprocessed1.csv", description="table of subjects below `base`")
+    phenotypes: Name = Field("Phenotypic_V1_0b_preprocessed1.csv", description="table of subjects below `base`")
     pipeline: Literal["ccs", "cpac", "dparsf", "niak"] = "cpac"
     strategy: Literal["nofilt_noglobal", "nofilt_global", "filt_noglobal", "filt_global"] = "nofilt_noglobal"
     derivative: str = Field("rois_cc200", pattern="^(rois_[a-z0-9]+|func_preproc)$")
@@ -65,7 +66,7 @@ class Bucket(Keys):
     name: str = "hcp-openaccess"
     prefix: str = Field("HCP_1200", description="folder of the subjects")
     profile: str | None = Field(None, description="section of ~/.aws/credentials; null: boto3's usual order")
-    endpoint: str | None = Field(None, description="address of another S3 service than Amazon's")
+    endpoint: Address | None = Field(None, description="address of another S3 service than Amazon's")
 
 
 class Hcp(Keys):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bolt.credentials import without_credentials
 from bolt.errors import ConfigError
 
 
@@ -38,7 +39,8 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         )
     if problem["type"] == "missing":
         raise ConfigError(f"key '{key}' is missing", where=where, mend="Add it")
-    raise ConfigError(f"'{key}': {problem['msg']} (found {problem['input']!r})", where=where, mend="Correct the value")
+    found = without_credentials(repr(problem["input"]))
+    raise ConfigError(f"'{key}': {problem['msg']} (found {found})", where=where, mend="Correct the value")
 
 
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:

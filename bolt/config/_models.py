@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from bolt.config._keys import Keys, parse
 from bolt.errors import ConfigError
+from bolt.names import Name
 
 
 class Training(Keys):
@@ -51,7 +52,7 @@ class FoldSettings(Keys):
 class Model(Keys):
     """A model and how it is trained: `config/models/<name>.yaml`."""
 
-    name: str
+    name: Name
     title: str = Field("", description="as figures and tables call it; default: the file's name")
     family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
     description: str = Field("", description="one line, for the table of models")

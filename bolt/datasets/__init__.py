@@ -9,6 +9,7 @@ scan_id first) and `download_bytes` (still to be fetched).
 from __future__ import annotations
 
 import importlib
+import re
 from types import ModuleType
 
 import pandas as pd
@@ -16,6 +17,8 @@ import pandas as pd
 from bolt.config import Config, Dataset
 from bolt.datasets._participants import INDEX, check_labels, exclude
 from bolt.errors import DataError
+from bolt.layout import folder_of
+from bolt.names import FOLDER, RULE, is_name
 
 COLUMNS = {
     "scan_id": "Name of the scan, unique in the dataset; the start of every file made from it",
@@ -79,6 +82,7 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     if len(repeated):
         raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, mend="Rename one")
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
+    _exclude_unfit_names(table)
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:
         exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, fewer than the {minimum_volumes} that a model needs")
@@ -86,3 +90,16 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     without = table.exclude_reason.notna() & table.exclude_stage.isna()
     table["exclude_stage"] = table.exclude_stage.mask(without, INDEX)
     return table
+
+
+def _exclude_unfit_names(table: pd.DataFrame) -> None:
+    """Exclude scans whose names, or those of their folders, cannot be parts of paths and commands."""
+    for row, scan in table[["scan_id", "kind", "t1w"]].iterrows():
+        folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
+        folders = folders[: 1 + isinstance(scan.t1w, str)]
+        if not is_name(scan.scan_id):
+            exclude(table, row, f"the name {scan.scan_id!r} is not fit for files and commands. {RULE}")
+        elif not all(re.fullmatch(FOLDER, folder) for folder in folders):
+            exclude(
+                table, row, "labels of subjects and sessions in BIDS names are letters and digits. Rename the files"
+            )

@@ -9,6 +9,7 @@ job a scan fetches the image.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +37,7 @@ from bolt.errors import ConfigError, DataError
 from bolt.fetch import fetch
 from bolt.files import atomic, read_table, read_yaml, write_table
 from bolt.layout import Layout
+from bolt.names import NAME
 
 log = logging.getLogger("bolt")
 LISTING_COLUMNS = {
@@ -255,7 +257,8 @@ def _bucket(dataset: Dataset) -> Bucket:
 
 
 def _is_onsets(name: str, scan: Scan) -> bool:
-    return name.startswith(f"{scan.folder}/EVs/") and name.endswith(".txt")
+    """Names come from the bucket's listing: one that would leave the folder is none."""
+    return re.fullmatch(rf"{re.escape(scan.folder)}/EVs/{NAME}\.txt", name) is not None
 
 
 def _is_there(path: Path, size: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import nibabel as nib
@@ -48,7 +49,7 @@ def write_views(
         chosen = rows["weight"].where(rows["value"].isin(both["value"]), 0)
         number = "" if together else f"-{i + 1}"
         files = [stem.with_name(f"{stem.name}_{part}{number}.html") for part in ("volume", "cortex")]
-        title = f"red: {classes[0]}, blue: {classes[1]}" if together else name
+        title = escape(f"red: {classes[0]}, blue: {classes[1]}" if together else name)
         write_text(_volume(image, rows["value"], rows["weight"], title), files[0])
         write_text(_cortex(image, rows["value"], chosen, title), files[1])
         found[" and ".join(classes) if together else name] = files

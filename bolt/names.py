@@ -1,0 +1,48 @@
+"""Names that become parts of paths and commands: which are let through."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+NAME = r"\w[\w.+-]*"
+"""Letters, digits, ``_``, and within it ``.``, ``+`` and ``-``: nothing that a shell reads, or that leaves a folder."""
+FOLDER = r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?"
+"""Folder of an image in BIDS."""
+PREFIX = FOLDER.replace("/", "_")
+PLACE = r"/?[\w.][\w./+@%=:,-]*"
+"""A path, as far as commands are given it."""
+LONGEST = 120
+"""Bytes: names of files have 255 at most, and what is made from a scan adds up to 100 to its name."""
+RULE = "Letters, digits, and ._+- after the first of them, 120 bytes at most"
+
+
+def is_name(text: object) -> bool:
+    """Whether a text can be a part of paths and commands."""
+    return re.fullmatch(NAME, str(text)) is not None and len(str(text).encode()) <= LONGEST
+
+
+def is_place(text: object) -> bool:
+    """Whether a path can be given to commands."""
+    return re.fullmatch(PLACE, str(text)) is not None
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(f"not fit for names of files and commands. {RULE}")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+def _address(text: str) -> str:
+    if re.search(r"://[^/]*@", text):
+        raise ValueError("an address with a password would be written to logs and results; give one without")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""An address or folder, without a user's name and password."""
