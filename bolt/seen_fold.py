@@ -14,12 +14,13 @@ from sklearn.metrics import log_loss
 
 from bolt.config import Dataset, Model, Span
 from bolt.connectivity import connectivity_of
+from bolt.device import device_of
 from bolt.errors import DataError
 from bolt.fingerprint import fingerprint as code_fingerprint
 from bolt.models._registry import fitted_at_once, inputs_of, shortest_of
 from bolt.predict import Pool
 from bolt.series import SeriesCache
-from bolt.train import Job, device_of, fold_table, prepare
+from bolt.train import Job, fold_table, prepare
 from bolt.train_features import class_target, learn
 
 SEEN = ("train", "validation")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from bolt.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.config import Dataset, Model
 from bolt.covariates import Covariates, check_covariates
+from bolt.device import device_of
 from bolt.draws import seed_step
 from bolt.errors import BoltError, ConfigError, DataError
 from bolt.files import read_table, write_status, write_table, write_yaml
@@ -253,23 +253,6 @@ def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, job: Job, li
     write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
     write_status(out / "status.json", "ok", "train")
     remove_resume(out)
-
-
-def device_of(device: str, threads: int | None) -> torch.device:
-    """Where models are trained; ``auto`` is a GPU where there is one."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError("no CUDA device found", where="device", mend="Set 'device' to auto or cpu")
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    log.info(
-        "device: %s", torch.cuda.get_device_name() if device == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    )
-    return torch.device(device)
 
 
 def fold_table(

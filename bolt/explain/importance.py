@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from bolt.checkpoint import load_checkpoint
+from bolt.device import device_of
 from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.relevance import importance
 from bolt.explain.weights import write_importance
 from bolt.models.bolt import BolT
-from bolt.train import device_of
 
 BATCH = 8
 

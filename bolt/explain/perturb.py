@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bolt.checkpoint import load_checkpoint
 from bolt.config import Faithfulness
+from bolt.device import device_of
 from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.faithfulness import ORDERS, write_fold
@@ -24,7 +25,6 @@ from bolt.explain.rollout import rollout
 from bolt.explain.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.models.bolt import BolT
-from bolt.train import device_of
 
 TOGETHER = 2048
 """Volumes in one pass of the model; more are slower on a CPU."""

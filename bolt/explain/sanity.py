@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from bolt.checkpoint import load_checkpoint
+from bolt.device import device_of
 from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import importance_of
@@ -27,7 +28,6 @@ from bolt.explain.weights import explained_folds, read_importance
 from bolt.files import read_json, write_table
 from bolt.models._registry import create_model
 from bolt.models.bolt import BolT
-from bolt.train import device_of
 
 SANITY_COLUMNS = {
     "check": "cascade: layers random from the classifier down to this one; independent: this layer alone random; "
