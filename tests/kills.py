@@ -68,7 +68,7 @@ class Killer:
         process = psutil.Popen(self.command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
         start = time.monotonic()
         while victims:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(psutil.TimeoutExpired):
                 return process.wait(self.random.uniform(0, self.longest))
             at_work = jobs_of(process)
             while victims[0] == "worker" and not at_work and process.poll() is None:
