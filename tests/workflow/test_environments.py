@@ -1,0 +1,121 @@
+"""Every rule's conda environment holds what the rule's command imports, at once or lazily, by itself or by a name."""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from bolt import fingerprint
+from bolt.config import ROOT
+from bolt.dependencies import STAGES
+from bolt.stages import Stages
+from tests import conda
+
+packages_distributions = cache(metadata.packages_distributions)
+START = ("bolt.__main__", "bolt.cli", "bolt.stages")
+"""What every command imports before its own stage."""
+MODELS = [f"bolt.models.{path.stem}" for path in sorted((ROOT / "bolt/models").glob("[a-z]*.py"))]
+SOURCES = [f"bolt.datasets.{path.stem}" for path in sorted((ROOT / "bolt/datasets").glob("[a-z]*.py"))]
+BY_NAME = {"download": SOURCES, "index": SOURCES, "train": MODELS, "search": MODELS, "complexity": MODELS}
+"""Modules that a command imports by names in the configuration."""
+
+
+@cache
+def rules() -> dict[str, tuple[str, str]]:
+    """Environment and command of every rule that has a shell command."""
+    found = {}
+    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
+        parts = re.split(r"^\s*(?:rule|checkpoint) (\w+):", path.read_text(), flags=re.MULTILINE)
+        for rule, body in zip(parts[1::2], parts[2::2], strict=True):
+            if "shell:" in body:
+                (environment,) = re.findall(r'"\.\./envs/(\w+)\.yaml"', body)
+                (command,) = re.findall(r"python -m bolt ([\w-]+)", body)
+                found[rule] = (environment, command)
+    return found
+
+
+def is_for_types_alone(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+@cache
+def imported(module: str, lazily: bool) -> list[str]:
+    """What a module imports; `lazily` also within functions, which is what a stage may come to."""
+    tree = ast.parse(fingerprint._source(module).read_text())
+    tree.body = [node for node in tree.body if not is_for_types_alone(node)]
+    if not lazily:
+        tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return fingerprint._imports(tree)
+
+
+def walk(*names: str, lazily: bool) -> set[str]:
+    """Packages that some modules import, and the modules of `bolt` that they import, at any depth."""
+    seen: set[str] = set()
+    waiting, packages = list(names), set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if fingerprint._is_module(name):
+            waiting += imported(name, lazily)
+        elif name.split(".")[0] != "bolt":
+            packages.add(name.split(".")[0])
+    return packages - set(sys.stdlib_module_names)
+
+
+def stage_imports(command: str) -> list[str]:
+    """What the method of a command imports, and the methods it calls."""
+    seen, waiting, found = set(), [command.replace("-", "_")], []
+    while waiting:
+        name = waiting.pop()
+        method = inspect.getattr_static(Stages, name, None)
+        if name in seen or not inspect.isfunction(method):
+            continue
+        seen.add(name)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+        found += fingerprint._imports(tree)
+        waiting += re.findall(r"self\.(\w+)", ast.unparse(tree))
+    return found
+
+
+@cache
+def packages_of(command: str) -> set[str]:
+    stage = [*STAGES.get(command.replace("-", "_"), ()), *BY_NAME.get(command, [])]
+    return walk(*START, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
+
+
+def environment_file(name: str) -> Path:
+    return ROOT / f"workflow/envs/{name}.yaml"
+
+
+def providers(package: str) -> set[str]:
+    """Distributions that bring a package."""
+    return {canonicalize_name(name) for name in packages_distributions()[package]}
+
+
+@pytest.mark.parametrize("rule", sorted(rules()))
+def test_environment_of_a_rule_holds_what_it_imports(rule):
+    environment, command = rules()[rule]
+    there = conda.brought(environment_file(environment))
+    for package in sorted(packages_of(command)):
+        assert providers(package) & there, f"{rule}: `bolt {command}` imports {package}, which {environment} lacks"
+
+
+@pytest.mark.parametrize("environment", ["imaging", "learning"])
+def test_environments_pin_nothing_that_no_rule_imports(environment):
+    commands = {command for where, command in rules().values() if where == environment}
+    imported = set().union(*(providers(package) for command in commands for package in packages_of(command)))
+    assert set(conda.pins(environment_file(environment))) - imported <= conda.NOT_OF_PYPI
+
+
+def test_every_environment_is_used():
+    files = (ROOT / "workflow/envs").glob("*.yaml")
+    assert {environment for environment, _ in rules().values()} == {path.stem for path in files}
