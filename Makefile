@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# which build of torch: cpu, cu126, …; nothing: the one that pip finds (on Linux mostly CUDA's, on a Mac Apple's)
+TORCH ?=
+LOCKS ?= requirements.txt requirements-test.txt
 INSTALL := $(BIN)/python -m pip install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch pyproject.toml
@@ -18,8 +21,8 @@ $(VENV)/.installed: requirements.txt requirements-test.txt requirements-torch.tx
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) pip==26.3
-	$(INSTALL) --require-hashes --no-deps -r requirements.txt -r requirements-test.txt
-	$(INSTALL) -r requirements-torch.txt
+	$(INSTALL) --require-hashes --no-deps $(addprefix -r ,$(LOCKS))
+	$(INSTALL) $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH)) -r requirements-torch.txt
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 

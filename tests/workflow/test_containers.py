@@ -1,0 +1,103 @@
+"""The recipes of the images: what they copy exists and is all that is needed, and they install what the locks say."""
+
+import os
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from bolt.config import ROOT
+
+FOLDER = ROOT / "workflow/containers"
+DOCKER = (FOLDER / "Dockerfile").read_text()
+APPTAINER = (FOLDER / "bolt.def").read_text()
+
+
+def sections() -> dict[str, str]:
+    """Sections of the Apptainer definition, by name; its header is `header`."""
+    parts = re.split(r"^%(\w+)$", "%header\n" + APPTAINER, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def instructions(name: str) -> list[str]:
+    return re.findall(rf"^{name} (.+)$", DOCKER, re.MULTILINE)
+
+
+def docker_copies() -> dict[str, str]:
+    """What is copied, and where to; a folder at the end of the list takes several files."""
+    found = {}
+    for words in map(str.split, instructions("COPY")):
+        *sources, target = words
+        found |= {source: target + source if target.endswith("/") else target for source in sources}
+    return found
+
+
+def apptainer_copies() -> dict[str, str]:
+    return dict(line.split() for line in sections()["files"].splitlines() if line.strip())
+
+
+def test_both_images_hold_the_same_files_at_the_same_places():
+    assert docker_copies() == apptainer_copies()
+    assert all(target == f"/opt/bolt/{source}" for source, target in docker_copies().items())
+    assert all((ROOT / source).exists() for source in docker_copies())
+
+
+def test_images_hold_what_is_run_and_what_is_installed():
+    """All that the Makefile's installation names, and all that the Snakefile and the package read."""
+    copied = set(docker_copies())
+    rule = re.search(r"^\$\(VENV\)/\.installed: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    readme = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"]
+    assert copied >= {"Makefile", readme, *rule.split(), "Snakefile", "bolt", "config", "atlases", "workflow"}
+
+
+def test_what_docker_ignores_is_not_what_it_copies():
+    lines = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
+    kept = {source for line in lines if line.startswith("!") for source in (p.name for p in ROOT.glob(line[1:]))}
+    assert "*" in lines and set(docker_copies()) == kept
+
+
+def test_both_images_begin_with_the_python_of_the_conda_environments():
+    (base,) = instructions("FROM")
+    assert re.search(r"^Bootstrap: docker\nFrom: (.+)$", sections()["header"], re.MULTILINE)[1] == base
+    version = re.fullmatch(r"python:(3\.\d+)-slim-\w+", base)[1]
+    assert f"python={version}" in (ROOT / "environment.yml").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"].startswith(f">={version}")
+
+
+def test_both_images_are_made_by_the_same_script_and_run_as_a_normal_user():
+    script = "sh /opt/bolt/workflow/containers/install.sh"
+    assert instructions("RUN")[0] == script and script in sections()["post"]
+    assert instructions("ARG") == [sections()["arguments"].strip().replace("torch", "TORCH")]
+    assert instructions("USER") == ["bolt"] and DOCKER.index("USER bolt") > DOCKER.index(script)
+    assert "export PATH=/opt/venv/bin:$PATH" in sections()["environment"]
+    assert instructions("ENV")[0].startswith("PATH=/opt/venv/bin:$PATH ")
+
+
+def test_the_script_installs_the_locked_packages():
+    script = (FOLDER / "install.sh").read_text()
+    command = re.search(r"make install .*", script)[0]
+    assert "VENV=/opt/venv" in command and "LOCKS=requirements.txt" in command
+    done = subprocess.run(
+        ["make", "--dry-run", *command.replace('"${TORCH:-}"', "cpu").split()[1:]],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},  # not what a `make test` around this hands down
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--require-hashes --no-deps -r requirements.txt\n" in done.stdout
+    assert "--index-url https://download.pytorch.org/whl/cpu -r requirements-torch.txt\n" in done.stdout
+
+
+SHELL = [sections()[name] for name in ("post", "environment", "runscript", "test")]
+
+
+@pytest.mark.parametrize("text", [*instructions("RUN"), *SHELL])
+def test_shell_lines_are_shell(text):
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_the_script_is_shell():
+    subprocess.run(["sh", "-n", FOLDER / "install.sh"], check=True)
