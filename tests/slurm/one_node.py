@@ -5,10 +5,12 @@ By hand, from the repository (the folder holds everything: configuration, logs, 
     python -m tests.slurm.one_node up /tmp/slurm        # then sbatch, squeue, snakemake --workflow-profile …
     python -m tests.slurm.one_node down /tmp/slurm
 
-In a test: ``reason = why_not()``; ``with one_node(folder): …``. Debian's packages are `slurmctld slurmd slurm-client munge`.
+In a test: ``reason = why_not()``; ``with one_node(folder): …``. Debian's packages are slurmctld, slurmd, slurm-client
+and munge.
 
-One machine has one /etc/slurm and so one such SLURM at a time. It must be /etc/slurm, and not SLURM_CONF: within a job the
-executor clears the variables of SLURM before it calls `srun`. A configuration there that is not ours is never touched.
+One machine has one /etc/slurm and so one such SLURM at a time. It must be /etc/slurm, and not SLURM_CONF: within a job
+the executor clears the variables of SLURM before it calls `srun`. A configuration there that is not ours is never
+touched.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ ETC = Path("/etc/slurm")
 FILES = ("slurm.conf", "gres.conf")
 MARK = "one-node.mark"  # in the folder of each SLURM that this module starts
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
+MEMORY = 64_000  # of the node, MB; no job of a test uses what it asks for
 COMPLETED = "log/completed.txt"  # a line for each job that has ended, written by slurmctld
 
 CONFIGURATION = """\
@@ -68,7 +71,7 @@ SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sc
 # without it a job that names no memory takes all of the node's
 DefMemPerCPU=512
 GresTypes=gpu
-# jobs of tests wait more than they compute, so the node may have more processors than the machine
+# jobs of tests ask for more than they use, so the node may have more than the machine
 SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=cpu Nodes={host} Default=YES MaxTime=24:00:00 State=UP
@@ -83,14 +86,17 @@ def why_not() -> str | None:
     missing = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
     if missing:
         return f"SLURM is not installed: no {', '.join(missing)} (apt-get install slurmctld slurmd slurm-client munge)"
+    try:
+        socket.getaddrinfo(_host(), None)
+    except OSError:
+        return f"no address is known of this machine, {_host()} (a line in /etc/hosts would do)"
     for link in (ETC / name for name in FILES):
-        if link.is_symlink() and not (link.resolve().parent / MARK).exists() and not link.exists():
-            continue  # left behind by a killed test whose folder is gone
-        if link.exists() and not (link.is_symlink() and (link.resolve().parent / MARK).exists()):
+        folder = link.resolve().parent
+        if link.exists() and not (link.is_symlink() and (folder / MARK).exists()):
             return f"{link} is this machine's own configuration"
-        if link.is_symlink() and _alive(link.resolve().parent / "run/slurmctld.pid"):
-            return f"another SLURM of one node is running, in {link.resolve().parent}"
-    return None
+        if link.is_symlink() and _alive(folder / "run/slurmctld.pid"):
+            return f"another SLURM of one node is running, in {folder}"
+    return None  # a link that leads nowhere was left behind by a killed test
 
 
 @contextlib.contextmanager
@@ -151,14 +157,14 @@ def stop(folder: Path, patience: float = 20.0) -> None:
 
 
 def completed(folder: Path) -> list[dict[str, str]]:
-    """What the controller wrote of each job that has ended: JobId, Name, JobState, Partition, TimeLimit, StartTime, …"""
+    """What the controller wrote of each job that has ended: JobId, Name, JobState, Partition, TimeLimit, …"""
     path = folder / COMPLETED
     lines = path.read_text().splitlines() if path.is_file() else []
     return [dict(pair.split("=", 1) for pair in line.split() if "=" in pair) for line in lines]
 
 
 def job(number: str) -> dict[str, str]:
-    """What the controller knows of a job, also some minutes after its end: JobState, TimeLimit, NumCPUs, TRES, Comment, …"""
+    """What the controller knows of a job, also some minutes after its end: JobState, TimeLimit, NumCPUs, Comment, …"""
     shown = subprocess.run(
         ["scontrol", "--oneliner", "show", "job", number], capture_output=True, text=True, check=True
     )
@@ -176,11 +182,10 @@ def _configure(folder: Path, cpus: int, gpus: int) -> None:
     key = folder / "munge/munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
-    host = socket.gethostname().split(".")[0]
+    host = _host()
     names = {"host": host, "folder": folder, "completed": COMPLETED, "cpus": cpus, "gpus": gpus}
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     ports = {"port": _free_port(), "other_port": _free_port()}
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports, memory=memory))
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports, memory=MEMORY))
     devices = [folder / f"devices/gpu{k}" for k in range(gpus)]
     for device in devices:  # as /dev/null is: a plain file would give no CUDA_VISIBLE_DEVICES
         if not device.exists():
@@ -225,6 +230,10 @@ def _alive(pid_file: Path) -> int | None:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         return pid if pid_file.stem.startswith(name) else None
     return None
+
+
+def _host() -> str:
+    return socket.gethostname().split(".")[0]
 
 
 def _free_port() -> int:
