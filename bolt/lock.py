@@ -22,9 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from bolt.disk import refuse_full
 from bolt.errors import ConfigError
 from bolt.files import is_alive
 from bolt.room import is_dry_run
+from bolt.shortage import in_words
 
 log = logging.getLogger("bolt")
 NAME = ".running.json"
@@ -77,13 +79,17 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     Raises
     ------
     SystemExit
-        Another run is at work: one line says who, since when, and what to do.
+        Another run is at work: one line says who, since when, and what to do. Or there is no room, or no right to write.
     """
     if is_dry_run(arguments) or not LOOKING.isdisjoint(arguments):
         return
     try:
         for folder in folders:
-            _hold_one(folder.resolve())
+            with in_words(folder):
+                _hold_one(folder.resolve())
+            refuse_full(folder)
+    except PermissionError as error:
+        raise SystemExit(f"bolt: {error.filename}: you may not write here. Set 'paths' to a folder of yours.") from None
     except ConfigError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
