@@ -13,7 +13,9 @@ import numpy as np
 from bolt.atlases import Atlas, load_atlas
 from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.errors import ConfigError
+from bolt.files import write_json
 from bolt.parcellate import Parcellated, parcellate, write_series
+from bolt.provenance import beside, provenance
 from bolt.series import is_constant, zscore
 
 log = logging.getLogger("bolt")
@@ -60,6 +62,8 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
     for (name, result), place in zip(results.items(), places, strict=True):
         _report(name, result, place)
         write_series(standardized(result) if options.standardize else result, place)
+        read = [Path(file) for file in (options.image, options.mask, options.confounds) if file is not None]
+        write_json(provenance(read, stage="parcellate", atlas=result.metadata["AtlasSHA256"]), beside(place))
 
 
 def _denoising(name: str | None, confounds: str | None) -> Denoise:

@@ -14,7 +14,7 @@ from bolt.by_hand import series_places
 from bolt.cli import main
 from bolt.config import ROOT
 from bolt.errors import ConfigError
-from bolt.files import read_json, read_table
+from bolt.files import read_json, read_table, sha256
 from bolt.series import zscore
 from tests.test_atlases import write_own
 from tests.test_parcellate import AFFINE, SHAPE, SPACE, T, make_atlas, save
@@ -47,8 +47,9 @@ def test_a_label_image_standardised(tmp_path, image, labels):
     assert (series.shape, series.dtype) == ((T, 3), np.float32)
     np.testing.assert_allclose(series, zscore(theirs), atol=1e-4)
     assert sorted(p.name for p in out.parent.iterdir()) == [
-        "series.json", "series.npy", "series_coverage.json", "series_coverage.tsv",
+        "series.json", "series.npy", "series_coverage.json", "series_coverage.tsv", "series_provenance.json",
     ]  # fmt: skip
+    assert read_json(out.parent / "series_provenance.json")["inputs"] == {str(image): sha256(image)}
     sidecar = read_json(out.with_suffix(".json"))
     assert (sidecar["Space"], sidecar["AtlasSpaces"], sidecar["Standardized"]) == (SPACE, [SPACE], True)
     assert read_table(out.with_name("series_coverage.tsv"), text=("name",)).name.tolist() == ["7", "300", "4001"]

@@ -3,6 +3,7 @@
 import pytest
 
 from bolt import fingerprint
+from bolt.dependencies import STAGES
 
 
 @pytest.fixture
@@ -48,3 +49,13 @@ def test_comments_docstrings_and_other_modules_do_not_count(package):
     (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')
     (package / "c.py").write_text("X = 2\n")
     assert fresh("bolt.a") == before
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"report"}))  # which shows what the run cost
+def test_what_notes_provenance_runs_nothing_again(stage):
+    seen, waiting = set(), list(STAGES[stage])
+    while waiting:
+        if (name := waiting.pop()) not in seen:
+            seen.add(name)
+            waiting += fingerprint._code(name)[0]
+    assert seen.isdisjoint({"bolt.provenance", "bolt.ledger", "bolt.outcome"})

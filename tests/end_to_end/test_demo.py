@@ -9,6 +9,7 @@ import yaml
 from bolt.config import ROOT
 from bolt.files import read_table
 from bolt.workflow import Run
+from tests.provenances import check_provenance
 from tests.snake import snakemake
 
 
@@ -63,6 +64,23 @@ def test_every_subject_has_a_page_with_light_pictures(demo):
     assert sum(file.stat().st_size for file in (demo / "results/phantom/report").rglob("*")) < 20e6
     table = read_table(demo / "results/phantom/quality/quality.tsv")
     assert (table.state == "ok").all()
+
+
+@pytest.mark.slow
+def test_every_result_says_what_made_it_and_what_it_cost(demo):
+    stages = check_provenance(demo)
+    assert {
+        "anatomical",
+        "functional",
+        "parcellate",
+        "cache",
+        "folds",
+        "train_fold",
+        "sanity",
+        "truth",
+        "report",
+    } < stages
+    assert "What this run cost" in (demo / "results/phantom/report/index.html").read_text()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from bolt.config import Simulate, load_experiment
 from bolt.datasets._phantom_signal import make_series
 from bolt.files import read_json, read_table, read_yaml
 from bolt.workflow import Run
+from tests.provenances import check_provenance
 from tests.snake import snakemake, write_yaml
 
 N = 24
@@ -78,6 +79,13 @@ def test_costs_and_spectra_are_measured(made):
     spectra = read_table(made / "results/paper/spectra.tsv", text=("network",))
     whole = spectra[spectra["network"] == "all"]
     assert 0.01 < whole.loc[whole["density"].idxmax(), "frequency"] < 0.1  # as the phantom's series are drawn
+
+
+@pytest.mark.slow
+def test_every_result_says_what_made_it_and_what_it_cost(made):
+    assert check_provenance(made) >= {"train_folds", "measure_complexity", "take_spectra", "experiment"}
+    read = read_json(made / "results/paper/comparison_provenance.json")["inputs"]
+    assert any("predictions.tsv" in name or " files)" in name for name in read)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from bolt.cli import main
 from bolt.config import load_config, load_model
 from bolt.errors import DataError
-from bolt.files import read_json, read_table, write_status
+from bolt.files import read_json, read_table, sha256, write_status
 from bolt.layout import Layout
 from tests.snake import series_dataset
 
@@ -47,6 +47,8 @@ def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str
         assert read_json(own / "status.json")["state"] == "ok"
         facts = read_json(own / "provenance.json")
         assert (facts["outer"], facts["fold"], facts["seed"]) == (0, inner, 0)
+        cache = layout.cache(ATLAS) / "manifest.json"
+        assert facts["inputs"][str(cache)] == sha256(cache)
         assert (own / "checkpoint.safetensors").stat().st_size > 0 and (own / "predictions.tsv").stat().st_size > 0
     explained = read_table(folder / "importance.tsv", text=("scan_id",))
     folds = read_table(layout.folds, text=("scan_id",))
