@@ -2,6 +2,7 @@
 
     python benchmarks/dry_run.py
     python benchmarks/dry_run.py --target paper --seeds 1     the shipped experiments in place of the 15 models
+    python benchmarks/dry_run.py --raw --scans 1000 --models 1 --seeds 1     raw images, a subject each, at hand
 
 9,414 preprocessed scans that are still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds =
 1,200 trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory.
@@ -25,6 +26,7 @@ from bolt.config import ROOT
 from bolt.datasets import COLUMNS
 from bolt.files import read_yaml, write_table, write_yaml
 from tests.abide import people, write_people
+from tests.fake_bids import bold_path, write_bids
 
 ATLASES = ("schaefer400", "aal116")
 TASKS = ("EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM")
@@ -48,18 +50,41 @@ def scan_table(n: int) -> pd.DataFrame:
     return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
 
 
-def configure(folder: Path, n_scans: int, n_models: int, n_seeds: int) -> Path:
+def raw_table(bids: Path, n: int) -> pd.DataFrame:
+    """A table of raw scans, one a subject, whose images lie in `bids`."""
+    subjects = [f"sub-{i + 1:02d}" for i in range(n)]
+    known = {
+        "scan_id": [f"{subject}_task-rest" for subject in subjects],
+        "subject": subjects,
+        "group": subjects,
+        "label": np.where(np.arange(n) % 2, "patient", "control"),
+        "tr": 2.0,
+        "n_volumes": 30,
+        "kind": "raw",
+        "bold": [str(bold_path(bids, subject)) for subject in subjects],
+        "t1w": [str(bids / subject / "anat" / f"{subject}_T1w.nii.gz") for subject in subjects],
+    }
+    return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
+
+
+def configure(folder: Path, n_scans: int, n_models: int, n_seeds: int, raw: bool) -> Path:
     """Configuration, models and scan table of a run whose index is done."""
-    dataset = read_yaml(ROOT / "config/datasets/abide1_images.yaml")
-    subjects = write_people(people(40), folder / "subjects.csv")  # read for an estimate of the room, no more
-    write_yaml(dataset | {"subjects_table": str(subjects)}, folder / "large.yaml")
+    if raw:
+        dataset = read_yaml(ROOT / "config/datasets/own_bids.yaml") | {"path": str(folder / "bids"), "crop": 20}
+        write_bids(folder / "bids", n_scans)
+        table = raw_table(folder / "bids", n_scans)
+    else:
+        subjects = write_people(people(40), folder / "subjects.csv")  # read for an estimate of the room, no more
+        dataset = read_yaml(ROOT / "config/datasets/abide1_images.yaml") | {"subjects_table": str(subjects)}
+        table = scan_table(n_scans)
+    write_yaml(dataset, folder / "large.yaml")
     models = []
     for i in range(n_models):
         model = read_yaml(ROOT / "config/models/bolt.yaml")
         model["hyper"]["cwr_weight"] = 0.1 * (i + 1)
         models.append(folder / f"bolt_{i}.yaml")
         write_yaml(model, models[-1])
-    write_table(scan_table(n_scans), folder / "results/large/scans.tsv", COLUMNS)
+    write_table(table, folder / "results/large/scans.tsv", COLUMNS)
     write_yaml(
         {
             "dataset": str(folder / "large.yaml"),
@@ -78,11 +103,12 @@ def main() -> None:
     parser.add_argument("--scans", type=int, default=9414)
     parser.add_argument("--models", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--raw", action="store_true", help="raw images, a subject each")
     parser.add_argument("--target", default="all", help="such as paper: every shipped experiment on the same scans")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = configure(folder, options.scans, options.models, options.seeds)
+        config = configure(folder, options.scans, options.models, options.seeds, options.raw)
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--directory", name]
         command += ["--configfile", str(config), "--cores", "8", "--dry-run", options.target, "--quiet", "rules"]
         environment = os.environ | {"BOLT_ATLAS_DIR": os.environ.get("BOLT_ATLAS_DIR", name)}

@@ -1,0 +1,309 @@
+"""A simulated cohort: the real Snakefile, profile and scheduler, with recorded run times in place of the jobs.
+
+    BOLT_ATLAS_DIR=… TEMPLATEFLOW_HOME=… python -m benchmarks.cohort --folder /tmp/cohort --out benchmarks/cohort.tsv
+
+A fake BIDS dataset (a T1w and a BOLD image a subject, a few voxels each) is written and indexed by `bolt index` itself.
+Then each case is one run of Snakemake with the SLURM profile, from an empty folder to the report, on the virtual clock
+of `virtual.py`; seconds are those of config/costs.yaml (one core), with a spread. Cases that are done are not run
+again: remove their files in the folder to run them anew. `--only` runs some cases alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks import virtual
+from benchmarks.cohort_summary import COLUMNS as SUMMARY
+from benchmarks.cohort_summary import draw, summary
+from bolt import room
+from bolt.config import ROOT
+from bolt.datasets import COLUMNS, TEXT_COLUMNS
+from bolt.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
+from tests.fake_bids import write_bids
+
+ATLASES = ("schaefer400", "aal116")
+MODELS = ("bolt", "lstm", "svm")
+AT_ONCE = ("svm",)
+"""Models without epochs, whose trainings cost what `train_features` does."""
+SMALL = {"template": 10.0, "index": 60.0, "folds": 5.0, "quality": 60.0, "quality_pages": 120.0, "report": 60.0}
+"""Seconds of rules for which config/costs.yaml has none: once a run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One simulated run; what is not given is as the profile has it."""
+
+    name: str
+    slots: int = 100
+    subjects: int = 1000
+    kind: str = "raw"
+    spread: float = 0.3
+    killed: float = 0.0
+    submit_seconds: float = 5.05
+    arguments: tuple[str, ...] = ()
+    cluster: dict[str, float] = field(default_factory=dict)
+
+
+BY_MINUTE = ("--max-jobs-per-timespan", "6000/1m")
+GREEDY = ("--scheduler", "greedy")
+QUICK = (*GREEDY, *BY_MINUTE, "--scheduler-subsample", "100")
+"""How Snakemake chooses jobs, where not as it ships."""
+COSTS = {"start_seconds": 10.0, "member_start_seconds": 1.0, "queue_seconds": 1.0, "query_seconds": 0.1}
+"""Of a cluster job, as `scheduler.py` measures them."""
+SINGLE = ("--groups", "anatomical=one", "functional=two", "parcellate=three")
+CASES = (
+    *(Case(f"slots-{n}", slots=n, arguments=QUICK, cluster=COSTS) for n in (10, 100, 500)),
+    Case("rate-as-shipped", 10, 40, arguments=GREEDY, cluster=COSTS),
+    Case("rate-by-minute", 10, 40, arguments=(*GREEDY, *BY_MINUTE), cluster=COSTS),
+    Case("groups-on", 100, 200, arguments=QUICK, cluster=COSTS),
+    Case("groups-off", 100, 200, arguments=(*QUICK, *SINGLE), cluster=COSTS),
+    Case("killed", 100, 200, killed=0.01, arguments=QUICK, cluster=COSTS),
+    Case(
+        "parcellations-1",
+        100,
+        200,
+        kind="preprocessed",
+        arguments=(*QUICK, "--group-components", "parcellations=1"),
+        cluster=COSTS,
+    ),
+    Case("parcellations-20", 100, 200, kind="preprocessed", arguments=QUICK, cluster=COSTS),
+)
+
+
+def prepare(folder: Path, subjects: int) -> Path:
+    """A dataset, its scan table by `bolt index`, and what that took; returns its folder."""
+    place = folder / f"subjects-{subjects}"
+    done = place / "index.json"
+    if done.is_file():
+        return place
+    write_bids(place / "bids", subjects)
+    dataset = read_yaml(ROOT / "config/datasets/own_bids.yaml")
+    write_yaml(dataset | {"path": str(place / "bids"), "site": "site", "crop": 20}, place / "cohort.yaml")
+    write_yaml(
+        {
+            "dataset": str(place / "cohort.yaml"),
+            "atlases": list(ATLASES),
+            "models": list(MODELS),
+            "folds": {"outer": 10},
+        },
+        place / "config.yaml",
+    )
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    command += ["--configfile", "config.yaml", "--quiet", "rules", "--", "results/cohort/scans.tsv"]
+    subprocess.run(command, cwd=place, check=True)
+    row = pd.read_csv(place / "results/cohort/benchmarks/index/all.tsv", sep="\t").iloc[0]
+    write_json({"seconds": float(row["s"]), "cpu_seconds": float(row["cpu_time"]), "mb": float(row["max_rss"])}, done)
+    return place
+
+
+def table_of(place: Path, kind: str) -> Path:
+    """The scan table, or the same scans as though they had come preprocessed."""
+    table = place / "results/cohort/scans.tsv"
+    if kind == "raw":
+        return table
+    scans = read_table(table, text=TEXT_COLUMNS).assign(kind=kind, space="MNI152NLin6Asym", t1w=None)
+    write_table(scans, place / f"{kind}.tsv", COLUMNS)
+    return place / f"{kind}.tsv"
+
+
+def seconds_of(subjects: int) -> Any:
+    """Recorded seconds of a job on one core, by its rule."""
+    costs = read_yaml(ROOT / "config/costs.yaml")["seconds"]
+
+    def seconds(job: Any) -> float:
+        rule = job.rule.name
+        if rule == "train_fold" and job.wildcards_dict["model"].split("-")[0] in AT_ONCE:
+            rule = "train_features"
+        if rule in SMALL:
+            return SMALL[rule]
+        return costs[rule]["per_job"] + costs[rule].get("per_scan", 0.0) * subjects
+
+    return seconds
+
+
+class Stopwatch:
+    """Processor seconds and calls of some methods."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.calls: dict[str, int] = {}
+        self.longest: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        begin = virtual.Clock.spent()
+        yield
+        spent = virtual.Clock.spent() - begin
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        self.calls[name] = self.calls.get(name, 0) + 1
+        self.longest[name] = max(self.longest.get(name, 0.0), spent)
+
+    def around(self, owner: type, method: str, name: str) -> None:
+        original = getattr(owner, method)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self(name):
+                return original(*args, **kwargs)
+
+        setattr(owner, method, timed)
+
+
+def critical_path(dag: Any, cluster: virtual.Cluster) -> float:
+    """Seconds of the longest chain of jobs, each alone."""
+    ends: dict[Any, float] = {}
+    for level in dag.toposorted():
+        for job in level:
+            before = [ends.get(other, 0.0) for other in dag.dependencies[job]]
+            own = 0.0 if job.rule.norun else cluster.drawn(job)
+            ends[job] = max(before, default=0.0) + own
+    return max(ends.values())
+
+
+def simulate(case: Case, place: Path, workdir: Path) -> dict[str, Any]:
+    """Run one case in this process, which ends with it: Snakemake keeps state of its own."""
+    from snakemake.cli import main
+    from snakemake.scheduling.job_scheduler import JobScheduler
+    from snakemake.workflow import Workflow
+
+    given = read_yaml(ROOT / "workflow/profiles/slurm/config.yaml")
+    cluster = virtual.Cluster(
+        seconds=seconds_of(case.subjects),
+        submit_seconds=case.submit_seconds,
+        poll=float(given.get("slurm-init-seconds-before-status-checks", 40)),
+        spread=case.spread,
+        killed=case.killed,
+        copies={"results/cohort/scans.tsv": table_of(place, case.kind)},
+        **case.cluster,
+    )
+    clock, watch = virtual.install(cluster), Stopwatch()
+    watch.around(Workflow, "_build_dag", "dag")
+    watch.around(JobScheduler, "job_selector", "choosing")
+    watch.around(JobScheduler, "_finish_jobs", "finishing")
+    begun: dict[str, float] = {}
+    schedule = JobScheduler.schedule
+
+    def scheduled(self: JobScheduler) -> bool:
+        begun["schedule"], begun["parsed"] = clock.now(), virtual.Clock.spent()
+        done = schedule(self)
+        begun["end"] = clock.now()
+        with clock.not_counted():
+            begun["critical"] = critical_path(self.workflow.dag, cluster)
+        begun["jobs"], begun["done"] = len(self.workflow.dag), float(done)
+        return done
+
+    JobScheduler.schedule = scheduled  # type: ignore[method-assign]
+    room.require_room = lambda *_: None  # the images are not made
+    os.chdir(workdir)
+    arguments = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", str(place / "config.yaml")]
+    arguments += ["--workflow-profile", str(ROOT / "workflow/profiles/slurm"), "--executor", "virtual"]
+    arguments += ["--jobs", str(case.slots), *case.arguments]
+    try:
+        main(arguments)
+    except SystemExit as end:
+        if "end" not in begun:
+            raise RuntimeError(f"Snakemake did not begin: {end}") from end
+    spent = virtual.Clock.spent()
+    log = virtual.Executor.log
+    return {
+        "case": asdict(case),
+        "makespan": begun["end"],
+        "complete": bool(begun["done"]),
+        "jobs": int(begun["jobs"]),
+        "critical": begun["critical"],
+        "cpu": {"start": begun["parsed"], "run": spent - begun["parsed"], **watch.seconds},
+        "after_index": watch.longest["finishing"],
+        "rounds": watch.calls["choosing"],
+        "queries": virtual.Executor.queries,
+        "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "log": [asdict(entry) for entry in log],
+    }
+
+
+def run_case(case: Case, folder: Path) -> dict[str, Any]:
+    """What a case showed: simulated in a process of its own, unless that is done already."""
+    found = folder / f"{case.name}.json"
+    if not found.is_file():
+        prepare(folder, case.subjects)
+        workdir = folder / "runs" / case.name
+        shutil.rmtree(workdir, ignore_errors=True)
+        workdir.mkdir(parents=True)
+        begin = time.perf_counter()
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.cohort",
+            "--folder",
+            str(folder),
+            "--case",
+            json.dumps(asdict(case)),
+        ]
+        with open(folder / f"{case.name}.log", "w") as log:
+            subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True, cwd=ROOT)
+        print(f"{case.name}: {time.perf_counter() - begin:.0f} s by the clock", flush=True)
+        shutil.rmtree(workdir)
+    result: dict[str, Any] = read_json(found)
+    return result
+
+
+def about(arguments: list[str]) -> dict[str, Any]:
+    """Machine, versions and command, for the table's companion."""
+    packages = ("snakemake", "snakemake-executor-plugin-slurm")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {
+        "date": date.today().isoformat(),
+        "command": " ".join(["python -m benchmarks.cohort", *arguments]),
+        "commit": commit.stdout.strip(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="best on a disk in memory: it is written much")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", help="names of cases")
+    parser.add_argument("--out", type=Path, help="the table; a picture lies beside it")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.case:
+        given = json.loads(options.case)
+        case = Case(**given | {"arguments": tuple(given["arguments"])})
+        place, workdir = prepare(folder, case.subjects), folder / "runs" / case.name
+        write_json(simulate(case, place, workdir), folder / f"{case.name}.json")
+        return
+    runs = [run_case(case, folder) for case in CASES if not options.only or case.name in options.only]
+    table = pd.DataFrame(map(summary, runs))
+    print(table.T.to_string())
+    if options.out:
+        write_table(table, options.out, SUMMARY)
+        write_json(about(sys.argv[1:]), options.out.with_name(f"{options.out.stem}_run.json"))
+        whole = sorted(
+            (one for one in runs if one["case"]["name"].startswith("slots-")), key=lambda o: o["case"]["slots"]
+        )
+        draw(whole, options.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The benchmark's virtual cluster: known jobs on so many slots end at a known virtual time."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bolt.config import ROOT
+
+SNAKEFILE = """
+rule all:
+    input: expand("b{i}", i=range(6))
+rule a:
+    output: "a{i}"
+    group: "pair"
+    shell: "false"
+rule b:
+    input: "a{i}"
+    output: "b{i}"
+    group: "pair"
+    shell: "false"
+"""
+RUN = """
+import json, sys
+from benchmarks import virtual
+from snakemake.cli import main
+
+virtual.Clock.spent = staticmethod(lambda: 0.0)  # Snakemake's own time is another in every run
+given = json.loads(sys.argv[1])
+cluster = virtual.Cluster(seconds=lambda job: 100.0, **given["cluster"])
+clock = virtual.install(cluster)
+try:
+    main(["--executor", "virtual", "--scheduler", "greedy", "--quiet", "all", *given["arguments"]])
+except SystemExit as end:
+    log = virtual.Executor.log
+    print(json.dumps({"code": end.code, "jobs": len(log), "end": max(entry.noticed for entry in log)}))
+"""
+PROMPT = {"submit_seconds": 0.0, "poll": 1.0, "poll_step": 0.0}
+
+
+def simulated(folder, arguments, **cluster):
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    given = json.dumps({"arguments": arguments, "cluster": PROMPT | cluster})
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, given], cwd=folder, text=True, capture_output=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cluster", "jobs", "end"),
+    [
+        # six pairs of 200 s, two at once
+        pytest.param(["--jobs", "2"], {}, 6, 600, id="groups"),
+        # jobs of their own are twice as many
+        pytest.param(["--jobs", "1", "--groups", "a=x", "b=y"], {}, 12, 1200, id="single"),
+        # one after the other is submitted, 10 s each by one thread: the last begins after 60 s
+        pytest.param(["--jobs", "6"], {"submitters": 1, "submit_seconds": 10.0}, 6, 260, id="submission"),
+        # all end at 200 s, which the query of 240 s is the first to see
+        pytest.param(["--jobs", "6"], {"poll": 80.0}, 6, 240, id="query"),
+    ],
+)
+def test_jobs_on_slots_end_at_a_known_time(tmp_path, arguments, cluster, jobs, end):
+    assert simulated(tmp_path, arguments, **cluster) == {"code": 0, "jobs": jobs, "end": end}
+
+
+def test_a_killed_job_is_tried_again(tmp_path):
+    found = simulated(tmp_path, ["--jobs", "6", "--retries", "20"], killed=0.5)
+    assert found["code"] == 0 and found["jobs"] > 6
