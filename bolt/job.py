@@ -22,6 +22,17 @@ def job_facts(attempt: int | None = None) -> dict[str, Any]:
     return facts if attempt is None else facts | {"attempt": attempt}
 
 
+def machine() -> str:
+    """Operating system, architecture and processor."""
+    found = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        found = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):  # a system without /proc, or a processor without a name
+        pass
+    return f"{platform.system()} {platform.machine()}, {found or 'unknown processor'}"
+
+
 def log_file() -> Path | None:
     """The file that this process's standard error goes to; None where it goes elsewhere."""
     sys.stdout.flush()

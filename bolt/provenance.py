@@ -18,7 +18,7 @@ from bolt import BEGUN, __version__
 from bolt.config import ROOT
 from bolt.credentials import without_credentials
 from bolt.files import sha256
-from bolt.job import cpu_seconds, device, job_facts, log_file, peak_memory
+from bolt.job import cpu_seconds, device, job_facts, log_file, machine, peak_memory
 from bolt.versions import versions
 
 Inputs = Sequence[Path | Sequence[Path]]
@@ -55,7 +55,7 @@ def provenance(
         "bolt": __version__,
         **commit(),
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {platform.processor() or 'unknown processor'}",
+        "machine": machine(),
         "device": device(),
         "packages": versions(),
         "inputs": hashes(inputs),

@@ -1,9 +1,12 @@
 """What made a result, and what it cost: beside it, complete and true."""
 
 import hashlib
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from bolt.errors import DataError
 from bolt.files import read_json
 from bolt.outcome import Outcome
 from bolt.provenance import LISTED, beside, commit, hashes, provenance
+from bolt.stages import Stages
 
 KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
 KEYS |= {"inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
@@ -108,6 +112,21 @@ def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
 )
 def test_places(result, place):
     assert beside(Path("a") / result) == Path("a") / place
+
+
+@pytest.mark.parametrize(("used", "expected"), [(True, "cuda: NVIDIA H200"), (False, "cpu")])
+def test_the_gpu_is_named_where_it_was_used(monkeypatch, used, expected):
+    cuda = SimpleNamespace(is_initialized=lambda: used, get_device_name=lambda: "NVIDIA H200")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert provenance()["device"] == expected
+
+
+def test_every_command_of_a_rule_notes_its_provenance():
+    rules = "".join(file.read_text() for file in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    commands = set(re.findall(r"python -m bolt ([a-z-]+)", rules)) - {"resources"}  # which makes no result
+    methods = {name: inspect.getsource(getattr(Stages, name.replace("-", "_"))) for name in sorted(commands)}
+    assert len(methods) > 25
+    assert [name for name, code in methods.items() if "self._note(" not in code and "self._outcome(" not in code] == []
 
 
 # ---- memory and time, of processes of their own ----------------------------------------------------------------------
