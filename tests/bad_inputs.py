@@ -26,6 +26,8 @@ depends on the case.
 - **used**: as any other; what the last column says is done to it, and tested.
 - **refused**: the run stops, before any work where the input can be seen before work. What only the scans of a fold
   show ends the training of that fold.
+
+Full disks, short memory, kills and two runs at once are no bad input: [reliability.md](reliability.md).
 """
 
 

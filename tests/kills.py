@@ -101,13 +101,19 @@ def jobs_of(process: psutil.Process) -> dict[psutil.Process, str]:
 
 def differences(straight: Path, killed: Path) -> list[str]:
     """Files below `results` that are not in both, or not alike to the last byte; all but what tells of a run itself."""
-    one, other = (_contents(folder / "results") for folder in (straight, killed))
+    one, other = map(_contents, (straight, killed))
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if not any(word in name for word in OWN)}
+    """Name to content; the place of the run, which its configuration names, is left out."""
+    files = {str(path.relative_to(folder)): path for path in (folder / "results").rglob("*") if path.is_file()}
+    place = str(folder).encode()
+    return {
+        name: path.read_bytes().replace(place, b"")
+        for name, path in files.items()
+        if not any(word in name for word in OWN)
+    }
 
 
 def half_written(folder: Path) -> list[Path]:

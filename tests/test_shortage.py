@@ -25,6 +25,7 @@ from bolt.files import atomic, read_json, write_table
 from bolt.outcome import Outcome
 from bolt.shortage import full_disk, in_words, short_memory
 from bolt.volumes import VolumeWriter
+from tests.disks import fill, small_disk
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x/a.npy")
 SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -158,22 +159,14 @@ def test_a_kill_by_the_system_says_what_it_may_have_been(outcome, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def small():
-    """A disk of 2 MB."""
-    folder = Path(tempfile.mkdtemp())
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if os.getuid() or not shutil.which("mount") or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-    folder.rmdir()
+def small(tmp_path_factory):
+    with small_disk(tmp_path_factory.mktemp("small"), 2) as disk:
+        yield disk
 
 
 @pytest.fixture
 def full(small):
-    with (small / "ballast").open("wb", buffering=0) as file:
-        while (size := os.statvfs(small).f_bavail * os.statvfs(small).f_bsize) > 0:
-            file.write(bytes(size))
+    fill(small)
     yield small
     for path in small.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
