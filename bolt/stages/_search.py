@@ -37,8 +37,9 @@ class SearchStages(Shared):
             out = self.layout.study(options.atlas, model.name, fold)
             scratch = self.layout.work / "search" / out.relative_to(self.layout.results / "search")
             search_fold(seen, model, space, settings.n_trials, out, scratch)
-            manifest = self.layout.cache(options.atlas) / "manifest.json"
-            self._note(out / "provenance.json", [manifest, self.layout.folds], fold=fold, seed=settings.seed)
+            if options.fold is not None or not (out / "provenance.json").is_file():  # else it was searched before
+                manifest = self.layout.cache(options.atlas) / "manifest.json"
+                self._note(out / "provenance.json", [manifest, self.layout.folds], fold=fold, seed=settings.seed)
         if options.fold is None:
             choice = self.layout.choice(options.atlas, options.scheme, model.name)
             write_choice(studies, model, options.scheme, choice)
