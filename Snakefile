@@ -47,6 +47,10 @@ layout = run.layout
 use_own_interpreter()
 shell.prefix(shell_prefix())
 
+if run.config.container:
+
+    container: run.config.container
+
 
 wildcard_constraints:
     folder=FOLDER,

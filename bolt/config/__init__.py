@@ -164,6 +164,7 @@ class Config(Keys):
     denoise: str = "none"
     bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    container: str | None = Field(None, pattern=r"^[\w./][\w.:/@-]*$", description="image of jobs with --sdm apptainer")
     paths: Paths = Paths()
     preprocess: Preprocess = Preprocess()
     parcellate: Parcellate = Parcellate()
