@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bolt.config import ROOT, load_dataset
+from bolt.config import ROOT
 from bolt.datasets.phantom import simulate
 from bolt.files import read_table
 from tests.phantoms import TINY
@@ -46,7 +46,8 @@ class Night:
         command = [sys.executable, str(ROOT / "tests/slurm/quick_snakemake.py"), "--snakefile", str(ROOT / "Snakefile")]
         command += ["--configfile", str(self.config), *profile, *HERE, "--", *self.targets]
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(command, cwd=self.folder, stdout=output, stderr=output, env=environment())
+            about = {"cwd": self.folder, "env": environment(), "preexec_fn": listen, "stdout": output, "stderr": output}
+            self.process = subprocess.Popen(command, **about)
 
     def jobs(self, *states: str) -> list[dict[str, str]]:
         """What SLURM knows of this workflow's jobs, the oldest first; all of them, or those in some states."""
@@ -93,6 +94,11 @@ def processes_of(number: str) -> str:
     return "\n".join(lines)
 
 
+def listen() -> None:
+    """What is started in the background is deaf to Ctrl-C, and so are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def environment() -> dict[str, str]:
     """Of a person at the login node: what tests set for themselves does not reach the jobs."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "BOLT_A", "BOLT_L"))}
@@ -113,8 +119,7 @@ def raw(cluster, tmp_path_factory):
     """One raw subject, up to its series: started here, it goes on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
     simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 1}), n_jobs=1)
-    shipped = load_dataset("phantom").model_dump(mode="json", include={"label", "classes", "site", "age", "sex"})
-    dataset = write_yaml(folder / "small.yaml", shipped | {"source": "bids", "path": "bids"})
+    dataset = write_yaml(folder / "small.yaml", {"source": "bids", "path": "bids", "label": "age"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
     night = Night(folder, write_yaml(folder / "config.yaml", keys), "quality")

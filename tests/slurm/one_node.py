@@ -87,7 +87,7 @@ def why_not() -> str | None:
     if missing:
         return f"SLURM is not installed: no {', '.join(missing)} (apt-get install slurmctld slurmd slurm-client munge)"
     try:
-        socket.getaddrinfo(_host(), None)
+        socket.getaddrinfo(_host(), None, socket.AF_INET, flags=socket.AI_ADDRCONFIG)  # as SLURM asks
     except OSError:
         return f"no address is known of this machine, {_host()} (a line in /etc/hosts would do)"
     for link in (ETC / name for name in FILES):
