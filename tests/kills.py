@@ -17,8 +17,8 @@ from tests.snake import command
 
 VICTIMS = ("everything", "scheduler", "worker")
 """The scheduler with all jobs; the scheduler, whose jobs live on; one job, which the scheduler tries again."""
-OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "ledger.json", "history.json")
-"""What tells of a run itself: dates, seconds, versions."""
+OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "report/index.html")
+"""What tells of a run itself: dates, seconds, versions; the report has a table of costs."""
 HALF = re.compile(r"\.\d+-.*|.*\.part(\.json)?|resume\.safetensors|" + re.escape(NAME))
 """Names of what is being written, or gone on with."""
 
@@ -41,7 +41,7 @@ class Killer:
         Where `snakemake` is started.
     config : Path
     longest : float
-        Seconds from a start, or from a kill that the workflow survives, to the next kill, at most.
+        Seconds from the first job, or from a kill that the workflow survives, to the next kill, at most.
     seed : int
         Of what is drawn: the moments and the victims.
     targets : str
@@ -68,12 +68,10 @@ class Killer:
         process = psutil.Popen(self.command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
         start = time.monotonic()
         while victims:
+            wait_for_jobs(process)
             with contextlib.suppress(psutil.TimeoutExpired):
                 return process.wait(self.random.uniform(0, self.longest))
-            at_work = jobs_of(process)
-            while victims[0] == "worker" and not at_work and process.poll() is None:
-                time.sleep(0.05)
-                at_work = jobs_of(process)
+            at_work = wait_for_jobs(process) if victims[0] == "worker" else jobs_of(process)
             if process.poll() is not None:
                 break
             self.kills.append(Kill(victims[0], round(time.monotonic() - start, 1), " ".join(sorted(at_work.values()))))
@@ -96,6 +94,13 @@ def jobs_of(process: psutil.Process) -> dict[psutil.Process, str]:
             words = child.cmdline()
             if words[1:3] == ["-m", "bolt"] and "--attempt 2" not in " ".join(words):
                 found[child] = words[3]
+    return found
+
+
+def wait_for_jobs(process: psutil.Popen) -> dict[psutil.Process, str]:
+    """Wait until a job is at work, or the workflow has ended; the jobs."""
+    while not (found := jobs_of(process)) and process.poll() is None:
+        time.sleep(0.05)
     return found
 
 
