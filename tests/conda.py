@@ -24,11 +24,8 @@ NAMES = {"python-isal": "isal", "pytorch": "torch"}
 NOT_OF_PYPI = {"python", "pip", "cxx-compiler"}
 PYTHON = """#!/bin/sh
 echo "$*" >> {calls}
-export PYTHONNOUSERSITE=1
-exec {python} -S -c 'import runpy, sys
-sys.path.append("{packages}")
-sys.argv = sys.argv[2:]
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)' "$@"
+export PYTHONNOUSERSITE=1 PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}"
+exec {python} -S "$@"
 """
 MAIN = """from pathlib import Path
 from tests.conda import main
