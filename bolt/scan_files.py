@@ -12,6 +12,7 @@ from bolt.check import is_judged
 from bolt.config import Config, Dataset
 from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.files import read_table
+from bolt.groups import joined
 from bolt.layout import Layout, folder_of
 from bolt.metadata import metadata_of
 
@@ -82,9 +83,15 @@ class ScanFiles:
     def judged(self) -> bool:
         return is_judged(self.config, self.dataset)
 
-    def parcellate_group(self, scan_id: str) -> str:
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
+
+    def parcellate_group(self, workflow: Any, scan_id: str) -> str:
         """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
-        return "subject" if self.scans.kind[scan_id] == "raw" else "parcellations"
+        if self.scans.kind[scan_id] == "raw":
+            return "subject"
+        return joined(workflow, "parcellations", "", self._positions[scan_id])
 
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""

@@ -20,6 +20,7 @@ from bolt.errors import BoltError, ConfigError
 from bolt.experiments import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
 from bolt.files import sha256, write_yaml
+from bolt.groups import joined
 from bolt.layout import Layout
 from bolt.limits import LIMITED
 from bolt.lock import JOB
@@ -121,15 +122,17 @@ class Run(ScanFiles):
         """Time for one fold, first try."""
         return 30 if self.fitted_at_once(run_name) else 240
 
-    def training_group(self, run_name: str) -> str | None:
-        """With which others a fold shares a job: with those that take seconds, or with those that can share a GPU.
+    def training_group(self, workflow: Any, wildcards: Any) -> str | None:
+        """With which others of its run a fold shares a job: as many as take seconds, or as can share a GPU.
 
         With thousands of scans a fold takes long enough alone; and Snakemake, which walks all that is upstream of each
         job of a group, would plan for minutes.
         """
         if not self.layout.scans.is_file() or len(self.scans) > MANY_SCANS:
             return None
-        return "quick_trainings" if self.fitted_at_once(run_name) else "trainings"
+        place = f"{wildcards.atlas}_{wildcards.variant}_{wildcards.model}_{wildcards.seed}"
+        name = "quick_trainings" if self.fitted_at_once(wildcards.model) else "trainings"
+        return joined(workflow, name, place, int(wildcards.fold))
 
     # ---- which files are asked for ------------------------------------------------------------
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:

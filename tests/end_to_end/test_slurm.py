@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from bolt.config import ROOT
+from bolt.config import ROOT, load_config
 from bolt.datasets.phantom import simulate
 from bolt.files import read_table
+from bolt.layout import Layout
 from tests.phantoms import TINY
 from tests.slurm.one_node import job, one_node, why_not
 from tests.snake import half_written, series_dataset, write_yaml
@@ -118,11 +119,13 @@ def cluster():
 def raw(cluster, tmp_path_factory):
     """One raw subject, up to its series: started here, it goes on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
-    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 1}), n_jobs=1)
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 2}), n_jobs=1)
     dataset = write_yaml(folder / "small.yaml", {"source": "bids", "path": "bids", "label": "age"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
-    night = Night(folder, write_yaml(folder / "config.yaml", keys), "quality")
+    config = write_yaml(folder / "config.yaml", keys)
+    wanted = Layout(load_config(config)).series_status("sub-01_task-rest")
+    night = Night(folder, config, str(wanted))
     night.start()
     return night
 
@@ -172,7 +175,7 @@ def test_the_night_ends_well(night):
 def test_jobs_went_through_the_scheduler_with_what_they_asked_for(night):
     asked = {}
     for one in night.jobs("COMPLETED"):
-        rule = re.sub(r"_(wildcards|train_fold).*", "", one["Comment"])
+        rule = re.sub(r"_(wildcards|dosenbach160).*", "", one["Comment"])
         asked[rule] = (one["Partition"], one["MinMemoryNode"], one["TimeLimit"], one["NumCPUs"])
     assert set(asked) == {f"rule_{name}" for name in (
         "index", "cache", "folds", "quick_trainings", "trainings", "evaluate", "report",
@@ -230,5 +233,5 @@ def test_one_job_preprocesses_one_subject(raw):
     (subject,) = raw.of("subject")
     assert subject["JobState"] == "COMPLETED" and subject["NumCPUs"] == "1"
     assert (subject["MinMemoryNode"], subject["TimeLimit"]) == ("4000M", "03:40:00")  # 90 + 120 + 10 minutes
-    assert {one["Comment"] for one in raw.jobs()} == {"rule_index", subject["Comment"], "rule_quality"}
+    assert {one["Comment"] for one in raw.jobs()} == {"rule_index", subject["Comment"]}
     assert len(list((raw.folder / "results/small/series").rglob("*_timeseries.npy"))) == 1

@@ -10,6 +10,7 @@ from tests.snake import TINY_MODEL, snakemake, write_yaml
 
 PEOPLE = [f"1002{i:02d}" for i in range(6)]
 TASKS = ["EMOTION", "GAMBLING"]
+PARCELLATIONS = ["parcellations_0_parcellate", "parcellations_1_parcellate"]
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_parcellations_are_joined_and_a_bad_scan_harms_no_other(config, tmp_path
     done = snakemake(tmp_path, "series", "--workflow-profile", str(profile), config=config)
     assert done.returncode == 0, done.stdout
     names = submitted.read_text().split()
-    assert sorted(names) == ["cache", "folds", "index", *["parcellations_parcellate"] * 2, "quality"], names
+    assert sorted(names) == ["cache", "folds", "index", *PARCELLATIONS, "quality"], names
     results = tmp_path / "results/hcp_tiny"
     assert len(read_table(results / "scans.tsv")) == 12
     excluded = read_table(results / "exclusions.tsv")

@@ -15,7 +15,7 @@ rule parcellate:
     # before more images are made: each is deleted once its means are taken
     priority: 1
     group:
-        lambda wildcards: run.parcellate_group(wildcards.scan)
+        lambda wildcards: run.parcellate_group(workflow, wildcards.scan)
     conda:
         "../envs/imaging.yaml"
     resources:

@@ -60,7 +60,7 @@ else:
                 "train_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
             )
         group:
-            lambda wildcards: run.training_group(wildcards.model)
+            lambda wildcards: run.training_group(workflow, wildcards)
         conda:
             "../envs/learning.yaml"
         threads: 1
