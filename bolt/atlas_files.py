@@ -18,7 +18,6 @@ from pydantic import Field
 from bolt.config import ROOT, Keys, nearest, parse
 from bolt.errors import ConfigError, DataError
 from bolt.files import read_yaml, sha256
-from bolt.names import Address
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
@@ -32,12 +31,12 @@ class AtlasFile(Keys):
     spaces: list[str] = Field(min_length=1, description="reference spaces it may be used in (TemplateFlow's names)")
     description: str = ""
     file: str | None = Field(None, description="the publisher's file name (image)")
-    url: Address | None = Field(None, description="where the publisher offers it")
+    url: str | None = Field(None, description="where the publisher offers it")
     sha256: list[str] = Field([], description="accepted checksums of the file; none: not compared (own atlas)")
     templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
     templateflow_md5: list[str] = Field([], description="TemplateFlow's checksums of its copy, where its bytes differ")
     labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv of the folder")
-    labels_url: Address | None = Field(None, description="where the publisher offers that table")
+    labels_url: str | None = Field(None, description="where the publisher offers that table")
     radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
     source: str = ""
     licence: str = ""

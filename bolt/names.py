@@ -36,13 +36,3 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-
-
-def _address(text: str) -> str:
-    if re.search(r"://[^/]*@", text):
-        raise ValueError("an address with a password would be written to logs and results; give one without")
-    return text
-
-
-Address = Annotated[str, AfterValidator(_address)]
-"""An address or folder, without a user's name and password."""

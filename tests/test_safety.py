@@ -348,7 +348,12 @@ CANARY = "kanarienvogel"
 def test_addresses_with_passwords_are_refused_and_not_repeated(scheme):
     address = f"{scheme}://me:{CANARY}@mirror.org/abide"
     about = {"name": "d", "source": "abide", "label": "x"}
-    for more in ({"abide": {"base": address}}, {"hcp": {"bucket": {"endpoint": address}}}):
+    places = (
+        {"abide": {"base": address}},
+        {"hcp": {"bucket": {"endpoint": address}}},
+        {"description": f"from {address}"},
+    )
+    for more in places:
         with pytest.raises(ConfigError, match="password") as told:
             configuration.parse(Dataset, about | more, "d.yaml")
         assert CANARY not in str(told.value)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from bolt.config._keys import Keys
-from bolt.names import Address, Name
+from bolt.names import Name
 
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -46,7 +46,7 @@ class Range(Keys):
 class Abide(Keys):
     """What is taken of ABIDE-I as the Preprocessed Connectomes Project published it, and from where."""
 
-    base: Address = Field(
+    base: str = Field(
         "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative",
         description="address or folder with the project's layout",
     )
@@ -66,7 +66,7 @@ class Bucket(Keys):
     name: str = "hcp-openaccess"
     prefix: str = Field("HCP_1200", description="folder of the subjects")
     profile: str | None = Field(None, description="section of ~/.aws/credentials; null: boto3's usual order")
-    endpoint: Address | None = Field(None, description="address of another S3 service than Amazon's")
+    endpoint: str | None = Field(None, description="address of another S3 service than Amazon's")
 
 
 class Hcp(Keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,12 @@ T = TypeVar("T", bound=Keys)
 
 def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
     """Check `data` against `keys`; the first problem becomes a `ConfigError` with a remedy."""
+    if re.search(r"://[^/\s'\"]*@", repr(data)):  # of any key: descriptions too are copied beside results
+        raise ConfigError(
+            "it holds an address with a password, which would be written to logs and results",
+            where=where,
+            mend="Give the address without one",
+        )
     try:
         return keys.model_validate(data)
     except ValidationError as error:

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
     (folder / "series").mkdir()
     pd.concat([table, row.to_frame().T]).to_csv(folder / "series/scans.tsv", sep="\t", index=False)
     data = {"source": "series", "path": "series/scans.tsv", "label": "dx", "classes": [TAG, "$(touch pwned)"]}
-    data |= {"site": "where", "age": "age", "tr": 2.0, "crop": 30, "description": f"{TAG} of https://me:{SECRET}@host"}
+    data |= {"site": "where", "age": "age", "tr": 2.0, "crop": 30, "description": TAG}
     write_yaml(folder / "mine.yaml", data)
     home = folder.parent / "home"
     (home / ".aws").mkdir(parents=True)
@@ -78,5 +78,5 @@ def test_pages_show_tags_as_text(run):
 def test_no_file_keeps_a_secret(run):
     folder, done = run
     told = [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-    assert {path.name for path in told} <= {"mine.yaml"}, told  # what the user wrote there himself
+    assert not told
     assert not re.search(SECRET, done.stdout)
