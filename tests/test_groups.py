@@ -38,6 +38,4 @@ def test_both_profiles_of_clusters_say_the_same(key):
 
 def test_snakemake_finds_the_default_profile():
     assert (ROOT / "profiles/default/config.yaml").samefile(ROOT / "workflow/profiles/default/config.yaml")
-    assert "resources" not in profile(
-        "default"
-    )  # it would take the place of those of `--profile workflow/profiles/slurm`
+    assert "resources" not in profile("default")  # they would replace those of `--profile …/slurm`
