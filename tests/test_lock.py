@@ -23,7 +23,7 @@ from pathlib import Path
 from bolt.lock import hold
 hold([Path(one) for one in sys.argv[1:]], ["snakemake"])
 print("held", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -92,7 +92,7 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path, how, capsys):
 
 
 def test_a_run_that_ends_leaves_nothing(tmp_path):
-    done = subprocess.run([sys.executable, "-c", HOLDER.replace("60", "0"), str(tmp_path)], check=True)
+    done = subprocess.run([sys.executable, "-c", HOLDER.replace("3600", "0"), str(tmp_path)], check=True)
     assert done.returncode == 0 and not list(tmp_path.iterdir())
 
 
