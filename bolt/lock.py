@@ -79,7 +79,7 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     Raises
     ------
     SystemExit
-        Another run is at work: one line says who, since when, and what to do; or there is no room, or no right to write.
+        Another run is at work: one line says who, since when, and what to do. Or nothing can be written there.
     """
     if is_dry_run(arguments) or not LOOKING.isdisjoint(arguments):
         return
