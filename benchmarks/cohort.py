@@ -200,9 +200,8 @@ def simulate(case: Case, place: Path, workdir: Path) -> dict[str, Any]:
     schedule = JobScheduler.schedule
 
     def scheduled(self: JobScheduler) -> bool:
-        begun["schedule"], begun["parsed"] = clock.now(), virtual.Clock.spent()
+        begun["parsed"] = virtual.Clock.spent()
         done = schedule(self)
-        begun["end"] = clock.now()
         with clock.not_counted():
             begun["critical"] = critical_path(self.workflow.dag, cluster)
         begun["jobs"], begun["done"] = len(self.workflow.dag), float(done)
@@ -217,13 +216,12 @@ def simulate(case: Case, place: Path, workdir: Path) -> dict[str, Any]:
     try:
         main(arguments)
     except SystemExit as end:
-        if "end" not in begun:
+        if "done" not in begun:
             raise RuntimeError(f"Snakemake did not begin: {end}") from end
     spent = virtual.Clock.spent()
     log = virtual.Executor.log
     return {
         "case": asdict(case),
-        "makespan": begun["end"],
         "complete": bool(begun["done"]),
         "jobs": int(begun["jobs"]),
         "critical": begun["critical"],

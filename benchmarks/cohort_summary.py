@@ -45,7 +45,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
     begins, ends = _column(log, "begins"), _column(log, "ends")
     chosen, noticed = _column(log, "chosen"), _column(log, "noticed")
     work = sum(entry["work"] for entry in log if not entry["died"])
-    slots, makespan = case["slots"], found["makespan"]
+    slots, makespan = case["slots"], float(noticed.max())
     ideal = max(work / slots, found["critical"])
     node = (ends - begins).sum()
     return {

@@ -42,6 +42,8 @@ class Clock:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
         self._begin = self.spent()
+        self.held: Callable[[], bool] = lambda: False
+        """Whether something goes on in this process for which is really waited: a local job."""
 
     @staticmethod
     def spent() -> float:
@@ -95,7 +97,7 @@ class Semaphore:
                 if self.value:
                     self.value -= 1
                     return
-            if not self.clock.skip():
+            if self.clock.held() or not self.clock.skip():
                 with self.changed:
                     self.changed.wait_for(lambda: self.value, timeout=1)
 
@@ -207,6 +209,7 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         self._free = [0.0] * self.cluster.submitters
         self._interval = self.cluster.poll
+        self.clock.held = lambda: any(job.is_local for job in self.workflow.scheduler.running)
         self.clock.at(self.clock.now() + self.cluster.poll, self._query)
 
     def run_jobs(self, jobs: list[Any]) -> None:
