@@ -1,7 +1,7 @@
 """A night on a real SLURM of one node, through the shipped profile: jobs and the scheduler's own process are killed.
 
 Six subjects' ready series, from the index to the report, with a model whose fold never fits into its memory; and beside
-them a raw subject up to its series. Nothing here has a deadline: a busy machine only takes longer.
+them raw subjects up to their series. Nothing here has a deadline: a busy machine only takes longer.
 """
 
 import json
@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from bolt.config import ROOT, load_config
+from bolt.config import ROOT
 from bolt.datasets.phantom import simulate
 from bolt.files import read_table
-from bolt.layout import Layout
 from tests.phantoms import TINY
 from tests.slurm.one_node import job, one_node, why_not
 from tests.snake import half_written, series_dataset, write_yaml
@@ -117,15 +116,13 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def raw(cluster, tmp_path_factory):
-    """One raw subject, up to its series: started here, it goes on beside the night."""
+    """Two raw subjects, up to their series: started here, they go on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
     simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 2}), n_jobs=1)
     dataset = write_yaml(folder / "small.yaml", {"source": "bids", "path": "bids", "label": "age"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
-    config = write_yaml(folder / "config.yaml", keys)
-    wanted = Layout(load_config(config)).series_status("sub-01_task-rest")
-    night = Night(folder, config, str(wanted))
+    night = Night(folder, write_yaml(folder / "config.yaml", keys), "quality")
     night.start()
     return night
 
@@ -230,8 +227,9 @@ def test_a_fold_that_always_fails_is_reported_and_the_rest_finishes(night):
 
 def test_one_job_preprocesses_one_subject(raw):
     assert raw.wait() == 0, raw.output.read_text()
-    (subject,) = raw.of("subject")
-    assert subject["JobState"] == "COMPLETED" and subject["NumCPUs"] == "1"
-    assert (subject["MinMemoryNode"], subject["TimeLimit"]) == ("4000M", "03:40:00")  # 90 + 120 + 10 minutes
-    assert {one["Comment"] for one in raw.jobs()} == {"rule_index", subject["Comment"]}
-    assert len(list((raw.folder / "results/small/series").rglob("*_timeseries.npy"))) == 1
+    subjects = raw.of("subject")
+    assert [(one["JobState"], one["NumCPUs"]) for one in subjects] == [("COMPLETED", "1")] * 2
+    asked = {(one["MinMemoryNode"], one["TimeLimit"]) for one in subjects}
+    assert asked == {("4000M", "03:40:00")}  # 90 + 120 + 10 minutes
+    assert len(raw.jobs()) == len(subjects) + 2  # the index, and the quality of both
+    assert len(list((raw.folder / "results/small/series").rglob("*_timeseries.npy"))) == 2
