@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# which build of torch: cpu, cu126, …; nothing: the one that pip finds (on Linux mostly CUDA's, on a Mac Apple's)
-TORCH ?=
+# address of the index with the build of torch that you want, of those that pytorch.org lists; nothing: pip's own (on Linux
+# mostly CUDA's build)
+TORCH_INDEX ?=
 LOCKS ?= requirements.txt requirements-test.txt
 INSTALL := $(BIN)/python -m pip install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -22,7 +23,7 @@ $(VENV)/.installed: requirements.txt requirements-test.txt requirements-torch.tx
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) pip==26.3
 	$(INSTALL) --require-hashes --no-deps $(addprefix -r ,$(LOCKS))
-	$(INSTALL) $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH)) -r requirements-torch.txt
+	$(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements-torch.txt
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 

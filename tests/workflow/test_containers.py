@@ -69,7 +69,7 @@ def test_both_images_begin_with_the_python_of_the_conda_environments():
 def test_both_images_are_made_by_the_same_script_and_run_as_a_normal_user():
     script = "sh /opt/bolt/workflow/containers/install.sh"
     assert instructions("RUN")[0] == script and script in sections()["post"]
-    assert instructions("ARG") == [sections()["arguments"].strip().replace("torch", "TORCH")]
+    assert instructions("ARG") == [sections()["arguments"].strip().replace("torch_index", "TORCH_INDEX")]
     assert instructions("USER") == ["bolt"] and DOCKER.index("USER bolt") > DOCKER.index(script)
     assert "export PATH=/opt/venv/bin:$PATH" in sections()["environment"]
     assert instructions("ENV")[0].startswith("PATH=/opt/venv/bin:$PATH ")
@@ -80,7 +80,7 @@ def test_the_script_installs_the_locked_packages():
     command = re.search(r"make install .*", script)[0]
     assert "VENV=/opt/venv" in command and "LOCKS=requirements.txt" in command
     done = subprocess.run(
-        ["make", "--dry-run", *command.replace('"${TORCH:-}"', "cpu").split()[1:]],
+        ["make", "--dry-run", *command.replace('"$TORCH_INDEX"', "https://index.example/cpu").split()[1:]],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},  # not what a `make test` around this hands down
         capture_output=True,
@@ -88,7 +88,7 @@ def test_the_script_installs_the_locked_packages():
         check=True,
     )
     assert "--require-hashes --no-deps -r requirements.txt\n" in done.stdout
-    assert "--index-url https://download.pytorch.org/whl/cpu -r requirements-torch.txt\n" in done.stdout
+    assert "--index-url https://index.example/cpu -r requirements-torch.txt\n" in done.stdout
 
 
 SHELL = [sections()[name] for name in ("post", "environment", "runscript", "test")]

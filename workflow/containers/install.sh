@@ -6,7 +6,8 @@ apt-get update
 apt-get install --yes --no-install-recommends g++ git make
 rm -rf /var/lib/apt/lists/*
 cd /opt/bolt
-PIP_NO_CACHE_DIR=1 make install VENV=/opt/venv LOCKS=requirements.txt TORCH="${TORCH:-}"
+if [ "$TORCH_INDEX" = pip ]; then TORCH_INDEX=; fi
+PIP_NO_CACHE_DIR=1 make install VENV=/opt/venv LOCKS=requirements.txt TORCH_INDEX="$TORCH_INDEX"
 /opt/venv/bin/python -m compileall -q bolt
 /opt/venv/bin/python -m pip check
 /opt/venv/bin/bolt --version
