@@ -1,7 +1,7 @@
 """A night on a real SLURM of one node, through the shipped profile: jobs and the scheduler's own process are killed.
 
 Six subjects' ready series, from the index to the report, with a model whose fold never fits into its memory; and beside
-them raw subjects up to their series. Nothing here has a deadline: a busy machine only takes longer.
+them a raw subject up to its series. Nothing here has a deadline: a busy machine only takes longer.
 """
 
 import json
@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from bolt.config import ROOT
+from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets.phantom import simulate
 from bolt.files import read_table
+from bolt.layout import Layout
 from tests.phantoms import TINY
 from tests.slurm.one_node import job, one_node, why_not
 from tests.snake import half_written, series_dataset, write_yaml
@@ -116,13 +117,17 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def raw(cluster, tmp_path_factory):
-    """Two raw subjects, up to their series: started here, they go on beside the night."""
+    """One raw subject, up to its series: started here, it goes on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
-    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 2}), n_jobs=1)
-    dataset = write_yaml(folder / "small.yaml", {"source": "bids", "path": "bids", "label": "age"})
+    simulate(folder / "bids", TINY, n_jobs=2)  # the index wants two subjects a class
+    shipped = load_dataset("phantom").model_dump(mode="json", include={"label", "classes"})
+    dataset = write_yaml(folder / "small.yaml", shipped | {"source": "bids", "path": "bids"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
-    night = Night(folder, write_yaml(folder / "config.yaml", keys), "quality")
+    night = Night(folder, write_yaml(folder / "config.yaml", keys), "index")
+    night.start()
+    assert night.wait() == 0, night.output.read_text()
+    night.targets = (str(Layout(load_config(night.config)).series_status("sub-01_task-rest")),)
     night.start()
     return night
 
@@ -227,9 +232,8 @@ def test_a_fold_that_always_fails_is_reported_and_the_rest_finishes(night):
 
 def test_one_job_preprocesses_one_subject(raw):
     assert raw.wait() == 0, raw.output.read_text()
-    subjects = raw.of("subject")
-    assert [(one["JobState"], one["NumCPUs"]) for one in subjects] == [("COMPLETED", "1")] * 2
-    asked = {(one["MinMemoryNode"], one["TimeLimit"]) for one in subjects}
-    assert asked == {("4000M", "03:40:00")}  # 90 + 120 + 10 minutes
-    assert len(raw.jobs()) == len(subjects) + 2  # the index, and the quality of both
-    assert len(list((raw.folder / "results/small/series").rglob("*_timeseries.npy"))) == 2
+    (subject,) = raw.of("subject")
+    assert subject["JobState"] == "COMPLETED" and subject["NumCPUs"] == "1"
+    assert (subject["MinMemoryNode"], subject["TimeLimit"]) == ("4000M", "03:40:00")  # 90 + 120 + 10 minutes
+    assert {one["Comment"] for one in raw.jobs()} == {"rule_index", subject["Comment"]}
+    assert len(list((raw.folder / "results/small/series").rglob("*_timeseries.npy"))) == 1
