@@ -119,7 +119,7 @@ def cluster():
 def raw(cluster, tmp_path_factory):
     """One raw subject, up to its series: started here, it goes on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
-    simulate(folder / "bids", TINY, n_jobs=2)  # the index wants two subjects a class
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 8}), n_jobs=2)  # fewer cannot be split into folds
     shipped = load_dataset("phantom").model_dump(mode="json", include={"label", "classes"})
     dataset = write_yaml(folder / "small.yaml", shipped | {"source": "bids", "path": "bids"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
