@@ -67,9 +67,17 @@ QUICK = (*GREEDY, *UNTIMED, "--scheduler-subsample", "50")
 """Jobs are chosen when one has ended, and not by the clock besides: that would keep this processor busy for hours."""
 COSTS = {"start_seconds": 10.0, "member_start_seconds": 1.0, "queue_seconds": 1.0, "query_seconds": 0.1}
 """Of a cluster job, as `scheduler.py` measures them."""
+JOINED = ("subject=4", "parcellations=20", "quick_trainings=20", "trainings=2")
+"""Four subjects a job; the others as in the profile, whose list this one replaces."""
 SINGLE = ("--groups", "anatomical=one", "functional=two", "parcellate=three")
 CASES = (
     *(Case(f"slots-{n}", slots=n, arguments=QUICK, cluster=COSTS) for n in (10, 100, 500)),
+    Case(
+        "subjects-joined",
+        500,
+        arguments=(*QUICK, "--group-components", *JOINED),
+        cluster=COSTS,
+    ),
     Case("clock-as-shipped", 10, 40, arguments=(*GREEDY, "--max-jobs-per-timespan", "100/1s"), cluster=COSTS),
     Case("clock-minute", 10, 40, arguments=(*GREEDY, "--max-jobs-per-timespan", "6000/1m"), cluster=COSTS),
     Case("groups-on", 100, 200, arguments=QUICK, cluster=COSTS),

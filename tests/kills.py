@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from bolt.lock import NAME
@@ -115,10 +116,19 @@ def _contents(folder: Path) -> dict[str, bytes]:
     files = {str(path.relative_to(folder)): path for path in (folder / "results").rglob("*") if path.is_file()}
     place = str(folder).encode()
     return {
-        name: path.read_bytes().replace(place, b"")
+        name: _content(path).replace(place, b"")
         for name, path in files.items()
         if not any(word in name for word in OWN)
     }
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".h5":
+        return path.read_bytes()
+    import ants  # seconds; most runs have no such file
+
+    transform = ants.read_transform(str(path))  # HDF5 notes the time of writing in the file
+    return np.concatenate([transform.parameters, transform.fixed_parameters]).tobytes()
 
 
 def half_written(folder: Path) -> list[Path]:
