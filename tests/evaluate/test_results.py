@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
 
 
 def entry(row: str, folders: list[Path], **more: object) -> Entry:
-    model = Model(name=row, model="bolt", family="" if row == "BolT" else more.pop("family", "RNN"))
+    model = Model(name=re.sub(r"\W", "_", row), model="bolt", family="" if row == "BolT" else more.pop("family", "RNN"))
     given = {"dataset": "abide1", "atlas": "schaefer400", "folds": list(range(10)), "classes": CLASSES} | more
     return Entry(row=row, model=model, folders=folders, **given)
 

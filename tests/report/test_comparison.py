@@ -113,7 +113,7 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     monkeypatch.setattr("bolt.report.collect.collect", lambda *_: None)
     monkeypatch.setattr("bolt.report.html.write_report", lambda *_: None)
     config, dataset = series_dataset(tmp_path), tmp_path / "mine.yaml"
-    options = argparse.Namespace(config=config, minimum_volumes=2)
+    options = argparse.Namespace(command="index", config=config, minimum_volumes=2)
     Stages(options).index()
     table = Stages(options).layout.cohort
     assert not table.is_file()

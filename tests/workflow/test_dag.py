@@ -282,7 +282,7 @@ def test_slurm_profile_plans_the_same_jobs(tmp_path):
     done = snakemake(tmp_path, "-n", "--workflow-profile", profile, config=config)
     assert done.returncode == 0, done.stdout
     assert jobs(done.stdout)["train_fold"] == 3
-    assert "gpu=1" in done.stdout
+    assert "gres=gpu:1" in done.stdout
 
 
 def test_lint_finds_nothing(tmp_path):
