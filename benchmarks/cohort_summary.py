@@ -89,28 +89,40 @@ def running(log: list[dict[str, Any]]) -> tuple[NDArray[np.floating], NDArray[np
 
 
 def draw(runs: Sequence[dict[str, Any]], out: Path) -> None:
-    """Left: makespan against the ideal one; right: slots that compute over time. One colour a number of slots."""
+    """Left: makespan against the ideal one; right: cluster jobs that compute, minute by minute, a panel a run."""
     rows = [summary(found) for found in runs]
-    with canvas(out, height=3.2) as figure:
-        left, right = figure.subplots(1, 2, width_ratios=[1, 1.7])
-        slots = [row["slots"] for row in rows]
-        left.plot(slots, [row["ideal_h"] for row in rows], "--", color=MUTED, label="ideal")
-        left.plot(slots, [row["makespan_h"] for row in rows], "-", color=INK, zorder=1)
-        for row, colour in zip(rows, MANY, strict=False):
-            left.plot(row["slots"], row["makespan_h"], "o", color=colour)
-            label = f"{row['makespan_h']:.1f} h"
-            left.annotate(label, (row["slots"], row["makespan_h"]), xytext=(5, 4), textcoords="offset points")
-        left.set(xscale="log", yscale="log", xlabel="Job slots", ylabel="Hours to the report", title="Makespan")
-        left.set_xticks(slots, [str(n) for n in slots])
-        left.minorticks_off()
-        left.legend()
-        for found, row, colour in zip(runs, rows, MANY, strict=False):
-            moments, busy = running(found["log"])
-            label = f"{row['slots']} slots ({100 * row['busy']:.0f} % busy)"
-            right.step(moments / 3600, 100 * busy / row["slots"], where="post", color=colour, label=label, lw=1)
-        right.set(
-            xscale="log", xlabel="Hours since the start", ylabel="Slots that compute (%)", title="Use of the slots"
-        )
-        right.set(ylim=(0, 105), xlim=(0.02, None), title="Use of the slots")
-        right.legend(loc="upper left")
-        figure.tight_layout()
+    with canvas(out, height=3.4) as figure:
+        left_part, right_part = figure.subfigures(1, 2, width_ratios=[1, 1.5])
+        _draw_makespan(left_part.subplots(), rows)
+        panels = right_part.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, found, row, colour in zip(panels, runs, rows, MANY, strict=False):
+            minutes, busy = by_minute(found["log"])
+            axes.fill_between(minutes / 60, busy, step="post", color=colour, lw=0)
+            axes.set(ylim=(0, None), xlim=(0, None))
+            axes.set_title(f"{row['slots']} slots, {100 * row['busy']:.0f} % of them busy", fontsize="medium")
+        panels[-1].set_xlabel("Hours since the start")
+        right_part.supylabel("Cluster jobs that compute", fontsize="medium")
+
+
+def _draw_makespan(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
+    slots = [row["slots"] for row in rows]
+    axes.plot(slots, [row["ideal_h"] for row in rows], "--", color=MUTED, label="ideal")
+    axes.plot(slots, [row["makespan_h"] for row in rows], "-", color=INK, zorder=1, label="simulated")
+    for row, colour in zip(rows, MANY, strict=False):
+        axes.plot(row["slots"], row["makespan_h"], "o", color=colour)
+        label = f"{row['makespan_h']:.1f} h"
+        axes.annotate(label, (row["slots"], row["makespan_h"]), xytext=(5, 4), textcoords="offset points")
+    axes.set(xscale="log", xlabel="Job slots", ylabel="Hours to the report", xlim=(None, 1.8 * max(slots)))
+    axes.set_ylim(0, 1.1 * max(row["makespan_h"] for row in rows))
+    axes.set_xticks(slots, [str(n) for n in slots])
+    axes.minorticks_off()
+    axes.legend()
+
+
+def by_minute(log: list[dict[str, Any]]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Minutes since the start, and how many cluster jobs run on nodes in each, on average."""
+    moments, count = running(log)
+    edges = np.arange(0, moments[-1] + 60, 60.0)
+    # seconds on nodes until each moment, all jobs together: between two moments their number stays
+    seconds = np.concatenate([[0.0], np.cumsum(np.diff(moments) * count[:-1])])
+    return edges[:-1] / 60, np.diff(np.interp(edges, moments, seconds)) / 60
