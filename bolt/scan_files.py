@@ -87,10 +87,19 @@ class ScanFiles:
     def _positions(self) -> dict[str, int]:
         return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
 
+    @cached_property
+    def _subjects(self) -> dict[str, int]:
+        names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
+        return {name: position for position, name in enumerate(names)}
+
+    def subject_group(self, workflow: Any, subject: str) -> str:
+        """What a cluster does as one job: all of a subject (``sub-01``), or of several where it joins these."""
+        return joined(workflow, "subject", "", self._subjects[subject])
+
     def parcellate_group(self, workflow: Any, scan_id: str) -> str:
         """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
         if self.scans.kind[scan_id] == "raw":
-            return "subject"
+            return self.subject_group(workflow, scan_id.split("_")[0])
         return joined(workflow, "parcellations", "", self._positions[scan_id])
 
     def scan_series(self) -> list[Path | str]:

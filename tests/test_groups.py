@@ -2,11 +2,13 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import yaml
 
 from bolt.config import ROOT
 from bolt.groups import joined
+from bolt.scan_files import ScanFiles
 
 
 def workflow(**components):
@@ -23,6 +25,15 @@ def test_neighbours_share_a_group():
 def test_without_a_number_none_are_joined():
     assert joined(workflow(), "parcellations", "", 7) == "parcellations_7"
     assert joined(SimpleNamespace(group_settings=None, parent_groupids={}), "parcellations", "", 7) == "parcellations_7"
+
+
+def test_a_subject_is_one_job_and_several_are_where_they_are_joined():
+    run = ScanFiles()
+    run.scans = pd.DataFrame({"kind": "raw"}, index=[f"sub-{i}_task-{task}" for task in ("a", "b") for i in range(4)])
+    flow = workflow(subject=2)
+    assert [run.subject_group(flow, f"sub-{i}") for i in range(4)] == ["subject_0"] * 2 + ["subject_1"] * 2
+    assert run.parcellate_group(flow, "sub-3_task-b") == "subject_1"
+    assert run.subject_group(workflow(), "sub-3") == "subject_3"
 
 
 def profile(name):

@@ -19,7 +19,7 @@ rule anatomical:
     benchmark:
         layout.benchmark("anatomical", "{folder}/{prefix}")
     group:
-        "subject"
+        lambda wildcards: run.subject_group(workflow, wildcards.folder.split("/")[0])
     conda:
         "../envs/imaging.yaml"
     threads: run.config.preprocess.threads
@@ -49,7 +49,7 @@ rule functional:
     benchmark:
         layout.benchmark("functional", "{folder}/{scan}")
     group:
-        "subject"
+        lambda wildcards: run.subject_group(workflow, wildcards.folder.split("/")[0])
     conda:
         "../envs/imaging.yaml"
     threads: 1
