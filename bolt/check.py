@@ -14,7 +14,7 @@ from bolt.disk import require_room
 from bolt.errors import ConfigError
 from bolt.explain.explainable import can_be_explained
 from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
-from bolt.names import RULE, is_name, is_place
+from bolt.names import RULE, RULE_OF_PLACES, is_name, is_place
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -30,7 +30,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
             raise ConfigError(
                 f"'{key}' is not fit for paths and commands: {str(name)!r}",
                 where="configuration",
-                mend=f"Choose another. {RULE}",
+                mend=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
             )
     _check_masked_task(config, dataset)
     _check_permuted_fold(config, dataset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pandas as pd
 
 from bolt.benchmarks import Benchmark, read_benchmark
 from bolt.config import ROOT
-from bolt.errors import BoltError, DataError
+from bolt.errors import ConfigError, DataError
 from bolt.files import read_yaml, write_table
 
 log = logging.getLogger("bolt")
@@ -49,7 +50,12 @@ class Energy:
 
     @classmethod
     def assumed(cls) -> Energy:
-        return cls(**read_yaml(ROOT / "config/costs.yaml")["energy"])
+        place = ROOT / "config/costs.yaml"
+        try:
+            return cls(**{key: float(value) for key, value in read_yaml(place)["energy"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            mend = f"It has numbers: {', '.join(cls.__dataclass_fields__)}"
+            raise ConfigError(f"'energy' is not usable ({error})", where=place, mend=mend) from None
 
     def kwh(self, cpu_hours: float, gpu_hours: float, gigabyte_hours: float) -> float:
         watt_hours = cpu_hours * self.watts_per_core + gpu_hours * self.watts_per_gpu
@@ -102,7 +108,7 @@ def refresh_ledger(place: Path) -> None:
     """`write_ledger` at the end of a run, which it shall never spoil."""
     try:
         write_ledger(place)
-    except (BoltError, OSError) as error:
+    except Exception as error:
         log.warning("the ledger was not written: %s", error)
 
 
@@ -180,15 +186,22 @@ def _noted(results: Path, dataset: str) -> dict[Job, list[dict[str, Any]]]:
     """What jobs of the workflow noted beside their results; of one that has several results, a note each."""
     found: dict[Job, list[dict[str, Any]]] = {}
     folders = [results] if dataset == "*" else [results / dataset, results / "paper"]
-    for path in sorted(path for folder in folders for path in folder.rglob("*provenance.json")):
+    for path in sorted(path for folder in folders for path in _notes(folder)):
         try:
             note = json.loads(path.read_text(encoding="utf-8"))
             job = _job_of(PurePath(note["log"]))
+            _ = note["job"], note["device"], note["cpu_seconds"], note["peak_memory_mb"]
         except (OSError, ValueError, KeyError, TypeError):  # made by hand: no log, nor a benchmark
             continue
         if job is not None and dataset in ("*", job.dataset):
             found.setdefault(job, []).append(note)
     return found
+
+
+def _notes(folder: Path) -> Iterator[Path]:
+    """Every provenance below a folder, also below those that were moved to another disk and linked."""
+    for place, _, names in os.walk(folder, followlinks=True):
+        yield from (Path(place) / name for name in names if name.endswith("provenance.json"))
 
 
 def _job_of(log_file: PurePath) -> Job | None:

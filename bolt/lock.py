@@ -33,10 +33,20 @@ NAME = ".running.json"
 JOB = "BOLT_JOB"
 """Set in the environment of the workflow's jobs: each has a log of its own."""
 LOOKING = {"--lint", "--dag", "--rulegraph", "--filegraph", "--summary", "-S", "--detailed-summary", "-D", "--report"}
-LOOKING |= {"--list", "--list-rules", "-l", "--list-target-rules", "--lt", "--unlock", "--target-jobs"}
+LOOKING |= {
+    "--list-conda-envs",
+    "--list",
+    "--list-rules",
+    "-l",
+    "--list-target-rules",
+    "--lt",
+    "--unlock",
+    "--target-jobs",
+}
 """Arguments of a `snakemake` that changes nothing of a run; the last is one job of a run that holds the lock for it."""
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What a file system says that knows no locks."""
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _held: dict[Path, IO[str]] = {}
 
 
@@ -81,14 +91,16 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     SystemExit
         Another run is at work: one line says who, since when, and what to do. Or nothing can be written there.
     """
-    if is_dry_run(arguments) or not LOOKING.isdisjoint(arguments):
+    if is_dry_run(arguments) or not LOOKING.isdisjoint(argument.split("=")[0] for argument in arguments):
         return
     try:
         for folder in folders:
             with in_words(folder):
                 _hold_one(folder.resolve())
             refuse_full(folder)
-    except PermissionError as error:
+    except OSError as error:
+        if error.errno not in FORBIDDEN:
+            raise
         raise SystemExit(f"bolt: {error.filename}: you may not write here. Set 'paths' to a folder of yours.") from None
     except ConfigError as error:
         sys.tracebacklimit = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -16,6 +17,7 @@ PLACE = r"/?[\w.][\w./+@%=:,-]*"
 """A path, as far as commands are given it."""
 LONGEST = 120
 """Bytes: names of files have 255 at most, and what is made from a scan adds up to 100 to its name."""
+RULE_OF_PLACES = "Letters, digits, and /._+-@%=:, alone: no spaces"
 RULE = "Letters, digits, and ._+- after the first of them, 120 bytes at most"
 
 
@@ -26,7 +28,8 @@ def is_name(text: object) -> bool:
 
 def is_place(text: object) -> bool:
     """Whether a path can be given to commands."""
-    return re.fullmatch(PLACE, str(text)) is not None
+    composed = unicodedata.normalize("NFC", str(text))  # as macOS does not write accents
+    return re.fullmatch(PLACE, composed) is not None
 
 
 def _name(text: str) -> str:

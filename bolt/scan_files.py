@@ -31,27 +31,59 @@ def own_tables(dataset: Dataset) -> list[Path]:
     return [table for table in tables if table is not None]
 
 
+class ScanTable:
+    """What one version of the scan table says; looked up thousands of times."""
+
+    def __init__(self, path: Path) -> None:
+        table = read_table(path, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
+        self.scans = table[table.exclude_reason.isna()]
+        self.slices: dict[str, list[Any]] = {}
+
+    @cached_property
+    def t1w_of(self) -> dict[str, str]:
+        """Each folder's first: all at once, for a search a subject takes minutes with thousands of them."""
+        return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
+
+    @cached_property
+    def subjects(self) -> dict[str, int]:
+        names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
+        return {name: position for position, name in enumerate(names)}
+
+    @cached_property
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """Of every scan, as text: all at once, for a row at a time takes seconds for thousands of scans."""
+        table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
+        return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
+
+
 class ScanFiles:
     """The half of `bolt.workflow.Run` that knows scans."""
 
     config: Config
     dataset: Dataset
     layout: Layout
+    _read: tuple[int, ScanTable] | None = None
 
-    @cached_property
+    @property
+    def _table(self) -> ScanTable:
+        """The scan table, read again where the index has been written anew: a run may do that under way."""
+        written = self.layout.scans.stat().st_mtime_ns if self.layout.scans.is_file() else 0
+        if self._read is None or self._read[0] != written:
+            self._read = written, ScanTable(self.layout.scans)
+        return self._read[1]
+
+    @property
     def scans(self) -> pd.DataFrame:
         """Scans to be processed; readable once the index is written."""
-        table = read_table(self.layout.scans, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
-        return table[table.exclude_reason.isna()]
+        return self._table.scans
 
     def t1w(self, folder: str) -> str:
         """The T1w image of an anatomical folder."""
-        return self._t1w_of[folder]
-
-    @cached_property
-    def _t1w_of(self) -> dict[str, str]:
-        """Each folder's first: all at once, for a search a subject takes minutes with thousands of them."""
-        return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
+        return self._table.t1w_of[folder]
 
     def anatomical_outputs(self, scan_id: str) -> list[Path]:
         """What the anatomical half has made for a scan."""
@@ -83,24 +115,15 @@ class ScanFiles:
     def judged(self) -> bool:
         return is_judged(self.config, self.dataset)
 
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
-
-    @cached_property
-    def _subjects(self) -> dict[str, int]:
-        names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
-        return {name: position for position, name in enumerate(names)}
-
     def subject_group(self, workflow: Any, subject: str) -> str:
         """What a cluster does as one job: all of a subject (``sub-01``), or of several where it joins these."""
-        return joined(workflow, "subject", "", self._subjects[subject])
+        return joined(workflow, "subject", "", self._table.subjects[subject])
 
     def parcellate_group(self, workflow: Any, scan_id: str) -> str:
         """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
         if self.scans.kind[scan_id] == "raw":
             return self.subject_group(workflow, scan_id.split("_")[0])
-        return joined(workflow, "parcellations", "", self._positions[scan_id])
+        return joined(workflow, "parcellations", "", self._table.positions[scan_id])
 
     def scan_series(self) -> list[Path | str]:
         """What the cache waits for: the status of each scan's series, or the series that were there already."""
@@ -109,29 +132,19 @@ class ScanFiles:
             return [self.download_status(str(s.scan_id)) for s in scans]
         return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
 
-    @cached_property
-    def _facts(self) -> dict[str, tuple[str, ...]]:
-        """Of every scan, as text: all at once, for a row at a time takes seconds for thousands of scans."""
-        table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
-        return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
-
     def scan_settings(self, scan_id: str) -> str:
         """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
-        facts: list[Any] = list(self._facts[scan_id])
+        facts: list[Any] = list(self._table.facts[scan_id])
         if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
             facts += self._slices_of(scan_id)
         return repr(facts)
 
     def _slices_of(self, scan_id: str) -> list[Any]:
         """What the sidecar says of slices; kept, for Snakemake asks again whenever it chooses jobs."""
-        if scan_id not in self._slices:
+        if scan_id not in self._table.slices:
             about = metadata_of(self.scans.bold[scan_id])
-            self._slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
-        return self._slices[scan_id]
-
-    @cached_property
-    def _slices(self) -> dict[str, list[Any]]:
-        return {}
+            self._table.slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+        return self._table.slices[scan_id]
 
     @property
     def subjects_table(self) -> Path:

@@ -35,7 +35,7 @@ def full_disk(error: BaseException | None, folders: Iterable[Path]) -> ConfigErr
     folders : iterable of Path
         Where the work is written; that of temporary files is asked as well.
     """
-    everywhere = sorted({*map(Path, folders), Path(tempfile.gettempdir())})
+    everywhere = sorted({*map(Path, folders), *_temporary()})
     filled = [folder for folder in everywhere if free_bytes(folder) < FEW]  # whatever a library says that failed then
     said = [one for one in _chain(error) if _is_of_disk(one)]
     if not filled and not said:
@@ -77,6 +77,14 @@ def in_words(*folders: Path) -> Iterator[None]:
         if told is None or told is error:
             raise
         raise told from None
+
+
+def _temporary() -> list[Path]:
+    """The folder of temporary files; none where all of those that come into question are full."""
+    try:
+        return [Path(tempfile.gettempdir())]
+    except FileNotFoundError:
+        return []
 
 
 def _is_of_disk(error: BaseException) -> bool:

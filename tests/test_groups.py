@@ -1,5 +1,6 @@
 """Jobs that a cluster joins have the name of their group from the start; the profiles say how many."""
 
+import os
 from types import SimpleNamespace
 
 import pandas as pd
@@ -27,9 +28,30 @@ def test_without_a_number_none_are_joined():
     assert joined(SimpleNamespace(group_settings=None, parent_groupids={}), "parcellations", "", 7) == "parcellations_7"
 
 
-def test_a_subject_is_one_job_and_several_are_where_they_are_joined():
+def write_scans(place, subjects):
+    names = [f"sub-{i}_task-{task}" for task in ("a", "b") for i in subjects]
+    table = pd.DataFrame({"scan_id": names, "kind": "raw", "exclude_reason": None})
+    table.to_csv(place, sep="\t", index=False)
+
+
+@pytest.fixture
+def run(tmp_path):
     run = ScanFiles()
-    run.scans = pd.DataFrame({"kind": "raw"}, index=[f"sub-{i}_task-{task}" for task in ("a", "b") for i in range(4)])
+    run.layout = SimpleNamespace(scans=tmp_path / "scans.tsv")
+    write_scans(run.layout.scans, range(4))
+    return run
+
+
+def test_scans_are_read_again_where_the_index_is_written_anew(run):
+    assert len(run.scans) == 8
+    with pytest.raises(KeyError):
+        run.subject_group(workflow(), "sub-9")
+    write_scans(run.layout.scans, range(10))
+    os.utime(run.layout.scans, ns=(1, 1))
+    assert len(run.scans) == 20 and run.subject_group(workflow(), "sub-9") == "subject_9"
+
+
+def test_a_subject_is_one_job_and_several_are_where_they_are_joined(run):
     flow = workflow(subject=2)
     assert [run.subject_group(flow, f"sub-{i}") for i in range(4)] == ["subject_0"] * 2 + ["subject_1"] * 2
     assert run.parcellate_group(flow, "sub-3_task-b") == "subject_1"

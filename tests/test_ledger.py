@@ -7,7 +7,7 @@ import pytest
 from bolt.benchmarks import read_benchmark
 from bolt.cli import main
 from bolt.config import ROOT
-from bolt.errors import DataError
+from bolt.errors import ConfigError, DataError
 from bolt.files import read_json, read_table, write_json
 from bolt.ledger import Energy, Job, ledger, refresh_ledger, write_ledger
 
@@ -124,6 +124,24 @@ def test_a_run_ends_well_also_where_its_ledger_cannot_be_written(tmp_path, caplo
     (tmp_path / "file").write_text("")
     refresh_ledger(tmp_path / "file/ledger.tsv")
     assert "the ledger was not written" in caplog.text
+
+
+@pytest.mark.parametrize("energy", [{"watts_per_core": "12 W"}, {"watts": 1}, None])
+def test_assumptions_that_are_no_numbers_are_named_and_harm_no_run(tmp_path, monkeypatch, caplog, energy):
+    monkeypatch.setattr("bolt.ledger.read_yaml", lambda path: {"energy": energy})
+    with pytest.raises(ConfigError, match="watts_per_gpu"):
+        Energy.assumed()
+    refresh_ledger(tmp_path / "ledger.tsv")
+    assert "the ledger was not written" in caplog.text
+
+
+def test_results_that_were_moved_to_another_disk_and_linked_count(tmp_path):
+    measured(tmp_path, "train_fold", FOLD.format(0), 3600.0, 3600.0)
+    noted(tmp_path, "train_fold", FOLD.format(0), device="cuda: H200")
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/mine").symlink_to(tmp_path / "moved")
+    assert row(ledger(tmp_path / "results", ENERGY)[0], "train_fold").gpu_hours == 1
 
 
 def test_nothing_was_run(tmp_path):

@@ -72,7 +72,7 @@ def test_a_second_run_says_whose_the_first_is(tmp_path):
         hold([tmp_path / "other"], RUN)
 
 
-@pytest.mark.parametrize("looking", ["-n", "--dry-run", "--unlock", "--summary", "--target-jobs", "--report"])
+@pytest.mark.parametrize("looking", ["-n", "--dry-run", "--unlock", "--summary", "--target-jobs", "--report=page.html"])
 def test_who_only_looks_may_come_in(tmp_path, looking):
     with another(tmp_path):
         hold([tmp_path], [*RUN, looking])

@@ -69,6 +69,14 @@ def test_any_error_on_a_full_disk_is_put_down_to_it(tmp_path, monkeypatch):
     assert full_disk(error, [tmp_path]).where == full_disk(None, [tmp_path]).where == str(tmp_path)
 
 
+def test_a_disk_that_has_no_room_for_temporary_files_either(tmp_path, monkeypatch):
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(shortage.tempfile, "gettempdir", none)
+    assert "no room left" in str(full_disk(OSError(errno.ENOSPC, "full"), [tmp_path]))
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Keys)
 
 def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
     """Check `data` against `keys`; the first problem becomes a `ConfigError` with a remedy."""
-    if re.search(r"://[^/\s'\"]*@", repr(data)):  # of any key: descriptions too are copied beside results
+    if re.search(r"://[^/\s'\"]*@(?!sha256:)", repr(data)):  # of any key: descriptions too are copied beside results
         raise ConfigError(
             "it holds an address with a password, which would be written to logs and results",
             where=where,

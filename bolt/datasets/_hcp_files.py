@@ -110,7 +110,9 @@ def _read_people(path: Path) -> pd.DataFrame:
         raise DataError("no subject", where=f"{path}, row {row + 2}", mend="Complete or remove the row")
     if not people.Subject.map(str.isalnum).all():
         strange = people.Subject[~people.Subject.map(str.isalnum)].iloc[0]
-        raise DataError(f"subject {strange!r} is no number", where=path, mend="Download the table again")
+        raise DataError(
+            f"subject {strange!r} has more than letters and digits", where=path, mend="Download the table again"
+        )
     twice = people.Subject[people.Subject.duplicated()].unique()
     if len(twice):
         raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, mend="Keep one row for each")

@@ -83,7 +83,7 @@ def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
 
 def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:
     """`ants.registration`; a DataError where ANTs gives up."""
-    where = Path(options.get("outprefix", f"{tempfile.gettempdir()}/ants")).parent
+    where = Path(options["outprefix"]).parent if "outprefix" in options else Path(tempfile.gettempdir())
     try:
         found = dict(ants.registration(fixed, moving, kind, **options))
         refuse_full(where)

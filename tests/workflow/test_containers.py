@@ -79,6 +79,7 @@ def test_the_script_installs_the_locked_packages():
     script = (FOLDER / "install.sh").read_text()
     command = re.search(r"make install .*", script)[0]
     assert "VENV=/opt/venv" in command and "LOCKS=requirements.txt" in command
+    assert f"ln -sfn {os.readlink(ROOT / 'profiles')} profiles" in script  # links are not copied
     done = subprocess.run(
         ["make", "--dry-run", *command.replace('"$TORCH_INDEX"', "https://index.example/cpu").split()[1:]],
         cwd=ROOT,
