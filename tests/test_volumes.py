@@ -117,15 +117,15 @@ def test_cut_off_uncompressed_file_is_refused_by_its_header(tmp_path, data):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.nii.gz", b"", "empty"),
-        ("a.nii.gz", b"<!DOCTYPE html><html>404</html>", "web page"),
-        ("a.nii.gz", b"\n <html>404</html>", "web page"),
-        ("a.nii.gz", b"plain text", "not compressed with gzip"),
-        ("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI"),
-        ("a.nii.gz", gzip.compress(b"short"), "not a readable NIfTI|cut off"),
-        ("a.nii.gz", gzip.compress(bytes(1000))[:15], "cut off within its header|not a readable"),
-        ("a.nii", b"text" * 200, "not a readable NIfTI"),
-        ("a.img", b"x", "not a .nii"),
+        pytest.param("a.nii.gz", b"", "empty", id="empty"),
+        pytest.param("a.nii.gz", b"<!DOCTYPE html><html>404</html>", "web page", id="web page"),
+        pytest.param("a.nii.gz", b"\n <html>404</html>", "web page", id="web page after white space"),
+        pytest.param("a.nii.gz", b"plain text", "not compressed with gzip", id="text"),
+        pytest.param("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI", id="zeros"),
+        pytest.param("a.nii.gz", gzip.compress(b"short"), "not a readable NIfTI|cut off", id="five bytes"),
+        pytest.param("a.nii.gz", gzip.compress(bytes(1000))[:15], "cut off within its header|not a readable", id="cut"),
+        pytest.param("a.nii", b"text" * 200, "not a readable NIfTI", id="text without compression"),
+        pytest.param("a.img", b"x", "not a .nii", id="another ending"),
     ],
 )
 def test_what_is_no_image_is_refused_with_a_remedy(tmp_path, name, content, message):
