@@ -18,6 +18,7 @@ from bolt.lock import hold
 from bolt.names import FOLDER, NAME, PREFIX
 from bolt.plan import announce_after_dry_run
 from bolt.room import check_preprocessing_room
+from bolt.slurm import cancel_at_exit
 from bolt.workflow import shell_prefix, start, tell_jobs, use_own_interpreter
 
 if not workflow.overwrite_configfiles:
@@ -39,6 +40,7 @@ onsuccess:
 
 
 onerror:
+    cancel_at_exit(log)
     tell_if_full([run.layout.results, run.layout.work])
     refresh_ledger(run.layout.ledger)
 

@@ -13,8 +13,10 @@ from bolt.shortage import MORE_MEMORY
 
 LIMITED = "BOLT_LIMITED"
 """Variable of jobs that a scheduler kills where they take more than was asked for."""
-OVERHEAD = 300
-"""Megabytes of what runs around a command: Snakemake, twice."""
+OVERHEAD = 500
+"""Megabytes of what runs around a command: Snakemake, up to 480 of them."""
+PAUSE = 0.02
+"""Seconds between two looks: short, since memory fills by gigabytes a second, and a scheduler does not wait."""
 SHARE = 0.95
 """Of time and memory, at which a job gives up before it is killed."""
 MORE_TIME = "Give it more time ('--set-resources <rule>:runtime=…', minutes), or a quicker machine, and run again"

@@ -21,7 +21,7 @@ from bolt.credentials import show_exception
 from bolt.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.files import atomic, read_json, write_json, write_status
 from bolt.job import cpu_seconds
-from bolt.limits import Limits
+from bolt.limits import PAUSE, Limits
 from bolt.progress import at_step
 from bolt.provenance import Inputs, beside, provenance
 from bolt.shortage import MORE_MEMORY, full_disk, in_words, short_memory
@@ -119,7 +119,7 @@ class Outcome:
             if pid:
                 return os.waitstatus_to_exitcode(status), None
             passed = self.limits.passed(child)
-            time.sleep(0.2)
+            time.sleep(PAUSE)
         if passed is not None:
             os.kill(child, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), passed

@@ -59,7 +59,7 @@ def finished(tmp_path, monkeypatch):
     assert snakemake(tmp_path, "--touch", whole, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", whole, config=config).stdout
     options = argparse.Namespace(
-        config=layout.config, attempt=Outcome.ATTEMPTS, threads=1, scan=SCAN, folder=SUBJECT, atlas=ATLAS,
+        config=layout.config, attempt=Outcome.ATTEMPTS, limits=None, threads=1, scan=SCAN, folder=SUBJECT, atlas=ATLAS,
         variant=layout.variant, model=model, seed=0,
     )  # fmt: skip
     return layout, fold, options

@@ -1,0 +1,51 @@
+"""SLURM's queue after a run that was stopped."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+
+def cancel_at_exit(logs: Iterable[str]) -> None:
+    """Cancel, when this process ends, what a run has left in SLURM's queue.
+
+    The executor cancels the jobs of a run that is stopped, but for those that it is just asking after, or is about to
+    submit. It has done with both when the process ends.
+
+    Parameters
+    ----------
+    logs : iterable of str
+        Snakemake's log files of this run. Without a SLURM run in them nothing is done.
+    """
+    name = _run_of(logs)
+    if name is not None:
+        atexit.register(_cancel, name)
+
+
+def _run_of(logs: Iterable[str]) -> str | None:
+    """The name of all jobs of this run, as the executor tells it."""
+    for line in chain.from_iterable(map(_lines, logs)):
+        found = re.match(r"SLURM run ID: (\S+)$", line)
+        if found:
+            return found[1]
+    return None
+
+
+def _lines(path: str) -> Iterable[str]:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        yield from file
+
+
+def _cancel(name: str) -> None:
+    try:
+        done = subprocess.run(["scancel", "--name", name], capture_output=True, text=True, check=False, timeout=60)
+        trouble = done.stderr.strip() if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        trouble = str(error)
+    if trouble:
+        print(f"bolt: jobs may be left in the queue ({trouble}). Cancel them: scancel --name {name}", file=sys.stderr)
