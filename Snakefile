@@ -26,7 +26,7 @@ if not workflow.overwrite_configfiles:
     configfile: f"{workflow.basedir}/config/config.yaml"
 
 
-run = start(config)
+run = start(config, checked=not workflow.is_main_process)
 hold([run.layout.results, run.layout.work], sys.argv)
 
 

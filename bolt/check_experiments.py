@@ -11,7 +11,7 @@ from bolt.errors import ConfigError
 from bolt.experiments import paper_table
 from bolt.explain.explainable import has_importance
 from bolt.files import read_table
-from bolt.models._registry import inputs_of
+from bolt.models._registry import check_model, inputs_of
 
 RESERVED = frozenset(
     [
@@ -94,7 +94,7 @@ def check_experiment_names(config: Config) -> None:
 
 
 def check_experiment(experiment: Experiment, rows: Rows) -> None:
-    """Refuse a reference, values of the paper or models that an experiment cannot have.
+    """Refuse a reference, values of the paper, models or settings of models that an experiment cannot have.
 
     Parameters
     ----------
@@ -112,6 +112,7 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
         names = ", ".join(f"'{row.row}'" for row, _ in rows)
         raise ConfigError(f"'reference': no row is called '{experiment.reference}'", where=where, mend=f"Rows: {names}")
     for row, model in rows:
+        _check_settings(model, f"{where}, row '{row.row}'")
         inputs = inputs_of(model.model)
         if experiment.kind == "complexity" and inputs != "series":
             raise ConfigError(
@@ -126,6 +127,14 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
                 mend="Remove the row",
             )
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
+
+
+def _check_settings(model: Model, where: str) -> None:
+    """Refuse settings that the model does not have, or values that they cannot have."""
+    try:
+        check_model(model.model, model.hyper)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=f"{where}, {error.where}", mend=error.mend) from None
 
 
 def lacks_reference(experiment: Experiment, rows: Rows) -> bool:

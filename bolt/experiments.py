@@ -13,7 +13,7 @@ from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_datase
 from bolt.errors import BoltError, ConfigError
 from bolt.files import read_yaml
 from bolt.layout import Layout
-from bolt.models._registry import check_model, fitted_at_once
+from bolt.models._registry import fitted_at_once
 
 log = logging.getLogger(__name__)
 
@@ -273,10 +273,4 @@ def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
             own[group] = {key: value for key, value in own.get(group, {}).items() if key not in asked}
     data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
     named = row.model_copy(update={"row": row.row or _title(base)})
-    where = f"experiment '{experiment}', row '{named.row}'"
-    model = parse(Model, data, where)
-    try:
-        check_model(model.model, model.hyper)
-    except ConfigError as error:
-        raise ConfigError(error.what, where=f"{where}, {error.where}", mend=error.mend) from None
-    return named, model
+    return named, parse(Model, data, f"experiment '{experiment}', row '{named.row}'")

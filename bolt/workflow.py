@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,11 @@ class Run(ScanFiles):
 
     def settings(self, stage: str) -> dict[str, Any]:
         """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
-        when they change."""
+        when they change. What it reads is put together once, when the first job of the stage is planned: for some
+        stages models must be imported, and jobs on a cluster, which plan themselves alone, need not wait for others'."""
         more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
-        found = repr(settings_of(self.config, self.dataset, stage))
-        return {"config": self.layout.config, "settings": found, "code": self.code(stage, *more)}
+        found = cache(lambda: repr(settings_of(self.config, self.dataset, stage)))
+        return {"config": self.layout.config, "settings": lambda wildcards: found(), "code": self.code(stage, *more)}
 
     def files(self) -> str:
         """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
@@ -258,21 +259,34 @@ class Run(ScanFiles):
         return [self.layout.tables / "truth.tsv"] if judged else []
 
 
-def start(raw: dict[str, Any]) -> Run:
-    """Check the configuration before anything else; a problem ends Snakemake with one line."""
+def start(raw: dict[str, Any], *, checked: bool = False) -> Run:
+    """Check the configuration before anything else; a problem ends Snakemake with one line.
+
+    Parameters
+    ----------
+    raw : dict
+        The merged configuration that Snakemake read.
+    checked : bool
+        Whether it is known to be right, as in a job on a cluster. To check, all models are imported: seconds.
+    """
     try:
         run = Run(raw)
-        check_names(run.config, run.dataset)
-        check_search(run.config)
-        for name, experiment in run.experiments.items():
-            check_experiment(experiment, run.experiment_rows[name])
-            if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
-                print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
-        _check_room(run)
+        if not checked:
+            _check(run)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
+
+
+def _check(run: Run) -> None:
+    check_names(run.config, run.dataset)
+    check_search(run.config)
+    for name, experiment in run.experiments.items():
+        check_experiment(experiment, run.experiment_rows[name])
+        if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
+            print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
+    _check_room(run)
 
 
 def _check_room(run: Run) -> None:

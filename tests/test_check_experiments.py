@@ -65,10 +65,16 @@ def test_names_that_are_no_target(names, words):
             "row 'LSTM': only BolT with CLS tokens and without covariates",
         ),
         ({"landmarks": {}, "rows": [{"model": "bolt", "hyper": {"cls_token": "none"}}]}, "only BolT with CLS tokens"),
+        ({"rows": [{"model": "bolt", "hyper": {"windw": 3}}]}, "row 'BolT', hyper.windw: .*did you mean 'window'"),
+        ({"rows": [{"model": "bolt", "hyper": {"window": "ten"}}]}, "row 'BolT', hyper.window: "),
+        (
+            {"sweeps": [{"row": "BolT, {value}", "models": ["bolt"], "key": "hyper.window", "values": [-5]}]},
+            "row 'BolT, -5', hyper.window: ",
+        ),
     ],
 )
 def test_what_an_experiment_cannot_have(tmp_path, keys, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=f"(?s){words}"):
         check(tmp_path, **keys)
 
 

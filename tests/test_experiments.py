@@ -111,10 +111,6 @@ def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (
-            {"rows": [{"model": "bolt", "hyper": {"windw": 10}}]},
-            "row 'BolT'.*no setting 'windw'.*did you mean 'window'",
-        ),
         ({"rows": [{"model": "bolt", "training": {"epoch": 1}}]}, "row 'BolT'.*training.epoch.*did you mean 'epochs'"),
         ({"rows": [{"model": "bollt"}]}, "unknown model 'bollt'.*did you mean 'bolt'"),
         ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are called 'BolT'"),
@@ -127,8 +123,6 @@ def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
             "'sweeps.0'.*with 0.5 this cannot be read",
         ),
         ({"sweeps": [SWEEP | {"values": [0.5, 10]}]}, "mine.yaml: 'sweeps.0'.*found 10 for train_share"),
-        ({"sweeps": [SWEEP | {"key": "hyper.window", "values": [-5]}]}, "row 'BolT, -5', hyper.window: "),
-        ({"rows": [{"model": "bolt", "hyper": {"window": "ten"}}]}, "row 'BolT', hyper.window: "),
         ({}, "needs 'rows' or 'sweeps'"),
     ],
 )

@@ -285,6 +285,22 @@ def test_slurm_profile_plans_the_same_jobs(tmp_path):
     assert "gres=gpu:1" in done.stdout
 
 
+def test_a_subjects_job_on_a_cluster_does_not_wait_for_torch(tmp_path):
+    config = bids_config(tmp_path)
+    assert snakemake(tmp_path, "index", config=config).returncode == 0
+    one = [
+        "--target-jobs",
+        "anatomical:folder=sub-01,prefix=sub-01",
+        "--mode",
+        "remote",
+        "--target-files-omit-workdir-adjustment",
+    ]
+    done = snakemake(tmp_path, *one, config=config, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert "Execute 1 jobs" in done.stdout, done.stdout  # what becomes of it does not matter here
+    imported = set(re.findall(r"^import time: .*\| +(\w+)$", done.stdout, re.M))
+    assert "pandas" in imported and not imported & {"torch", "sklearn", "nilearn"}
+
+
 def test_lint_finds_nothing(tmp_path):
     done = snakemake(tmp_path, "--lint", config=series_dataset(tmp_path))
     assert done.returncode == 0, done.stdout

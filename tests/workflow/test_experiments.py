@@ -69,7 +69,8 @@ def test_what_is_trained_is_not_trained_again(tmp_path, monkeypatch):
     assert jobs(again.stdout)["train_fold"] == 9 - 4
 
 
-def test_a_wrong_experiment_is_one_clear_line_before_any_work(tmp_path):
+def test_a_wrong_experiment_is_one_clear_line_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     wrong = write_yaml(tmp_path / "wrong.yaml", {"title": "Mine", "rows": [{"model": "bolt", "hyper": {"windw": 3}}]})
     config = series_dataset(tmp_path, experiments=[str(wrong)])
     with pytest.raises(SystemExit, match="row 'BolT', hyper.windw: model 'bolt' has no setting 'windw'"):

@@ -38,7 +38,7 @@ checkpoint index:
     params:
         **run.settings("index"),
         files=lambda wildcards: run.files(),
-        minimum_volumes=minimum_volumes(run.config),
+        minimum_volumes=lambda wildcards: minimum_volumes(run.config),
     shell:
         "python -m bolt index --config {params.config} --minimum-volumes {params.minimum_volumes} > {log} 2>&1"
         " || (cat {log} >&2; exit 1)"
