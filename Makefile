@@ -1,6 +1,6 @@
 # make install make a virtual environment (.venv) of the locked packages
 # make demo    install, then run the whole workflow on the phantom; ends with the path of the report
-# make test    install, then run the tests (about five minutes on two cores)
+# make test    install, then run the tests (about twelve minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
