@@ -71,8 +71,11 @@ class Run(ScanFiles):
 
     def settings(self, stage: str) -> dict[str, Any]:
         """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
-        when they change. What it reads is put together once, when the first job of the stage is planned: for some
-        stages models must be imported, and jobs on a cluster, which plan themselves alone, need not wait for others'."""
+        when they change.
+
+        What it reads is put together when the first job of the stage is planned. For some stages models must be
+        imported; a job on a cluster, which plans itself alone, does not wait for those of others.
+        """
         more = ["bolt.native"] if stage == "parcellate" and self.layout.native else []
         found = cache(lambda: repr(settings_of(self.config, self.dataset, stage)))
         return {"config": self.layout.config, "settings": lambda wildcards: found(), "code": self.code(stage, *more)}
