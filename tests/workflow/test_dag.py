@@ -32,6 +32,11 @@ def jobs(output: str) -> dict[str, int]:
     return {name: int(n) for name, n in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
 
 
+def read_by(run: Run, stage: str) -> str:
+    """What a stage reads of the configuration, as its jobs are told."""
+    return run.settings(stage)["settings"](None)
+
+
 def last_line(output: str) -> str:
     return output.strip().splitlines()[-1]
 
@@ -127,7 +132,7 @@ def test_what_a_change_runs_again(tmp_path):
 
     def settings(**change):
         run = Run(config | change)
-        return {stage: run.settings(stage)["settings"] for stage in STAGES}
+        return {stage: read_by(run, stage) for stage in STAGES}
 
     before = settings()
 
@@ -172,20 +177,20 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path):
     write_yaml(folder / "atlas.yaml", about)
     (folder / "labels.tsv").write_text("value\tname\tnetwork\themisphere\n1\tA\tN\tL\n")
     run = Run(yaml.safe_load(series_dataset(tmp_path, atlases=[str(folder)]).read_text()))
-    before = {stage: run.settings(stage)["settings"] for stage in STAGES}
+    before = {stage: read_by(run, stage) for stage in STAGES}
     assert "not staged" in before["parcellate"]
     (folder / "mine.nii.gz").write_bytes(b"another image")
-    changed = {stage for stage in STAGES if run.settings(stage)["settings"] != before[stage]}
+    changed = {stage for stage in STAGES if read_by(run, stage) != before[stage]}
     assert changed == {"parcellate", "regions", "explanation"}
 
 
 def test_what_one_stage_reads_is_put_together_without_the_others(tmp_path, monkeypatch):
     """Every job reads the Snakefile: it must not look at every file of a dataset for that."""
     run = Run(yaml.safe_load(bids_config(tmp_path).read_text()))
-    assert run.settings("index") and run.settings("parcellate")
+    assert read_by(run, "index") and read_by(run, "parcellate")
     monkeypatch.delattr(Run, "files")
     monkeypatch.delattr("bolt.dependencies._atlases")
-    assert run.settings("index") and run.settings("train")
+    assert read_by(run, "index") and read_by(run, "train")
 
 
 def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(tmp_path):
