@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 
 
@@ -29,16 +28,11 @@ def cancel_at_exit(logs: Iterable[str]) -> None:
 
 def _run_of(logs: Iterable[str]) -> str | None:
     """The name of all jobs of this run, as the executor tells it."""
-    for line in chain.from_iterable(map(_lines, logs)):
-        found = re.match(r"SLURM run ID: (\S+)$", line)
+    for path in filter(Path.is_file, map(Path, logs)):
+        found = re.search(r"^SLURM run ID: (\S+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
         if found:
             return found[1]
     return None
-
-
-def _lines(path: str) -> Iterable[str]:
-    with Path(path).open(encoding="utf-8", errors="replace") as file:
-        yield from file
 
 
 def _cancel(name: str) -> None:

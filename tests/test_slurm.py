@@ -25,7 +25,8 @@ def stop(tmp_path):
         (tmp_path / "scancel").write_text(f"#!/bin/sh\n{scancel}\n")
         (tmp_path / "scancel").chmod(0o755)
         story = tmp_path / "story.txt"
-        command = [sys.executable, "-c", STOPPED, str(story), str(tmp_path / "snakemake.log")]
+        logs = [str(tmp_path / name) for name in ("gone.log", "snakemake.log")]
+        command = [sys.executable, "-c", STOPPED, str(story), *logs]
         env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "STORY": str(story)}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         return story.read_text().splitlines(), done.stderr
