@@ -44,7 +44,7 @@ lint: $(VENV)/.installed
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
 
 schemas: $(VENV)/.installed
-	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.files import write_json; \
+	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.io.files import write_json; \
 	[write_json(schema, ROOT / f"config/schemas/{name}.json") for name, schema in schemas().items()]'
 
 # Versions move only where pyproject.toml asks for it; delete requirements.txt and requirements-test.txt first to renew all.

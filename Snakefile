@@ -10,16 +10,16 @@ from snakemake.resources import Resource
 
 sys.path.insert(0, workflow.basedir)
 
-from bolt.check import minimum_volumes
-from bolt.disk import tell_if_full
-from bolt.layout import ORACLE
-from bolt.ledger import refresh_ledger
-from bolt.lock import hold
-from bolt.names import FOLDER, NAME, PREFIX
-from bolt.plan import announce_after_dry_run
-from bolt.room import check_preprocessing_room
-from bolt.slurm import cancel_at_exit
-from bolt.workflow import shell_prefix, start, tell_jobs, use_own_interpreter
+from bolt.models.suitability import minimum_volumes
+from bolt.io.disk_space import tell_if_full
+from bolt.config.layout import ORACLE
+from bolt.jobs.ledger import refresh_ledger
+from bolt.workflow.lock import hold
+from bolt.io.names import FOLDER, NAME, PREFIX
+from bolt.workflow.estimate import announce_after_dry_run
+from bolt.workflow.disk_check import check_preprocessing_room
+from bolt.workflow.slurm import cancel_at_exit
+from bolt.workflow.run import shell_prefix, start, tell_jobs, use_own_interpreter
 
 if not workflow.overwrite_configfiles:
 

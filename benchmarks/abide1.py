@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from bolt.config import ROOT
-from bolt.files import read_yaml, write_yaml
+from bolt.io.files import read_yaml, write_yaml
 from tests.abide import write_bucket
 from tests.file_server import serve
 

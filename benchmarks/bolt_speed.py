@@ -50,7 +50,7 @@ def parse_case(text: str) -> Case:
 
 
 def our_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)  # as in bolt/fitting.py
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)  # as in bolt/training/loop.py
 
 
 def build(name: str, device: str) -> Side:

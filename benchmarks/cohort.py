@@ -32,10 +32,10 @@ import pandas as pd
 from benchmarks import virtual
 from benchmarks.cohort_summary import COLUMNS as SUMMARY
 from benchmarks.cohort_summary import draw, summary
-from bolt import room
 from bolt.config import ROOT
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
-from bolt.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
+from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
+from bolt.workflow import disk_check as room
 from tests.fake_bids import write_bids
 
 ATLASES = ("schaefer400", "aal116")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bolt.report.style import INK, MANY, MUTED, canvas
+from bolt.report.figures.style import INK, MANY, MUTED, canvas
 
 COLUMNS = {
     "case": "Name of the run",

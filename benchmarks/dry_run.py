@@ -24,7 +24,7 @@ import pandas as pd
 
 from bolt.config import ROOT
 from bolt.datasets import COLUMNS
-from bolt.files import read_yaml, write_table, write_yaml
+from bolt.io.files import read_yaml, write_table, write_yaml
 from tests.abide import people, write_people
 from tests.fake_bids import bold_path, write_bids
 

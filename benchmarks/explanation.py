@@ -29,14 +29,14 @@ import pandas as pd
 import torch
 from bolt_speed import alternate, build, data, run
 
-from bolt.atlases import load_atlas
+from bolt.atlases.image import load_atlas
 from bolt.config import load_model
 from bolt.explain.importance import importance_of
 from bolt.explain.landmarks import landmark_regression
 from bolt.explain.regions import roi_weights
 from bolt.explain.weights import write_importance
-from bolt.models._registry import create_model
-from bolt.report.brain import plot_regions
+from bolt.models.registry import create_model
+from bolt.report.figures.brain import plot_regions
 from tests.abide import LABELS
 from tests.shared import SHARED
 

@@ -26,12 +26,12 @@ from isal import igzip
 from nilearn.maskers import NiftiLabelsMasker
 from scipy.ndimage import gaussian_filter
 
-from bolt.atlas_files import atlas_folder, describe_atlas, find_image
-from bolt.atlases import load_atlas
+from bolt.atlases.description import atlas_folder, describe_atlas, find_image
+from bolt.atlases.image import load_atlas
 from bolt.config import load_denoise
-from bolt.files import atomic
-from bolt.parcellate import parcellate
-from bolt.volumes import VolumeWriter
+from bolt.io.files import atomic
+from bolt.io.volumes import VolumeWriter
+from bolt.series.parcellate import parcellate
 
 SHAPE = (91, 109, 91)
 AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])

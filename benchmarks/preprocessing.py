@@ -28,23 +28,23 @@ import pandas as pd
 from scipy.ndimage import map_coordinates
 
 from benchmarks.registration import AFFINE, SETTINGS, affine_alone, normalised
-from bolt.atlases import load_atlas
+from bolt.atlases.image import load_atlas
 from bolt.config import Simulate, load_denoise, load_registration
-from bolt.datasets.phantom import simulate
-from bolt.denoise import choose_confounds, clean
-from bolt.evaluate.geometry import correlation, normalisation_error, position_errors
-from bolt.evaluate.truth import Truth
-from bolt.files import write_table
-from bolt.native import Transforms, parcellate_native
-from bolt.parcellate import Parcellated, parcellate
+from bolt.config.derivatives import anatomical_names
+from bolt.datasets.phantom.dataset import simulate
+from bolt.io.files import write_table
+from bolt.io.volumes import check_bold, iter_volumes
 from bolt.preprocess import images
-from bolt.preprocess.confounds import read_motion
-from bolt.preprocess.functional import Output, functional_names, preprocess_functional
-from bolt.preprocess.names import anatomical_names
-from bolt.preprocess.resample import resample
-from bolt.preprocess.timing import read_slice_times, slice_timed
-from bolt.templates import PHANTOM_SPACE, stage_template
-from bolt.volumes import check_bold, iter_volumes
+from bolt.preprocess.functional.confounds import read_motion
+from bolt.preprocess.functional.resample import resample
+from bolt.preprocess.functional.timing import read_slice_times, slice_timed
+from bolt.preprocess.functional.workflow import Output, functional_names, preprocess_functional
+from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
+from bolt.series.denoise import choose_confounds, clean
+from bolt.series.native_space import Transforms, parcellate_native
+from bolt.series.parcellate import Parcellated, parcellate
+from bolt.truth.geometry import correlation, normalisation_error, position_errors
+from bolt.truth.table import Truth
 
 ATLAS = "dosenbach160"
 SERIES = "ROI series, r"

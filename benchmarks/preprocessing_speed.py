@@ -28,7 +28,7 @@ from typing import Any
 import pandas as pd
 import psutil
 
-from bolt.files import read_json, write_json, write_table
+from bolt.io.files import read_json, write_json, write_table
 
 SPACE = "MNI152NLin6Asym"
 CASES = ("testing:1", "testing:2", "fast:1", "fast:2", "precise:1", "precise:2", "pair")
@@ -87,14 +87,16 @@ class Clock:
 def subject(t1w: Path, bold: Path, templateflow: Path, registration: str, folder: Path) -> dict[str, list[float]]:
     """Preprocess and parcellate one subject in `folder`; wall and processor seconds by stage."""
     start = time.perf_counter()
-    from bolt.atlases import load_atlas
+    from bolt.atlases.image import load_atlas
     from bolt.config import load_denoise, load_registration
-    from bolt.parcellate import parcellate
-    from bolt.preprocess import pictures, quality, steps
-    from bolt.preprocess.anatomical import preprocess_anatomical
-    from bolt.preprocess.functional import functional_names, preprocess_functional
-    from bolt.templates import stage_template
-    from bolt.volumes import check_image
+    from bolt.io.volumes import check_image
+    from bolt.preprocess import steps
+    from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+    from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+    from bolt.preprocess.quality import compute as quality
+    from bolt.preprocess.quality import pictures
+    from bolt.preprocess.templates import stage_template
+    from bolt.series.parcellate import parcellate
 
     clock = Clock()
     run = steps.Interface._run_interface

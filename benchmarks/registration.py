@@ -16,13 +16,13 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import load_registration
-from bolt.files import read_json, write_json
+from bolt.config.derivatives import anatomical_names
+from bolt.io.files import read_json, write_json
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import preprocess_anatomical
-from bolt.preprocess.evidence import normalisation_evidence
-from bolt.preprocess.names import anatomical_names
-from bolt.preprocess.normalisation import normalise
-from bolt.templates import stage_template
+from bolt.preprocess.anatomical.normalisation import normalise
+from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.quality.evidence import normalisation_evidence
+from bolt.preprocess.templates import stage_template
 
 SPACE = "MNI152NLin6Asym"
 AFFINE = "affine alone"

@@ -26,7 +26,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import ROOT
-from bolt.files import read_yaml, write_json, write_table
+from bolt.io.files import read_yaml, write_json, write_table
 from tests.slurm.one_node import completed, one_node
 from tests.snake import QUICK_EXPLANATION, TINY_MODEL, series_dataset, write_yaml
 

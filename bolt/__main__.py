@@ -2,7 +2,7 @@
 
 import sys
 
-from bolt.cli import main
+from bolt.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

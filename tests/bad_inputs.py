@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bolt.config import ROOT
-from bolt.files import write_text
+from bolt.io.files import write_text
 
 PAGE = ROOT / "docs/bad_input.md"
 START = """# Bad input

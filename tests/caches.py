@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Dataset, Folds
-from bolt.files import write_table
-from bolt.folds import FOLD_COLUMNS, make_folds
-from bolt.series import build_cache
+from bolt.folds.splits import FOLD_COLUMNS, make_folds
+from bolt.io.files import write_table
+from bolt.series.cache import build_cache
 
 
 def scan_table(labels: Sequence[str], **columns: Any) -> pd.DataFrame:

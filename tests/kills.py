@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bolt.lock import NAME
+from bolt.workflow.lock import NAME
 from tests.snake import command
 
 VICTIMS = ("everything", "scheduler", "worker")

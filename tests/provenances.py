@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bolt.files import read_json, read_table, sha256
-from bolt.ledger import _jobs, _noted
+from bolt.io.files import read_json, read_table, sha256
+from bolt.jobs.ledger import _jobs, _noted
 
 KEYS = {"stage", "command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device"}
 KEYS |= {"packages", "inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}

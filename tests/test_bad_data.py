@@ -14,24 +14,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.bad_scans import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
-from bolt.check import check_names, check_room
+from bolt.cli.stages import Stages
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
-from bolt.errors import BoltError, DataError
-from bolt.files import read_json, read_table, write_table
-from bolt.folds import make_folds
-from bolt.outcome import Outcome
-from bolt.parcellate import parcellate, write_parcellated
-from bolt.series import build_cache
-from bolt.stages import Stages
+from bolt.folds.splits import make_folds
+from bolt.io.errors import BoltError, DataError
+from bolt.io.files import read_json, read_table, write_table
+from bolt.jobs.outcome import Outcome
+from bolt.series.cache import build_cache
+from bolt.series.parcellate import parcellate, write_parcellated
+from bolt.workflow.checks import check_names, check_room
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
+from tests.series.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 from tests.snake import series_dataset
-from tests.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 
 Said = tuple[str, str]
 MAKERS: dict[str, Callable[..., Said]] = {}
@@ -131,7 +131,7 @@ def _(place, patch):
 
 @of("a download that breaks off again and again")
 def _(place, patch):
-    patch.setattr("bolt.http.time.sleep", lambda _: None)
+    patch.setattr("bolt.download.http.time.sleep", lambda _: None)
     return downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True)
 
 
@@ -183,7 +183,7 @@ def _(place, patch):
 
 @of("too little room on disk for what is to be downloaded")
 def _(place, patch):
-    patch.setattr("bolt.disk.free_bytes", lambda folder: 5e8)
+    patch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 5e8)
     return refused(lambda: check_room(Config(dataset="abide1_images"), load_dataset("abide1_images")))
 
 

@@ -5,14 +5,14 @@ import re
 import yaml
 
 from bolt import config as configuration
-from bolt.atlas_files import ATLASES
-from bolt.cli import main
+from bolt.atlases.description import ATLASES
+from bolt.cli.main import main
+from bolt.cli.model_table import END, START, model_row, model_table
 from bolt.config import ROOT, Model
-from bolt.files import read_table
-from bolt.model_table import END, START, model_row, model_table
-from bolt.models import _registry
-from bolt.train import Job, train_folds
-from tests.test_train import DATASET, write_toy
+from bolt.io.files import read_table
+from bolt.models import registry
+from bolt.training.runner import Job, train_folds
+from tests.training.test_runner import DATASET, write_toy
 
 
 def test_the_example_model_is_trained(tmp_path, monkeypatch):
@@ -20,9 +20,9 @@ def test_the_example_model_is_trained(tmp_path, monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text()
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
     settings = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1])
-    _registry.known_models()  # all are imported before the copy is made
-    monkeypatch.setattr(_registry, "_MODELS", dict(_registry._MODELS))
-    monkeypatch.setattr("bolt.train.code_fingerprint", lambda *_: "")  # the model has no file
+    registry.known_models()  # all are imported before the copy is made
+    monkeypatch.setattr(registry, "_MODELS", dict(registry._MODELS))
+    monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
     exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
     model = Model(name=settings["model"], **settings)
     one_step = model.training.model_copy(update={"epochs": 1})

@@ -6,10 +6,10 @@ import shlex
 import nibabel as nib
 import numpy as np
 
-from bolt.cli import main
+from bolt.cli.main import main
 from bolt.config import ROOT, Config
-from bolt.files import read_table
-from tests.test_parcellate import save
+from bolt.io.files import read_table
+from tests.series.test_parcellate import save
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -18,18 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolt import config as configuration
-from bolt.atlas_files import describe_atlas
-from bolt.check import check_names
-from bolt.checkpoint import load_checkpoint, load_resume, save_checkpoint
+from bolt.atlases.description import describe_atlas
 from bolt.config import ROOT, Config, Dataset, Model, load_dataset
 from bolt.datasets import index
-from bolt.datasets._hcp_files import Scan, _read_people
 from bolt.datasets.hcp import _is_onsets
-from bolt.errors import BoltError, ConfigError, DataError
-from bolt.files import read_yaml
-from bolt.models._registry import create_model
-from bolt.names import FOLDER, NAME, PREFIX, is_name, is_place
-from bolt.train_features import load_trained
+from bolt.datasets.hcp_files import Scan, _read_people
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_yaml
+from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_place
+from bolt.models.registry import create_model
+from bolt.training.checkpoint import load_checkpoint, load_resume, save_checkpoint
+from bolt.training.features import load_trained
+from bolt.workflow.checks import check_names
 from tests.snake import series_dataset, write_yaml
 
 HOSTILE = [
@@ -123,7 +123,7 @@ def test_a_pickle_in_a_checkpoints_place_is_an_error(saved, tmp_path):
             load(folder)
     assert load_resume(folder, "", net, None) is None
     np.save(tmp_path / "series.npy", np.array([Evil(tmp_path / "pwned")], dtype=object), allow_pickle=True)
-    from bolt.series_files import read_series
+    from bolt.io.series_files import read_series
 
     with pytest.raises(DataError):
         read_series(tmp_path / "series.npy")
@@ -331,7 +331,7 @@ def test_text_on_pages_is_escaped():
 
 def test_the_title_of_a_view_is_escaped(tmp_path, monkeypatch):
     """nilearn puts it on the page as it is."""
-    from bolt.report import interactive
+    from bolt.report.figures import interactive
 
     for drawing in ("_volume", "_cortex"):
         monkeypatch.setattr(interactive, drawing, lambda *given: given[-1])
@@ -368,7 +368,7 @@ def test_an_atlas_with_a_password_is_refused(tmp_path):
 
 
 def test_a_proxys_password_is_not_repeated(tmp_path, monkeypatch):
-    from bolt.fetch import fetch
+    from bolt.download.fetch import fetch
 
     for proxy in (f"http://me:{CANARY}@127.0.0.1:9", f"http://me:x@{CANARY}@127.0.0.1:9", f"http://127.0.0.1:{CANARY}"):
         monkeypatch.setenv("http_proxy", proxy)
@@ -384,7 +384,7 @@ def test_logs_and_tracebacks_are_masked(tmp_path):
     code = "import logging, sys; from bolt import cli\n"
     code += f"url = 'https://host/a?X-Amz-Signature={CANARY}'\n"
     code += "def run(options): logging.getLogger('bolt').warning('from %s', url); raise RuntimeError(url)\n"
-    code += "import bolt.stages; bolt.stages.run = run; cli.main(['index'])"
+    code += "import bolt.cli.stages; bolt.cli.stages.run = run; cli.main(['index'])"
     import sys
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -13,17 +13,18 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
-from bolt.config._datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
-from bolt.config._experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
-from bolt.config._keys import Keys, nearest, parse
-from bolt.config._models import FoldSettings, Model, Training
-from bolt.config._preprocessing import STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
-from bolt.config._quality import Quality
-from bolt.config._search import Search, Space, Span
-from bolt.errors import ConfigError
-from bolt.files import read_yaml
+from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
+from bolt.config.experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
+from bolt.config.keys import Keys, nearest, parse
+from bolt.config.models import FoldSettings, Model, Training
+from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
+from bolt.config.quality import Quality
+from bolt.config.search import Search, Space, Span
+from bolt.io.errors import ConfigError
+from bolt.io.files import read_yaml
 
 __all__ = [
+    "AROMA",
     "STRATEGY_PARAMETERS",
     "Abide",
     "Bucket",

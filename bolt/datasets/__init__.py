@@ -15,10 +15,10 @@ from types import ModuleType
 import pandas as pd
 
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import INDEX, check_labels, exclude
-from bolt.errors import DataError
-from bolt.layout import folder_of
-from bolt.names import FOLDER, RULE, is_name
+from bolt.config.layout import folder_of
+from bolt.datasets.participants import INDEX, check_labels, exclude
+from bolt.io.errors import DataError
+from bolt.io.names import FOLDER, RULE, is_name
 
 COLUMNS = {
     "scan_id": "Name of the scan, unique in the dataset; the start of every file made from it",

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.atlas_files import atlas_folder
+from bolt.atlases.description import atlas_folder
 from bolt.config import ROOT, Config, Dataset
-from bolt.datasets._participants import SELECTION, chosen, describe
-from bolt.errors import ConfigError, DataError
-from bolt.fetch import fetch, is_remote, join, local_path
-from bolt.files import read_table, read_yaml
-from bolt.layout import Layout
-from bolt.series_files import check_rois, read_series
+from bolt.config.layout import Layout
+from bolt.datasets.participants import SELECTION, chosen, describe
+from bolt.download.fetch import fetch, is_remote, join, local_path
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table, read_yaml
+from bolt.io.series_files import check_rois, read_series
 
 NO_FILE = "no_filename"
 RATERS = ("qc_anat_rater_2", "qc_func_rater_2", "qc_anat_rater_3", "qc_func_rater_3")

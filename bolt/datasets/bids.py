@@ -12,10 +12,10 @@ import pandas as pd
 from bids import BIDSLayout, BIDSLayoutIndexer
 from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 
-from bolt import volumes
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import SELECTION, describe, exclude, read_participants, timing
-from bolt.errors import DataError
+from bolt.datasets.participants import SELECTION, describe, exclude, read_participants, timing
+from bolt.io import volumes
+from bolt.io.errors import DataError
 
 log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]

@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.config import Config, Dataset, load_denoise
-from bolt.datasets._participants import describe, read_participants, timing
+from bolt.config import AROMA, Config, Dataset, load_denoise
 from bolt.datasets.bids import check_sidecar, entities_of, find, open_layout
-from bolt.denoise import AROMA
-from bolt.errors import DataError
+from bolt.datasets.participants import describe, read_participants, timing
+from bolt.io.errors import DataError
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:

@@ -19,7 +19,8 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import ROOT, Bucket, Config, Dataset, load_denoise, nearest
-from bolt.datasets._hcp_files import (
+from bolt.config.layout import Layout
+from bolt.datasets.hcp_files import (
     FIRST,
     MASK,
     MOVEMENT,
@@ -32,12 +33,11 @@ from bolt.datasets._hcp_files import (
     subjects_table,
     write_events,
 )
-from bolt.datasets._participants import chosen, describe, timing
-from bolt.errors import ConfigError, DataError
-from bolt.fetch import fetch
-from bolt.files import atomic, read_table, read_yaml, write_table
-from bolt.layout import Layout
-from bolt.names import NAME
+from bolt.datasets.participants import chosen, describe, timing
+from bolt.download.fetch import fetch
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import atomic, read_table, read_yaml, write_table
+from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
 LISTING_COLUMNS = {
@@ -125,7 +125,7 @@ def download_table(dataset: Dataset, config: Config) -> None:
     DataError
         It cannot be reached.
     """
-    from bolt.s3 import CONNECTIONS, connect
+    from bolt.download.s3 import CONNECTIONS, connect
 
     bucket = _bucket(dataset)
     wanted = list(_asked(dataset))
@@ -166,7 +166,7 @@ def download_bytes(dataset: Dataset, config: Config) -> float:
 
 def _ask(client: Any, dataset: Dataset, root: Path, scan: Scan) -> dict[str, Any] | None:
     """A row of the listing, or None where the bucket does not have the scan; fetches its small files."""
-    from bolt.s3 import read, sizes
+    from bolt.download.s3 import read, sizes
 
     bucket = _bucket(dataset)
     start = f"{bucket.prefix}/" if bucket.prefix else ""

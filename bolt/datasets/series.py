@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.atlases import load_labels
+from bolt.atlases.image import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets._participants import SELECTION, describe, exclude
-from bolt.errors import DataError
-from bolt.files import read_table
-from bolt.series_files import check_rois, read_series
+from bolt.datasets.participants import SELECTION, describe, exclude
+from bolt.io.errors import DataError
+from bolt.io.files import read_table
+from bolt.io.series_files import check_rois, read_series
 
 TAKEN = ("session", "run", "task")
 

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, roc_curve
 
-from bolt.errors import DataError
 from bolt.evaluate.calibration import BINS, brier_score, calibration_error, reliability
+from bolt.io.errors import DataError
 
 METRICS = ("accuracy", "recall", "precision", "auc")
 """Those of the paper."""

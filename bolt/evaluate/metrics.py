@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bolt.evaluate.classes import CLASS_COLUMNS, CLASS_METRICS, class_arrays, class_summary, mean_of_finite, scores
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
-from bolt.files import read_json, read_table, write_json, write_table
+from bolt.io.files import read_json, read_table, write_json, write_table
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "ece", "mae")

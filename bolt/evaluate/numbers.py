@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.errors import DataError
+from bolt.io.errors import DataError
 
 NUMBER_METRICS = ("r", "mae", "r2")
 NUMBER_COLUMNS = {

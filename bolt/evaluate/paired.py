@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from bolt.cohort import holm
+from bolt.cohort.confounding import holm
 from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
 

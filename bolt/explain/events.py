@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.errors import DataError
-from bolt.files import read_table
+from bolt.io.errors import DataError
+from bolt.io.files import read_table
 
 TRANSITIONS = "4 to 8 s after a start or end"
 DELAY = (4.0, 8.0)

@@ -19,7 +19,7 @@ def integrated_gradients(model: nn.Module, x: Tensor, target: Tensor, steps: int
     Parameters
     ----------
     model : Module
-        In evaluation mode; returns `bolt.models._base.ModelOutput`.
+        In evaluation mode; returns `bolt.models.base.ModelOutput`.
     x : Tensor
         (batch, time, rois).
     target : Tensor

@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from bolt.checkpoint import load_checkpoint
-from bolt.device import device_of
-from bolt.errors import DataError
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.relevance import importance
 from bolt.explain.weights import write_importance
+from bolt.io.errors import DataError
 from bolt.models.bolt import BolT
+from bolt.training.checkpoint import load_checkpoint
+from bolt.training.device import device_of
 
 BATCH = 8
 
@@ -27,7 +27,7 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
 
     Parameters
     ----------
-    cache : bolt.series.SeriesCache
+    cache : bolt.series.cache.SeriesCache
     run_fold : Path
         Folder of a finished fold; `bolt.explain.weights.write_importance` writes into it.
     device : {"auto", "cpu", "cuda"}
@@ -45,7 +45,7 @@ def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = 
 
     Parameters
     ----------
-    cache : bolt.series.SeriesCache
+    cache : bolt.series.cache.SeriesCache
     folder : Path
         Holds ``fold-<j>``, the finished inner folds; `bolt.explain.weights.write_importance` writes into it.
     inner : sequence of int

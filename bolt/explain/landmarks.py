@@ -7,7 +7,7 @@ regression on random volumes (the paper's table of landmark regressions). The tr
 fit the regression, never to choose volumes.
 
 A model's weights for the scans it was fitted to may be unlike those for new scans. So the same is done once more with
-weights of training scans from models that did not see them, where there are such (`bolt.inner_folds`).
+weights of training scans from models that did not see them, where there are such (`bolt.folds.inner`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.errors import DataError
 from bolt.evaluate.classes import METRICS
 from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
 from bolt.explain.token_regression import LEVELS, FoldScans
 from bolt.explain.weights import explained_folds, is_explained, read_importance
-from bolt.files import atomic, write_table
+from bolt.io.errors import DataError
+from bolt.io.files import atomic, write_table
 
 METRIC_COLUMNS = {
     "accuracy": "share judged right",
@@ -67,7 +67,7 @@ def landmark_regression(
 
     Parameters
     ----------
-    cache : bolt.series.SeriesCache
+    cache : bolt.series.cache.SeriesCache
     run : Path
         Folder ``seed-<s>``, its folds explained.
     folds : sequence of int

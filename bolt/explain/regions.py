@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.errors import DataError
-from bolt.files import atomic, write_json, write_table
+from bolt.io.errors import DataError
+from bolt.io.files import atomic, write_json, write_table
 
 OddsRatio = Literal["symmetric", "published"]
 ROI_COLUMNS = {

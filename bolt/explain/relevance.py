@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bolt.errors import DataError
-from bolt.models._fused_attention import Attended
-from bolt.models._window_attention import Maps, Shape
+from bolt.io.errors import DataError
+from bolt.models.attention.fused import Attended
+from bolt.models.attention.window import Maps, Shape
 from bolt.models.bolt import BolT
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bolt.explain.relevance import explainable, roll_out
-from bolt.models._fused_attention import Attended
-from bolt.models._window_attention import Maps
+from bolt.models.attention.fused import Attended
+from bolt.models.attention.window import Maps
 from bolt.models.bolt import BolT
 
 

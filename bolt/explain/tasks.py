@@ -18,12 +18,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from bolt.cohort import holm
+from bolt.cohort.confounding import holm
 from bolt.config import Explain
-from bolt.errors import DataError
 from bolt.explain.events import MOST, TRANSITIONS, alignment, event_mask, kinds_of, read_events, transitions
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.files import atomic, write_json, write_table
+from bolt.io.errors import DataError
+from bolt.io.files import atomic, write_json, write_table
 
 log = logging.getLogger("bolt")
 
@@ -96,12 +96,12 @@ def read_courses(
 
     Parameters
     ----------
-    cache : bolt.series.SeriesCache
+    cache : bolt.series.cache.SeriesCache
     run : Path
         Folder ``seed-<s>``; its explained folds are read.
     folds : sequence of int
     volumes_of : callable
-        scan_id and number of rows to the volumes that the rows are (`bolt.series_files.kept_volumes`).
+        scan_id and number of rows to the volumes that the rows are (`bolt.io.series_files.kept_volumes`).
     """
     index = cache.index.set_index("scan_id", drop=False)
     found: list[tuple[dict[str, str], str, float, NDArray[Any], pd.DataFrame]] = []

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from bolt.errors import DataError
 from bolt.evaluate.classes import METRICS, scores
+from bolt.io.errors import DataError
 
 LEVELS = {
     "token": "each volume is judged",
@@ -39,7 +39,7 @@ class FoldScans:
 
     Parameters
     ----------
-    cache : bolt.series.SeriesCache
+    cache : bolt.series.cache.SeriesCache
     table : DataFrame
         scan_id, role; as in ``importance.tsv``.
     classes : sequence of str

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.files import atomic, holds_something, read_json, read_table, write_table
+from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
 
 IMPORTANCE_COLUMNS = {
     "scan_id": "scan",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BertEncoder, Dropout, check_at_least, check_length, in_chunks
+from bolt.models.registry import register
 
 
 @register("band")

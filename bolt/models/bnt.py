@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.models._base import ConnectivityModel, ModelOutput
-from bolt.models._connectivity import pearson
-from bolt.models._registry import register
+from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.parts.connectivity import pearson
+from bolt.models.registry import register
 
 
 @register("bnt")

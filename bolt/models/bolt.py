@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bolt.errors import ConfigError, DataError
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._fused_attention import Attended, Block, FusedWindowAttention
-from bolt.models._registry import register
-from bolt.models._windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
+from bolt.io.errors import ConfigError, DataError
+from bolt.models.attention.fused import Attended, Block, FusedWindowAttention
+from bolt.models.attention.windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout
+from bolt.models.registry import register
 
 
 @register("bolt")

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.errors import ConfigError
-from bolt.models._base import ConnectivityModel, ModelOutput
-from bolt.models._connectivity import ledoit_wolf, partial_correlation
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.parts.connectivity import ledoit_wolf, partial_correlation
+from bolt.models.registry import register
 
 EPS = 1e-10  # within the logarithms of the pooling loss
 LARGEST = 1 - 1e-6  # correlations are moved this far from ±1 before Fisher's transform

@@ -13,10 +13,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bolt.errors import ConfigError
-from bolt.models._base import ConnectivityModel, ModelOutput
-from bolt.models._connectivity import pearson
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.parts.connectivity import pearson
+from bolt.models.registry import register
 
 SLOPE = 0.33  # of LeakyReLU, everywhere in the original
 

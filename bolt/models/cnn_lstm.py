@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bolt.errors import ConfigError
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BatchNorm, Dropout
+from bolt.models.registry import register
 
 
 @register("cnn_lstm")

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import check_at_least, check_heads, check_length
+from bolt.models.registry import register
 
 ATTENTION_DROPOUT = 0.1  # on attention weights, as published
 

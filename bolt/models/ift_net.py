@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.errors import ConfigError
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, FeedForward, attention, check_at_least, check_heads, check_length, in_chunks
+from bolt.models.registry import register
 
 
 @register("ift_net")

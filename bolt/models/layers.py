@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.errors import ConfigError, DataError
+from bolt.io.errors import ConfigError, DataError
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

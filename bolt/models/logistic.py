@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from bolt.errors import ConfigError
-from bolt.models._features import Array, FeatureModel
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.parts.features import Array, FeatureModel
+from bolt.models.registry import register
 
 ITERATIONS = 1000  # of the solver; a few dozen are the rule for a few standardised columns
 
@@ -26,7 +26,7 @@ class Logistic(FeatureModel):
     C : float
         Inverse weight of the penalty; scikit-learn's default is 1.
     n_covariates : int
-        Inputs, as `bolt.covariates.Covariates` encodes them; filled in from `covariates` of the configuration.
+        Inputs, as `bolt.cohort.covariates.Covariates` encodes them; filled in from `covariates` of the configuration.
     """
 
     inputs = "covariates"

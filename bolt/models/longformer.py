@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import (
     Dropout,
     FeedForward,
@@ -21,6 +20,7 @@ from bolt.models.layers import (
     in_chunks,
     initialise,
 )
+from bolt.models.registry import register
 
 
 @register("longformer")

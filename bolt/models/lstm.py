@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout
+from bolt.models.registry import register
 
 
 @register("lstm")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.dummy import DummyClassifier
 
-from bolt.models._features import Array, FeatureModel
-from bolt.models._registry import register
+from bolt.models.parts.features import Array, FeatureModel
+from bolt.models.registry import register
 
 
 @register("majority")

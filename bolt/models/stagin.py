@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bolt.errors import ConfigError, DataError
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._connectivity import pearson
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError, DataError
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BatchNorm, Dropout
+from bolt.models.parts.connectivity import pearson
+from bolt.models.registry import register
 
 PRODUCTS = 2**25  # of ROIs with ROIs in memory at a time, for the orthogonality term
 

@@ -23,8 +23,8 @@ from scipy.special import log_softmax, softmax
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.svm import SVC
 
-from bolt.models._features import Array, FeatureModel
-from bolt.models._registry import register
+from bolt.models.parts.features import Array, FeatureModel
+from bolt.models.registry import register
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, FeedForward, attention, check_at_least, check_heads, check_length, dropout
+from bolt.models.registry import register
 
 
 @register("swint")

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bolt.errors import ConfigError
-from bolt.models._base import ModelOutput, SeriesModel
-from bolt.models._registry import register
+from bolt.io.errors import ConfigError
+from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BertEncoder, check_at_least, check_length
+from bolt.models.registry import register
 
 POSITIONS = 30  # the published code's, of which a window of 20 and the CLS token use 21
 

@@ -16,9 +16,9 @@ import nibabel as nib
 import numpy as np
 from nibabel.arrayproxy import ArrayProxy
 
-from bolt.errors import BoltWarning, DataError
+from bolt.io.errors import BoltWarning, DataError
+from bolt.io.volumes import BoldInfo, check_bold, check_image, iter_volumes, require_affine
 from bolt.preprocess.images import SHEAR_TOLERANCE
-from bolt.volumes import BoldInfo, check_bold, check_image, iter_volumes, require_affine
 
 SMALLEST_FIELD, LARGEST_FIELD = 50.0, 600.0
 """mm; the longest side of a field that may hold a human head."""

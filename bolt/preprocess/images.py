@@ -13,10 +13,10 @@ import nibabel as nib
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from bolt.disk import refuse_full
-from bolt.errors import DataError
-from bolt.files import atomic
-from bolt.volumes import check_image
+from bolt.io.disk_space import refuse_full
+from bolt.io.errors import DataError
+from bolt.io.files import atomic
+from bolt.io.volumes import check_image
 
 FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""

@@ -18,8 +18,8 @@ from ants.internal import get_pointer_string
 from nilearn.masking import compute_epi_mask
 
 from bolt.config import Registration
-from bolt.disk import refuse_full
-from bolt.errors import DataError
+from bolt.io.disk_space import refuse_full
+from bolt.io.errors import DataError
 from bolt.preprocess import images
 from bolt.preprocess.information import normalised_mutual_information
 

@@ -15,9 +15,9 @@ from typing import Any
 from nipype import Workflow
 
 from bolt import __version__
-from bolt.bidsignore import write_bidsignore
-from bolt.files import json_text, read_json, write_if_new, write_json
-from bolt.volumes import check_image, space_of
+from bolt.io.files import json_text, read_json, write_if_new, write_json
+from bolt.io.volumes import check_image, space_of
+from bolt.preprocess.bidsignore import write_bidsignore
 
 BIDS_VERSION = "1.10.0"
 README = """Preprocessed by BolT from the raw data named in dataset_description.json. Names and contents are described

@@ -19,8 +19,8 @@ from nipype import Workflow
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, traits
 from nipype.pipeline.engine.nodes import NodeExecutionError
 
-from bolt.errors import BoltError
-from bolt.progress import at_step
+from bolt.io.errors import BoltError
+from bolt.jobs.progress import at_step
 
 
 class Interface(SimpleInterface):

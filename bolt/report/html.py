@@ -12,10 +12,10 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.config import Config, Model
-from bolt.files import keep, write_text
-from bolt.layout import Layout
-from bolt.report.methods import methods_page
-from bolt.report.verdicts import Verdict
+from bolt.config.layout import Layout
+from bolt.io.files import keep, write_text
+from bolt.report.sections.explanation.verdicts import Verdict
+from bolt.report.sections.methods import methods_page
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Picture:
 
 @dataclass
 class Table:
-    """A table of strings (see `bolt.report.tables`)."""
+    """A table of strings (see `bolt.report.tables.readable`)."""
 
     frame: pd.DataFrame
     caption: str
@@ -98,7 +98,7 @@ class ReportData:
     facts : dict
         What to know first: name to value, both short.
     truth : DataFrame or None
-        From `bolt.report.tables.truth`; simulated data only.
+        From `bolt.report.tables.readable.truth`; simulated data only.
     cohort, series : list of blocks
     exclusions : DataFrame
         ``scan_id, stage, reason``.

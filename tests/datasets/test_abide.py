@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.check import check_names, check_room
 from bolt.config import Config, Dataset, load_dataset, parse
+from bolt.config.layout import Layout
 from bolt.datasets import abide, index
-from bolt.errors import ConfigError, DataError
-from bolt.layout import Layout
-from bolt.plan import estimate
-from bolt.report.methods import methods
-from bolt.workflow import start
+from bolt.io.errors import ConfigError, DataError
+from bolt.report.sections.methods import methods
+from bolt.workflow.checks import check_names, check_room
+from bolt.workflow.estimate import estimate
+from bolt.workflow.run import start
 from tests.abide import bucket_path, people, write_people
 from tests.shared import shared_data
 
@@ -209,7 +209,7 @@ def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
     there.parent.mkdir(parents=True)
     there.touch()
     assert abide.download_bytes(dataset(images), config) == pytest.approx(200e6)
-    monkeypatch.setattr("bolt.disk.free_bytes", lambda folder: 150e6)
+    monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 150e6)
     words = r"work/abide1/downloads/.*: too little room: what is still .* 'abide1' needs 0\.2 GB, 0\.1 GB are"
     with pytest.raises(ConfigError, match=words):
         check_room(config, dataset(images))
@@ -238,7 +238,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(config, about, change, wor
 
 
 def test_a_run_without_room_does_not_start_but_may_be_planned(tmp_path, config, monkeypatch, capsys):
-    monkeypatch.setattr("bolt.disk.free_bytes", lambda folder: 1e6)
+    monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 1e6)
     raw = config.model_dump(mode="json") | {"dataset": "abide1_images", "atlases": ["schaefer400"]}
     with pytest.raises(
         SystemExit, match=r"abide1_images/downloads.*too little room: .* needs 87\.1 GB, 1\.0 MB are free"

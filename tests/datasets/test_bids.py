@@ -10,7 +10,7 @@ import pytest
 
 from bolt.config import Config, Dataset
 from bolt.datasets import COLUMNS, index
-from bolt.errors import DataError
+from bolt.io.errors import DataError
 from tests.fake_bids import bold_path, save_bold, write_bids
 
 CONFIG = Config(dataset="fake", atlases=["dosenbach160"])

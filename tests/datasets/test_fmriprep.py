@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from bolt.check import check_names
 from bolt.config import Config, Dataset
 from bolt.datasets import index
-from bolt.errors import ConfigError, DataError
+from bolt.io.errors import ConfigError, DataError
+from bolt.workflow.checks import check_names
 from tests.fake_bids import save_bold
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bolt.check import check_names, check_room
+from bolt.cohort.published import compare_cohort
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset
 from bolt.datasets import hcp, index
-from bolt.datasets._cohort import compare_cohort
-from bolt.datasets._hcp_files import FIRST, VOLUMES, Scan, header_of
-from bolt.errors import ConfigError, DataError
-from bolt.files import read_json, read_table
+from bolt.datasets.hcp_files import FIRST, VOLUMES, Scan, header_of
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.workflow.checks import check_names, check_room
 from tests.fake_hcp import serve_s3, write_hcp, write_scan
 
 PEOPLE = ["100206", "100307", "100408", "101006", "101107", "101309"]
@@ -240,7 +240,7 @@ def test_a_listing_is_made_again_without_fetching_again(config, service, tmp_pat
     asked = remote(service, tmp_path)
     hcp.download_table(asked, config)
     first = hcp.table_path(asked, config).read_bytes()
-    from bolt import s3
+    from bolt.download import s3
 
     read, keys = s3.read, []
     monkeypatch.setattr(s3, "read", lambda client, bucket, key, *n: keys.append(key) or read(client, bucket, key, *n))

@@ -17,9 +17,10 @@ from sklearn.svm import SVC
 
 from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
-from bolt.datasets import phantom as phantom_module
-from bolt.datasets._phantom_anatomy import Warp, apply, smooth_factor, world
-from bolt.datasets._phantom_scan import (
+from bolt.datasets.phantom import dataset as phantom_module
+from bolt.datasets.phantom.anatomy import Warp, apply, smooth_factor, world
+from bolt.datasets.phantom.dataset import CLASSES, head_template, informative, simulate, simulate_series, subjects
+from bolt.datasets.phantom.scan import (
     _slow_waves,
     _spin_history,
     framewise_displacement,
@@ -27,10 +28,9 @@ from bolt.datasets._phantom_scan import (
     rigid,
     slice_times,
 )
-from bolt.datasets._phantom_signal import make_series, patterns, rois, stream
-from bolt.datasets.phantom import CLASSES, head_template, informative, simulate, simulate_series, subjects
-from bolt.errors import ConfigError, DataError
-from bolt.files import read_json, read_table
+from bolt.datasets.phantom.signal import make_series, patterns, rois, stream
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
 from tests.phantoms import TINY
 
 

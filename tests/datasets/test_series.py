@@ -7,7 +7,7 @@ from scipy.io import savemat
 
 from bolt.config import Config, Dataset
 from bolt.datasets import index
-from bolt.errors import DataError
+from bolt.io.errors import DataError
 
 CONFIG = Config(dataset="mine", atlases=["cc200"])
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.series import SeriesCache
+from bolt.series.cache import SeriesCache
 from tests.abide import bucket_path, people, write_bucket, write_people
 from tests.file_server import serve
 from tests.shared import shared_data

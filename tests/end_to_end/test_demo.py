@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.files import read_table
-from bolt.workflow import Run
+from bolt.io.files import read_table
+from bolt.workflow.run import Run
 from tests.provenances import check_provenance
 from tests.snake import snakemake
 

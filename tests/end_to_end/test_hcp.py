@@ -3,7 +3,7 @@
 import pytest
 
 from bolt.config import load_dataset
-from bolt.files import read_json, read_table
+from bolt.io.files import read_json, read_table
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.snake import TINY_MODEL, snakemake, write_yaml
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bolt.files import read_json, read_yaml
+from bolt.io.files import read_json, read_yaml
 from tests.disks import filled_once_there, small_disk
 from tests.kills import Killer, differences, half_written
 from tests.snake import QUICK_EXPLANATION, results, series_dataset, snakemake, write_yaml

@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from bolt.cli import main
-from bolt.errors import DataError
-from bolt.files import read_json, read_table
-from bolt.stages import Stages
-from bolt.workflow import Run
+from bolt.cli.main import main
+from bolt.cli.stages import Stages
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table
+from bolt.workflow.run import Run
 from tests.snake import series_dataset, write_yaml
 
 
@@ -66,7 +66,7 @@ def test_landmarks_say_that_they_need_classes(config):
 
 
 def _options(config):
-    from bolt.cli import _parser
+    from bolt.cli.main import _parser
 
     return _parser().parse_args(
         ["regions", "--config", str(config), "--atlas", "dosenbach160", "--model", "x", "--seed", "0"]

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from bolt.config import Simulate, load_experiment
-from bolt.datasets._phantom_signal import make_series
-from bolt.files import read_json, read_table, read_yaml
-from bolt.workflow import Run
+from bolt.datasets.phantom.signal import make_series
+from bolt.io.files import read_json, read_table, read_yaml
+from bolt.workflow.run import Run
 from tests.provenances import check_provenance
 from tests.snake import snakemake, write_yaml
 

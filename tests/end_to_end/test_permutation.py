@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from bolt.check_folds import series_hashes
 from bolt.config import Training, load_model
-from bolt.errors import LeakError
-from bolt.files import read_table
-from bolt.folds import audit_folds
-from bolt.models._registry import fitted_at_once
-from bolt.series import SeriesCache
-from bolt.train import Job, train_folds
-from bolt.train_features import train_features
+from bolt.folds.check import series_hashes
+from bolt.folds.splits import audit_folds
+from bolt.io.errors import LeakError
+from bolt.io.files import read_table
+from bolt.models.registry import fitted_at_once
+from bolt.series.cache import SeriesCache
+from bolt.training.features import train_features
+from bolt.training.runner import Job, train_folds
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import small
 

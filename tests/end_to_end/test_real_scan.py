@@ -16,25 +16,25 @@ from nilearn.glm.contrasts import compute_contrast
 from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
 from benchmarks.registration import affine_alone
-from bolt.atlases import load_atlas
+from bolt.atlases.image import load_atlas
+from bolt.cohort.quality import gather_quality, judge
 from bolt.config import Config, Quality, load_denoise, load_registration, parse
+from bolt.config.derivatives import anatomical_names
+from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
-from bolt.evaluate.geometry import correlation
-from bolt.files import read_json, read_table, write_status, write_table
-from bolt.layout import Layout
-from bolt.native import Transforms, parcellate_native
-from bolt.parcellate import Parcellated, parcellate, write_parcellated
+from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
-from bolt.preprocess.agreement import coregistration_numbers
-from bolt.preprocess.anatomical import preprocess_anatomical
-from bolt.preprocess.confounds import MOTION
-from bolt.preprocess.evidence import normalisation_evidence
-from bolt.preprocess.functional import functional_names, preprocess_functional
-from bolt.preprocess.functional_steps import Reference
-from bolt.preprocess.names import anatomical_names
-from bolt.quality import gather_quality, judge
-from bolt.report.quality_pages import PICTURES, write_pages
-from bolt.templates import stage_template
+from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.functional.confounds import MOTION
+from bolt.preprocess.functional.steps import Reference
+from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+from bolt.preprocess.quality.agreement import coregistration_numbers
+from bolt.preprocess.quality.evidence import normalisation_evidence
+from bolt.preprocess.templates import stage_template
+from bolt.report.pages.quality import PICTURES, write_pages
+from bolt.series.native_space import Transforms, parcellate_native
+from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
+from bolt.truth.geometry import correlation
 from tests.shared import shared_data
 
 pytestmark = pytest.mark.slow

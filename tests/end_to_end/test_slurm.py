@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from bolt.config import ROOT, load_config, load_dataset
-from bolt.datasets.phantom import simulate
-from bolt.files import read_table
-from bolt.layout import Layout
+from bolt.config.layout import Layout
+from bolt.datasets.phantom.dataset import simulate
+from bolt.io.files import read_table
 from tests.phantoms import TINY
 from tests.slurm.one_node import job, one_node, why_not
 from tests.snake import half_written, series_dataset, write_yaml

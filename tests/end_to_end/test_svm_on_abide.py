@@ -5,16 +5,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bolt.atlases import load_labels
-from bolt.check_folds import series_hashes
+from bolt.atlases.image import load_labels
 from bolt.config import Dataset, Folds, Model
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import pooled, summarise
-from bolt.files import write_table
-from bolt.folds import FOLD_COLUMNS, make_folds
-from bolt.series import SeriesCache, build_cache
-from bolt.train import Job
-from bolt.train_features import train_features
+from bolt.folds.check import series_hashes
+from bolt.folds.splits import FOLD_COLUMNS, make_folds
+from bolt.io.files import write_table
+from bolt.series.cache import SeriesCache, build_cache
+from bolt.training.features import train_features
+from bolt.training.runner import Job
 from tests.abide import write_series
 from tests.shared import shared_data
 

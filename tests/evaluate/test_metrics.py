@@ -16,11 +16,11 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from bolt.errors import DataError
 from bolt.evaluate.calibration import reliability
 from bolt.evaluate.classes import scores
 from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
-from bolt.files import read_table, write_status
+from bolt.io.errors import DataError
+from bolt.io.files import read_table, write_status
 
 CLASSES = ["control", "patient"]
 

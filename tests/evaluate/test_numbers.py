@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
 
-from bolt.errors import DataError
 from bolt.evaluate.metrics import fold_metrics, pooled, write_metrics
 from bolt.evaluate.numbers import number_scores
-from bolt.files import read_table
+from bolt.io.errors import DataError
+from bolt.io.files import read_table
 from tests.evaluate.test_metrics import write_fold
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from bolt.explain.weights import IMPORTANCE_COLUMNS
-from bolt.files import write_status, write_table
+from bolt.io.files import write_status, write_table
 
 N_ROIS = 30
 INFORMATIVE = [3, 7, 20]
 
 
 class MemoryCache:
-    """As much of `bolt.series.SeriesCache` as the explanations use."""
+    """As much of `bolt.series.cache.SeriesCache` as the explanations use."""
 
     def __init__(self, series: list[np.ndarray], labels: list[str]) -> None:
         names = [f"sub-{i:02d}" for i in range(len(series))]

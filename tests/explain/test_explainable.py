@@ -8,7 +8,7 @@ import pytest
 
 from bolt.config import Model, load_dataset
 from bolt.explain.explainable import can_be_explained, has_importance
-from bolt.workflow import Run
+from bolt.workflow.run import Run
 from tests.snake import write_yaml
 
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import torch
 
-from bolt.checkpoint import save_checkpoint
-from bolt.errors import DataError
 from bolt.explain.importance import explain_fold
 from bolt.explain.relevance import importance
 from bolt.explain.weights import read_importance
-from bolt.models._registry import create_model
+from bolt.io.errors import DataError
+from bolt.models.registry import create_model
+from bolt.training.checkpoint import save_checkpoint
 from tests.explain.runs import N_ROIS, MemoryCache
 
 HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 10}

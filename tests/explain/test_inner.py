@@ -12,11 +12,11 @@ from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner
 from bolt.explain.landmarks import landmark_regression
 from bolt.explain.weights import read_importance, write_importance
-from bolt.files import read_table, write_status, write_table
-from bolt.folds import FOLD_COLUMNS
-from bolt.inner_folds import make_inner_folds
-from bolt.series import SeriesCache
-from bolt.train import train_fold
+from bolt.folds.inner import make_inner_folds
+from bolt.folds.splits import FOLD_COLUMNS
+from bolt.io.files import read_table, write_status, write_table
+from bolt.series.cache import SeriesCache
+from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 CLASSES = ["control", "patient"]

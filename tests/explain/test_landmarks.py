@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.errors import DataError
 from bolt.explain.landmarks import explained_folds, landmark_regression, top_tokens, write_landmarks
 from bolt.explain.weights import read_importance
-from bolt.files import read_table, write_status
+from bolt.io.errors import DataError
+from bolt.io.files import read_table, write_status
 from tests.explain.runs import INFORMATIVE, make_run
 
 CLASSES = ["control", "patient"]

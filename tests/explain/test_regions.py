@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.errors import DataError
 from bolt.explain.regions import (
     importance,
     map_names,
@@ -21,7 +20,8 @@ from bolt.explain.regions import (
     select,
     write_regions,
 )
-from bolt.files import read_json, read_table
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table
 
 CLASSES = ["control", "patient"]
 ROIS = pd.DataFrame(

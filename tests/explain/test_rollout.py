@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.errors import DataError
 from bolt.explain.rollout import rollout
-from bolt.models import _native_attention
+from bolt.io.errors import DataError
+from bolt.models.attention import native
 from tests.models.plain_bolt import plain_bolt
 from tests.models.test_bolt import small
 
@@ -16,8 +16,8 @@ from tests.models.test_bolt import small
 def backend(request, monkeypatch):
     """Both ways to compute attention."""
     if request.param == "torch":
-        monkeypatch.setattr(_native_attention, "usable", lambda q: False)
-    elif _native_attention.library() is None:
+        monkeypatch.setattr(native, "usable", lambda q: False)
+    elif native.library() is None:
         pytest.skip("no C++ compiler")
 
 

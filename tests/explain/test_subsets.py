@@ -11,7 +11,7 @@ from bolt.explain.landmarks import landmark_regression
 from bolt.explain.subsets import _relative, subset_offsets, subset_rows
 from bolt.explain.token_regression import FoldScans
 from bolt.explain.weights import IMPORTANCE_COLUMNS, read_importance
-from bolt.files import read_table, write_table
+from bolt.io.files import read_table, write_table
 from tests.explain.runs import make_run
 
 CLASSES = ["control", "patient"]

@@ -11,12 +11,12 @@ from scipy import stats
 from scipy.ndimage import gaussian_filter1d
 
 from bolt.config import Explain
-from bolt.datasets._hcp_files import write_events
-from bolt.errors import DataError
+from bolt.datasets.hcp_files import write_events
 from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
 from bolt.explain.tasks import write_tasks
 from bolt.explain.weights import read_importance, write_importance
-from bolt.files import read_json, read_table, write_status
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table, write_status
 
 TR = 2.0
 N = 40

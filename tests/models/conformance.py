@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bolt.config import Model, known, load_model
-from bolt.models._base import ConnectivityModel, SeriesModel
-from bolt.models._registry import create_model, fitted_at_once, with_facts
+from bolt.models.base import ConnectivityModel, SeriesModel
+from bolt.models.registry import create_model, fitted_at_once, with_facts
 
 SMALL: dict[str, dict[str, Any]] = {
     "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.config import load_model
-from bolt.models._registry import create_model
+from bolt.models.registry import create_model
 
 
 def as_configured(name: str, n_rois: int, n_classes: int, **changed: object) -> nn.Module:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from bolt.config import Dataset
-from bolt.errors import BoltError
-from bolt.files import read_table
-from bolt.models._registry import check_model, fitted_at_once
+from bolt.io.errors import BoltError
+from bolt.io.files import read_table
 from bolt.models.lstm import LSTM
-from bolt.train import Job, train_folds
-from bolt.train_features import train_features
+from bolt.models.registry import check_model, fitted_at_once
+from bolt.training.features import train_features
+from bolt.training.runner import Job, train_folds
 from tests.bad_inputs import TRAINING_CASES, Case
 from tests.models.conformance import CROP, small
-from tests.test_train import LENGTHS, write_toy
+from tests.training.test_runner import LENGTHS, write_toy
 
 DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=["no", "yes"], crop=CROP)
 Said = tuple[str, str]

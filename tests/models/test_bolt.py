@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from bolt.config import load_experiment
-from bolt.errors import ConfigError, DataError
 from bolt.explain.relevance import relevance
-from bolt.models import _native_attention
+from bolt.io.errors import ConfigError, DataError
+from bolt.models.attention import native
 from bolt.models.bolt import BolT, from_reference
 from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
 from tests.shared import shared_file
@@ -56,8 +56,8 @@ def cases(draw, cls=CLS):
 def backend(request, monkeypatch):
     """Both ways to compute attention."""
     if request.param == "torch":
-        monkeypatch.setattr(_native_attention, "usable", lambda q: False)
-    elif _native_attention.library() is None:
+        monkeypatch.setattr(native, "usable", lambda q: False)
+    elif native.library() is None:
         pytest.skip("no C++ compiler")
 
 

@@ -6,10 +6,10 @@ import torch
 from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import LedoitWolf
 
-from bolt.errors import ConfigError
-from bolt.models._base import ModelOutput
-from bolt.models._registry import create_model
+from bolt.io.errors import ConfigError
+from bolt.models.base import ModelOutput
 from bolt.models.braingnn import RoiConvolution, TopPooling, _two_steps
+from bolt.models.registry import create_model
 from tests.models.recurrent import as_configured, size
 from tests.models.test_connectivity import brain_series
 

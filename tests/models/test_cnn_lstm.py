@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.errors import ConfigError
-from bolt.models._registry import create_model
+from bolt.io.errors import ConfigError
+from bolt.models.registry import create_model
 from tests.models.recurrent import as_configured, learned, size, zscored
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.checkpoint import load_checkpoint, save_checkpoint
+from bolt.cli.model_table import FAMILIES
 from bolt.config import load_model
-from bolt.files import read_table
-from bolt.model_table import FAMILIES
-from bolt.models._registry import create_model, known_models, with_facts
-from bolt.train import Job, train_folds
+from bolt.io.files import read_table
+from bolt.models.registry import create_model, known_models, with_facts
+from bolt.training.checkpoint import load_checkpoint, save_checkpoint
+from bolt.training.runner import Job, train_folds
 from tests.models.conformance import (
     ALL,
     AT_ONCE,
@@ -25,7 +25,7 @@ from tests.models.conformance import (
     of_correlation,
     small,
 )
-from tests.test_train import DATASET, write_toy
+from tests.training.test_runner import DATASET, write_toy
 
 
 def test_every_file_in_the_folder_of_models_is_configured():

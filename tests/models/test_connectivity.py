@@ -7,7 +7,7 @@ from nilearn.connectome import ConnectivityMeasure
 from scipy.ndimage import gaussian_filter1d
 from sklearn.covariance import LedoitWolf
 
-from bolt.models._connectivity import ledoit_wolf, partial_correlation, pearson
+from bolt.models.parts.connectivity import ledoit_wolf, partial_correlation, pearson
 
 
 def brain_series(n, volumes, rois, seed=0):

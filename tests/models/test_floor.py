@@ -6,17 +6,17 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
-from bolt.check import check_names
+from bolt.cohort.quality import displacement
 from bolt.config import Config, load_dataset, load_model
-from bolt.covariates import check_known
-from bolt.errors import ConfigError, DataError
-from bolt.files import read_json, read_table, write_table
-from bolt.models._registry import create_model
-from bolt.quality import displacement
-from bolt.series import SeriesCache, build_cache
-from bolt.train_features import load_trained
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table, write_table
+from bolt.models.registry import create_model
+from bolt.models.suitability import check_known
+from bolt.series.cache import SeriesCache, build_cache
+from bolt.training.features import load_trained
+from bolt.workflow.checks import check_names
 from tests.snake import write_yaml
-from tests.test_train_features import dataset, make_cache, run
+from tests.training.test_features import dataset, make_cache, run
 
 SITES = dataset().model_copy(update={"site": "site"})
 

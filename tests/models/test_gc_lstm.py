@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.errors import ConfigError, DataError
+from bolt.io.errors import ConfigError, DataError
 from bolt.models import gc_lstm
-from bolt.models._registry import create_model, with_facts
 from bolt.models.gc_lstm import chebyshev, scaled_laplacian
+from bolt.models.registry import create_model, with_facts
 from tests.models.recurrent import as_configured, learned, size, zscored
 
 

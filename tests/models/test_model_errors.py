@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bolt.check import shortest_scan
 from bolt.config import Dataset, load_model
-from bolt.errors import ConfigError, DataError
-from bolt.files import read_table
-from bolt.models._registry import check_model, fitted_at_once, inputs_of, shortest_of
-from bolt.train import Job, train_folds
-from bolt.train_features import train_features
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table
+from bolt.models.registry import check_model, fitted_at_once, inputs_of, shortest_of
+from bolt.models.suitability import shortest_scan
+from bolt.training.features import train_features
+from bolt.training.runner import Job, train_folds
 from tests.models.conformance import ALL, CROP, TORCH, make, small
-from tests.test_train import LENGTHS, ROLES, write_toy
+from tests.training.test_runner import LENGTHS, ROLES, write_toy
 
 DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=["no", "yes"], crop=CROP, site="site")
 

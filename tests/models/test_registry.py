@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from bolt.config import known, load_model
-from bolt.errors import ConfigError
-from bolt.models._base import ModelOutput
-from bolt.models._registry import check_model, create_model, known_models
+from bolt.io.errors import ConfigError
+from bolt.models.base import ModelOutput
+from bolt.models.registry import check_model, create_model, known_models
 
 
 def test_known_models_are_sorted():

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bolt.errors import ConfigError, DataError
+from bolt.io.errors import ConfigError, DataError
 from bolt.models import stagin
-from bolt.models._registry import create_model
+from bolt.models.registry import create_model
 from bolt.models.stagin import alikeness
 from tests.models.recurrent import as_configured, learned, size, zscored
 

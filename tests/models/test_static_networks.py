@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional
 
 from bolt.config import load_model
-from bolt.errors import ConfigError
-from bolt.models._registry import create_model
+from bolt.io.errors import ConfigError
 from bolt.models.brainnetcnn import EdgeToEdge
+from bolt.models.registry import create_model
 from tests.models.recurrent import as_configured, size
 
 ORIGINAL = {"edge_channels": [32, 32], "node_channels": 64}

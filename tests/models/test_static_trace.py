@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import binom
 
 from bolt.config import load_dataset, load_model
-from bolt.datasets.phantom import simulate_series
-from bolt.files import read_table
-from bolt.models._registry import fitted_at_once, inputs_of
-from bolt.train import Job, train_folds
-from bolt.train_features import train_features
+from bolt.datasets.phantom.dataset import simulate_series
+from bolt.io.files import read_table
+from bolt.models.registry import fitted_at_once, inputs_of
+from bolt.training.features import train_features
+from bolt.training.runner import Job, train_folds
 from tests.caches import dataset, pack, scan_table
 from tests.models.conformance import ALL, small
 

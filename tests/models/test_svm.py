@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from bolt.errors import ConfigError
-from bolt.models._registry import create_model, inputs_of
+from bolt.io.errors import ConfigError
+from bolt.models.registry import create_model, inputs_of
 
 
 def made_up(n_classes, n=120, n_features=300, effect=0.35, seed=0):

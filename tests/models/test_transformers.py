@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from bolt.config import load_model
-from bolt.errors import ConfigError, DataError
-from bolt.models._registry import create_model, with_facts
-from bolt.schedule import learning_rate
+from bolt.io.errors import ConfigError, DataError
+from bolt.models.registry import create_model, with_facts
+from bolt.training.schedule import learning_rate
 from tests.models.recurrent import as_configured, learned, size
 from tests.models.transformers import NAMES, WITH_POSITIONS, tiny, together_or_opposed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.models import _native_attention as native
-from bolt.models import _window_attention as plain
-from bolt.models._window_attention import Shape
-from bolt.models._windows import one_window, windows_of
+from bolt.models.attention import native
+from bolt.models.attention import window as plain
+from bolt.models.attention.window import Shape
+from bolt.models.attention.windows import one_window, windows_of
 
 needs_kernel = pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
 

@@ -13,8 +13,8 @@ from scipy import ndimage
 
 from bolt.config import load_registration
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import preprocess_anatomical
-from bolt.preprocess.functional import preprocess_functional
+from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.functional.workflow import preprocess_functional
 
 SPACE = "MNI152NLin2009aSym"
 SCAN = "sub-01_task-rest"

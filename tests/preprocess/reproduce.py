@@ -10,9 +10,9 @@ import nibabel as nib
 import numpy as np
 
 from bolt.config import load_registration
-from bolt.preprocess import functional
-from bolt.preprocess.anatomical import init_anatomical_wf
-from bolt.preprocess.functional import init_functional_wf
+from bolt.preprocess.anatomical.workflow import init_anatomical_wf
+from bolt.preprocess.functional import workflow as functional
+from bolt.preprocess.functional.workflow import init_functional_wf
 from bolt.preprocess.steps import run
 
 SETTINGS = load_registration("testing").model_copy(

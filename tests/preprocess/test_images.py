@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolt.errors import DataError
+from bolt.io.errors import DataError
 from bolt.preprocess import images
 
 OBLIQUE = images.rigid_matrix(np.array([5.0, -7, 3, 0.2, -0.1, 0.3]), np.zeros(3)) @ np.diag([2.0, 3, 4, 1])

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.atlases import Atlas
+from bolt.atlases.image import Atlas
 from bolt.config import Config, load_denoise
-from bolt.errors import BoltWarning
-from bolt.files import read_json, read_table
-from bolt.layout import Layout
-from bolt.native import Transforms, _followed, parcellate_native
-from bolt.parcellate import Parcellated, parcellate, write_parcellated
-from bolt.preprocess.functional import functional_names, preprocess_functional
-from bolt.preprocess.names import anatomical_names
-from bolt.report.spaces import SPACE_COLUMNS, spaces_section
-from bolt.volumes import BoldInfo
+from bolt.config.derivatives import anatomical_names
+from bolt.config.layout import Layout
+from bolt.io.errors import BoltWarning
+from bolt.io.files import read_json, read_table
+from bolt.io.volumes import BoldInfo
+from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+from bolt.report.sections.spaces import SPACE_COLUMNS, spaces_section
+from bolt.series.native_space import Transforms, _followed, parcellate_native
+from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
 
 UNSTEADY = 2

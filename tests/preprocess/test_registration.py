@@ -7,8 +7,9 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.errors import DataError
-from bolt.preprocess import extraction, images, registration
+from bolt.io.errors import DataError
+from bolt.preprocess import images, registration
+from bolt.preprocess.anatomical import extraction
 
 
 def test_one_piece_drops_islands_and_fills_holes():

@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.bidsignore import write_bidsignore
 from bolt.config import load_registration
-from bolt.files import write_json, write_status
-from bolt.layout import prefix_of
-from bolt.preprocess.anatomical import anatomical_names, init_anatomical_wf
-from bolt.preprocess.confounds import write_motion
-from bolt.preprocess.functional import functional_names, init_functional_wf
+from bolt.config.layout import prefix_of
+from bolt.io.files import write_json, write_status
+from bolt.preprocess.anatomical.workflow import anatomical_names, init_anatomical_wf
+from bolt.preprocess.bidsignore import write_bidsignore
+from bolt.preprocess.functional.confounds import write_motion
+from bolt.preprocess.functional.workflow import functional_names, init_functional_wf
 from bolt.preprocess.sidecars import describe_dataset, methods_of, sidecar_of, uri, write_sidecars
-from bolt.report.methods import load_references
+from bolt.report.sections.methods import load_references
 
 SPACES = ("MNI152NLin6Asym", "MNI152NLin2009aSym")
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")

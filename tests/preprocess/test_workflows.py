@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from scipy.ndimage import map_coordinates
 
-from bolt.errors import DataError
-from bolt.files import read_table
+from bolt.io.errors import DataError
+from bolt.io.files import read_table
+from bolt.jobs.progress import at_step, step
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import anatomical_names, check_t1w, preprocess_anatomical
-from bolt.preprocess.confounds import read_motion
-from bolt.preprocess.functional import check_voxels, functional_names, preprocess_functional
+from bolt.preprocess.anatomical.workflow import anatomical_names, check_t1w, preprocess_anatomical
+from bolt.preprocess.functional.confounds import read_motion
+from bolt.preprocess.functional.resample import places_of_grid
+from bolt.preprocess.functional.workflow import check_voxels, functional_names, preprocess_functional
 from bolt.preprocess.registration import dice
-from bolt.preprocess.resample import places_of_grid
-from bolt.progress import at_step, step
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.atlases import load_atlas, load_labels
+from bolt.atlases.image import load_atlas, load_labels
+from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Dataset, Keys, Model, parse
+from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
-from bolt.errors import DataError
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import IMPORTANCE_COLUMNS
-from bolt.files import write_status, write_table, write_yaml
-from bolt.layout import Layout
-from bolt.preprocess.measures import MEASURES
-from bolt.quality import QUALITY_COLUMNS
-from bolt.series import EXCLUSION_COLUMNS, SeriesCache, build_cache
+from bolt.io.errors import DataError
+from bolt.io.files import write_status, write_table, write_yaml
+from bolt.preprocess.quality.measures import MEASURES
+from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache, build_cache
 
 ATLAS = "dosenbach160"
 CLASSES = ["control", "patient"]

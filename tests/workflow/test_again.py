@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bolt.cli.stages import Stages
 from bolt.config import ROOT
-from bolt.files import read_json
-from bolt.outcome import Outcome
-from bolt.stages import Stages
-from bolt.workflow import Run
+from bolt.io.files import read_json
+from bolt.jobs.outcome import Outcome
+from bolt.workflow.run import Run
 from tests.snake import snakemake
 from tests.workflow.test_dag import bids_config, jobs
 
@@ -72,7 +72,7 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
         monkeypatch.setattr(f"bolt.{place}", crash)
     for place in ("parcellate.parcellate", "series.SeriesCache", "stages.Stages._train"):
         monkeypatch.setattr(f"bolt.{place}", crash)
-    monkeypatch.setattr("bolt.stages.Stages._atlas", lambda *_: None)
+    monkeypatch.setattr("bolt.cli.stages.Stages._atlas", lambda *_: None)
     stages = [  # from the last to the first, so that none makes another's inputs new; the 4D image is gone by then
         ("explain", {"explain_fold": 1}, fold / "explain_status.json", 0),
         ("train", {"train_fold": 1}, fold / "status.json", [0]),

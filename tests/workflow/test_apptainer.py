@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bolt.config import Config, parse
-from bolt.errors import ConfigError
+from bolt.io.errors import ConfigError
 from tests.snake import results, series_dataset, snakemake
 
 APPTAINER = """#!{python}

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from bolt.config import ROOT, load_dataset
-from bolt.files import read_table
+from bolt.io.files import read_table
 from tests.fake_hcp import write_hcp
 from tests.snake import TINY_MODEL, snakemake, write_yaml
 

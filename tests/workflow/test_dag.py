@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.dependencies import STAGES
-from bolt.files import write_json
-from bolt.workflow import Run
+from bolt.io.files import write_json
+from bolt.workflow.dependencies import STAGES
+from bolt.workflow.run import Run
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 
@@ -189,7 +189,7 @@ def test_what_one_stage_reads_is_put_together_without_the_others(tmp_path, monke
     run = Run(yaml.safe_load(bids_config(tmp_path).read_text()))
     assert read_by(run, "index") and read_by(run, "parcellate")
     monkeypatch.delattr(Run, "files")
-    monkeypatch.delattr("bolt.dependencies._atlases")
+    monkeypatch.delattr("bolt.workflow.dependencies._atlases")
     assert read_by(run, "index") and read_by(run, "train")
 
 

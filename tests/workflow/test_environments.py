@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from bolt import fingerprint
+from bolt.cli.stages import Stages
 from bolt.config import ROOT
-from bolt.dependencies import STAGES
-from bolt.stages import Stages
+from bolt.jobs import code_hash as fingerprint
+from bolt.workflow.dependencies import STAGES
 from tests import conda
 
 packages_distributions = cache(metadata.packages_distributions)
-START = ("bolt.__main__", "bolt.cli", "bolt.stages")
+START = ("bolt.__main__", "bolt.cli.main", "bolt.cli.stages")
 """What every command imports before its own stage."""
 MODELS = [f"bolt.models.{path.stem}" for path in sorted((ROOT / "bolt/models").glob("[a-z]*.py"))]
 SOURCES = [f"bolt.datasets.{path.stem}" for path in sorted((ROOT / "bolt/datasets").glob("[a-z]*.py"))]

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from bolt.config import known
-from bolt.files import read_yaml
-from bolt.plan import _experimenting, estimate
-from bolt.workflow import Run, start
+from bolt.io.files import read_yaml
+from bolt.workflow.estimate import _experimenting, estimate
+from bolt.workflow.run import Run, start
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.workflow.test_dag import jobs, last_line
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bolt.cli import main
+from bolt.cli.main import main
 from bolt.config import load_config, load_model
-from bolt.errors import DataError
-from bolt.files import read_json, read_table, sha256, write_status
-from bolt.layout import Layout
+from bolt.config.layout import Layout
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table, sha256, write_status
 from tests.snake import series_dataset
 
 ATLAS = "dosenbach160"

@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 
-from bolt.check import check_names
 from bolt.config import Folds
-from bolt.errors import ConfigError
-from bolt.files import read_json, read_yaml
-from bolt.plan import estimate
-from bolt.workflow import Run
+from bolt.io.errors import ConfigError
+from bolt.io.files import read_json, read_yaml
+from bolt.workflow.checks import check_names
+from bolt.workflow.estimate import estimate
+from bolt.workflow.run import Run
 from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake
 
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from bolt.files import read_yaml
+from bolt.io.files import read_yaml
 from tests.snake import series_dataset, snakemake, write_yaml
-from tests.test_lock import another
+from tests.workflow.test_lock import another
 
 
 @pytest.mark.slow

@@ -1,0 +1,66 @@
+"""The table of all models, from their configurations: what the README shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bolt.config import Model, known, load_model
+from bolt.io.errors import DataError
+from bolt.io.files import atomic
+from bolt.models.registry import inputs_of
+
+START, END = "<!-- table of models: made by `bolt models --into README.md` -->", "<!-- end of the table of models -->"
+COLUMNS = ("model", "in tables", "family", "learns from", "what it is", "reference")
+FAMILIES = ("transformer", "RNN", "GNN", "CNN", "traditional", "baseline")
+DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
+
+
+def model_table() -> str:
+    """One row a file in `config/models`, in Markdown: BolT, then by family."""
+    models = sorted(map(load_model, known("model")), key=_place)
+    return _line(COLUMNS) + _line(("---",) * len(COLUMNS)) + "".join(map(model_row, models))
+
+
+def _place(model: Model) -> tuple[bool, int, str]:
+    family = FAMILIES.index(model.family) if model.family in FAMILIES else len(FAMILIES)
+    return model.model != "bolt", family, model.name
+
+
+def model_row(model: Model) -> str:
+    """A model's line of the table."""
+    reference = DOI.sub(r"[doi:\1](https://doi.org/\1)", model.reference)
+    reference = ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", reference)
+    cells = (model.title or model.name, model.family, _inputs(model), model.description, reference)
+    return _line((f"`{model.name}`", *(cell.replace("|", r"\|") or "–" for cell in cells)))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _inputs(model: Model) -> str:
+    """What a model learns from; of covariates, which."""
+    inputs = inputs_of(model.model)
+    if inputs == "covariates":
+        return ", ".join(f"`{name}`" for name in model.covariates) or "labels alone"
+    return " and ".join([inputs, *(f"`{name}`" for name in model.covariates)])
+
+
+def show_models(into: Path | None = None) -> None:
+    """Print the table, or put it between the markers of a file.
+
+    Raises
+    ------
+    DataError
+        A file without the markers.
+    """
+    if into is None:
+        return print(model_table(), end="")
+    text = into.read_text(encoding="utf-8")
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise DataError("the markers of the table are not there", where=into, mend=f"Add the lines {START} and {END}")
+    with atomic(into) as temporary:
+        temporary.write_text(f"{before}{START}\n{model_table()}{END}{after}", encoding="utf-8")

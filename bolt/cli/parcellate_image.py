@@ -1,0 +1,148 @@
+"""Parcellation by hand: one image, no dataset and no configuration."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bolt.atlases.image import Atlas, load_atlas
+from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
+from bolt.io.errors import ConfigError
+from bolt.io.files import write_json
+from bolt.jobs.provenance import beside, provenance
+from bolt.series.cache import is_constant, zscore
+from bolt.series.parcellate import Parcellated, parcellate, write_series
+
+log = logging.getLogger("bolt")
+ATLAS = "{atlas}"
+
+
+def parcellate_by_hand(options: argparse.Namespace) -> None:
+    """The command ``bolt parcellate IMAGE``.
+
+    Parameters
+    ----------
+    options : Namespace
+        image, atlas (a list of names, folders or label images), out, mask, confounds, denoise, space, tr, coverage,
+        standardize, fetch, config (None: none).
+
+    Raises
+    ------
+    ConfigError
+        Something is missing, or one file is named for the series of several atlases.
+    DataError
+        As `bolt.atlases.image.load_atlas` and `bolt.series.parcellate.parcellate`.
+    """
+    if not options.atlas or options.out is None:
+        raise ConfigError(
+            "an image by hand needs --atlas and --out",
+            mend="As in: bolt parcellate bold.nii.gz --atlas schaefer400 --out series.npy",
+        )
+    if options.coverage is not None and not 0 <= options.coverage <= 1:
+        raise ConfigError(f"--coverage {options.coverage:g} is no share", mend="Give a number from 0 to 1, such as 0.5")
+    config = load_config(options.config) if options.config else None
+    atlases = _atlases(options.atlas, config.paths if config else Paths(), options.fetch)
+    places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
+    threshold = (config.parcellate if config else Parcellate()).coverage
+    results = parcellate(
+        options.image,
+        atlases,
+        mask=options.mask,
+        confounds=options.confounds,
+        denoise=_denoising(options.denoise, options.confounds),
+        tr=options.tr,
+        threshold=threshold if options.coverage is None else options.coverage,
+        space=options.space,
+    )
+    for (name, result), place in zip(results.items(), places, strict=True):
+        _report(name, result, place)
+        write_series(standardized(result) if options.standardize else result, place)
+        read = [Path(file) for file in (options.image, options.mask, options.confounds) if file is not None]
+        write_json(provenance(read, stage="parcellate", atlas=result.metadata["AtlasSHA256"]), beside(place))
+
+
+def _denoising(name: str | None, confounds: str | None) -> Denoise:
+    """The strategy that is named; else all columns of the table, where there is one, as nilearn's maskers do."""
+    if name is None:
+        return load_denoise("none") if confounds is None else Denoise(name="all columns", confounds=["*"])
+    denoise = load_denoise(name)
+    if confounds is not None and not denoise.confounds and denoise.strategy is None:
+        raise ConfigError(
+            f"denoising '{name}' reads no confounds, but --confounds names a table",
+            mend="Leave --denoise out to regress out all its columns, or name another",
+        )
+    return denoise
+
+
+def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Path]:
+    """Where the series of each atlas go.
+
+    Parameters
+    ----------
+    out : str
+        A file (``.npy``), a pattern for files (``{atlas}`` in a ``.npy``), or a folder.
+    image : path
+        The files in a folder are named after it.
+    names : sequence of str
+        Of the atlases.
+
+    Returns
+    -------
+    list of Path
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"two atlases are called '{twice[0]}'", mend="Rename one of the files")
+    suffix = Path(out).suffix
+    if out.endswith("/") or Path(out).is_dir():
+        suffix = ""
+    if suffix and suffix != ".npy":
+        raise ConfigError(
+            f"series are written as .npy, not {suffix}", where=out, mend="Give a name that ends in .npy, or a folder"
+        )
+    if not suffix:
+        stem = Path(image).name.removesuffix(".gz").removesuffix(".nii")
+        return [Path(out) / f"{stem}_atlas-{name}_timeseries.npy" for name in names]
+    if len(names) > 1 and ATLAS not in out:
+        raise ConfigError(
+            f"one file for the series of {len(names)} atlases", where=out, mend=f"Give a folder, or a name with {ATLAS}"
+        )
+    return [Path(out.replace(ATLAS, name)) for name in names]
+
+
+def standardized(result: Parcellated) -> Parcellated:
+    """The series z-scored over time: zeros where an ROI is constant, still NaN where it is not covered."""
+    uncovered = np.isnan(result.series).any(axis=0)
+    series = np.where(uncovered, np.float32(np.nan), zscore(np.where(uncovered, 0, result.series)))
+    return replace(result, series=series, metadata={**result.metadata, "Standardized": True})
+
+
+def _atlases(names: Sequence[str], paths: Paths, fetch: bool) -> list[Atlas]:
+    if fetch:
+        from bolt.atlases.staging import stage_atlas
+
+        for name in names:
+            if not name.endswith((".nii", ".nii.gz")):
+                stage_atlas(name, paths.atlas_dir, paths.templateflow_home)
+    return [load_atlas(n, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home) for n in names]
+
+
+def _report(name: str, result: Parcellated, place: Path) -> None:
+    """One line of what came out; what is wrong with ROIs as warnings, by name."""
+    log.info("%s: %d volumes × %d ROIs of %s", place, *result.series.shape, name)
+    names = result.coverage["name"].to_numpy()
+    uncovered = np.isnan(result.series).any(axis=0)
+    problems = {
+        "not covered, NaN": uncovered,
+        "constant, zero once z-scored": ~uncovered & is_constant(np.where(uncovered, 0, result.series)),
+        "with voxels that are not finite, left out of the mean": result.coverage["n_nonfinite"].to_numpy() > 0,
+    }
+    for problem, which in problems.items():
+        if which.any():
+            more = f" and {which.sum() - 5} more" if which.sum() > 5 else ""
+            log.warning("%s: %d ROIs %s: %s%s", name, which.sum(), problem, ", ".join(names[which][:5]), more)

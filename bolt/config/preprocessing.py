@@ -1,0 +1,99 @@
+"""Keys of preprocessing, parcellation and denoising."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from bolt.config.keys import Keys
+
+
+class Preprocess(Keys):
+    space: str = "MNI152NLin6Asym"
+    resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")
+    registration: str | list[str] = Field("fast", description="settings, or several that are tried in order")
+    output: Literal["template", "native"] = "template"
+    slice_timing: Literal["auto", "off"] = "auto"
+    steady_state: Literal["auto"] | Annotated[int, Field(ge=0, strict=True)] = Field(
+        "auto", description="volumes at the start to leave out; auto finds those before the steady state"
+    )
+    keep_bold: bool = False
+    threads: int = Field(1, ge=1, description="of the registration of one T1w")
+
+    @property
+    def registrations(self) -> list[str]:
+        """Names of settings, in the order in which they are tried."""
+        return [self.registration] if isinstance(self.registration, str) else self.registration
+
+    @model_validator(mode="after")
+    def _some_settings(self) -> Preprocess:
+        if not self.registrations or len(set(self.registrations)) != len(self.registrations):
+            raise ValueError("'registration' must be a name or a list of different names, at least one")
+        return self
+
+
+class Parcellate(Keys):
+    coverage: float = Field(0.5, ge=0, le=1)
+    uncovered: Literal["zero", "drop-scan", "drop-roi-everywhere"] = "zero"
+
+
+AROMA = "smoothAROMAnonaggr"
+"""fMRIPrep's name for images that ICA-AROMA has cleaned; nilearn's strategy 'ica_aroma' starts from them."""
+STRATEGY_PARAMETERS = {
+    "simple": ("motion", "wm_csf", "global_signal", "demean"),
+    "scrubbing": ("motion", "wm_csf", "scrub", "fd_threshold", "std_dvars_threshold", "global_signal", "demean"),
+    "compcor": ("motion", "n_compcor", "compcor", "global_signal", "demean"),
+    "ica_aroma": ("wm_csf", "global_signal", "demean"),
+}
+"""What `nilearn.interfaces.fmriprep.load_confounds_strategy` takes."""
+
+
+class Denoise(Keys):
+    """A denoising strategy for ROI means: `config/denoise/<name>.yaml`."""
+
+    name: str
+    description: str = ""
+    confounds: list[str] = Field([], description="columns of the confounds table, shell patterns allowed")
+    strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
+        None, description="nilearn's choice of fMRIPrep confounds and volumes, in place of `confounds`"
+    )
+    parameters: dict[str, str | int | float | bool] = Field({}, description="of the strategy, as in nilearn")
+    detrend: bool = False
+    high_pass: float | None = Field(None, gt=0, description="Hz")
+    low_pass: float | None = Field(None, gt=0, description="Hz")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Denoise:
+        if self.strategy is None:
+            if self.parameters:
+                raise ValueError("'parameters' belong to a 'strategy'")
+            return self
+        if self.confounds or self.high_pass:
+            raise ValueError(f"strategy '{self.strategy}' brings its own confounds and high-pass filter (cosines)")
+        unknown = sorted(set(self.parameters) - set(STRATEGY_PARAMETERS[self.strategy]))
+        if unknown:
+            known = ", ".join(STRATEGY_PARAMETERS[self.strategy])
+            raise ValueError(f"strategy '{self.strategy}' has no parameter '{unknown[0]}'; it has {known}")
+        return self
+
+
+class Registration(Keys):
+    """Settings of all registrations: `config/registration/<name>.yaml`."""
+
+    name: str
+    description: str = ""
+    n4_shrink: int = Field(4, ge=1)
+    n4_iterations: list[int] = [50, 50, 30, 20]
+    working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
+    mask_resolution: float = Field(2.0, gt=0, description="voxel size of the second step of brain extraction, mm")
+    tissue_resolution: float = Field(1.0, gt=0, description="voxel size of tissue segmentation, mm")
+    normalisation_resolution: float | None = Field(
+        None, gt=0, description="voxel size of SyN, mm; null: the template's"
+    )
+    syn_iterations: list[int] = [100, 70, 50, 20]
+    syn_metric: Literal["CC", "mattes"] = "mattes"
+    affine_iterations: list[int] = [2100, 1200, 1200, 10]
+    motion_sampling: float = Field(0.2, gt=0, le=1)
+    motion_iterations: int = Field(50, ge=1)
+    seed: int = 1

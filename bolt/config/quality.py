@@ -1,0 +1,42 @@
+"""Keys of the quality stage: cut-offs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from bolt.config.keys import Keys
+
+
+class Quality(Keys):
+    """Cut-offs: `min_` or `max_`, then a measure of `bolt.preprocess.quality.measures`; null: no cut-off."""
+
+    max_mean_fd: float | None = Field(None, gt=0, description="mm, mean framewise displacement")
+    max_share_moved: float | None = Field(None, ge=0, le=1, description="share of volumes with FD above 0.5 mm")
+    max_share_spikes: float | None = Field(None, ge=0, le=1, description="share of volumes with std. DVARS above 1.5")
+    min_n_volumes: int | None = Field(None, ge=1)
+    min_median_tsnr: float | None = Field(None, gt=0)
+    min_coregistration_mask_dice: float | None = Field(0.6, ge=0, le=1)
+    min_coregistration_shift_margin: float | None = Field(1.0, gt=0, description="fit over that 10 mm away")
+    min_coregistration_flip_margin: float | None = Field(0.8, gt=0, description="fit over that of the mirror image")
+    max_ghost_ratio: float | None = Field(None, gt=0)
+    max_slice_jumps: int | None = Field(None, ge=0)
+    min_template_brain_covered: float | None = Field(None, ge=0, le=1)
+    min_template_mask_dice: float | None = Field(0.8, ge=0, le=1)
+    min_template_correlation: float | None = Field(0.3, ge=-1, le=1)
+    min_template_shift_margin: float | None = Field(1.0, gt=0, description="fit over that 10 mm away")
+    min_ventricle_dice: float | None = Field(None, ge=0, le=1)
+    min_coverage: float | None = Field(None, ge=0, le=1, description="share of ROIs that are covered")
+
+    def cutoffs(self) -> Iterator[tuple[str, str, float]]:
+        """Bound (``min`` or ``max``), measure and value of each cut-off that is used."""
+        for key, value in self.model_dump().items():
+            if value is not None:
+                bound, _, measure = key.partition("_")
+                yield bound, measure, value
+
+    @staticmethod
+    def met(bound: str, cutoff: float, value: float) -> bool:
+        """Whether a value is not beyond a cut-off."""
+        return value >= cutoff if bound == "min" else value <= cutoff

@@ -1,0 +1,258 @@
+"""Heads of the phantom: the ICBM152 brain, deformed, posed and put into a skull-like shell.
+
+The template and the subjects are made from the same brain images (the ICBM152 2009a symmetric average that
+ships with nilearn), but have different shells. World coordinates are millimetres to the right, to the front and up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import nibabel as nib
+import numpy as np
+from nilearn import datasets as nilearn_datasets
+from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinates
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
+
+from bolt.config import Simulate
+from bolt.datasets.phantom.signal import rois, stream
+from bolt.io.errors import ConfigError
+
+HEAD_CENTRE = np.array([0.0, -17.0, 8.0])  # middle of a head, mm
+FIELD_T1W = (200.0, 236.0, 208.0)  # field of view, mm
+REACH = 15.0  # mm: grey matter follows the nearest ROI centre up to this distance
+CORE = 8.0  # mm: all tissue this near to a centre follows it, because some centres lie in white matter
+KNOTS = 40.0  # mm between the control points of a deformation
+WORLD = 280.0  # mm: side of the cube that a deformation is defined in
+
+
+class Shell(NamedTuple):
+    """What lies around the brain, from the inside out; millimetres and T1w intensities (white matter 0.86)."""
+
+    gap: float = 2.5
+    skull: float = 6.0
+    scalp: float = 6.0
+    fluid: float = 0.15
+    bone: float = 0.06
+    fat: float = 1.0
+
+
+class Head(NamedTuple):
+    """A subject's head on the T1w grid, as the scanner sees it before noise.
+
+    Attributes
+    ----------
+    affine : ndarray, (4, 4)
+    t1w, epi : ndarray, (x, y, z)
+        Contrast of either sequence without noise, bias and gain; grey matter is 1 in `epi`.
+    fluid, white : ndarray
+        Share of cerebrospinal fluid and of white matter.
+    roi : ndarray of int
+        1 + position of the ROI that a voxel follows; 0: none, it follows the mean of all.
+    activity : ndarray
+        How much a voxel takes part in its ROI's series, 0 to 1.
+    """
+
+    affine: np.ndarray
+    t1w: np.ndarray
+    epi: np.ndarray
+    fluid: np.ndarray
+    white: np.ndarray
+    roi: np.ndarray
+    activity: np.ndarray
+
+
+class Warp:
+    """Map between a subject's T1w space and the template: ``t = y + u(y)``, ``y = affine @ s``.
+
+    The displacement u is a cubic B-spline with uniformly distributed coefficients whose absolute value stays
+    below 0.4 of the knots' distance; such a spline is one-to-one (Choi & Lee 2000, doi:10.1006/gmod.1999.0510).
+
+    Parameters
+    ----------
+    settings : Simulate
+        `warp_mm` is the root mean square length of u.
+    subject : int
+    """
+
+    def __init__(self, settings: Simulate, subject: int) -> None:
+        rng = stream(settings, subject, "warp")
+        rotation = Rotation.from_euler("xyz", np.clip(rng.normal(0, 4, 3), -8, 8), degrees=True).as_matrix()
+        scaling = np.diag(rng.uniform(0.95, 1.05, 3))
+        self.affine = np.eye(4)
+        self.affine[:3, :3] = scaling @ rotation
+        self.affine[:3, 3] = HEAD_CENTRE - self.affine[:3, :3] @ (HEAD_CENTRE + rng.uniform(-6, 6, 3))
+        # 151/315 is the integral of the squared cubic B-spline: variance kept of independent coefficients, per axis
+        largest = settings.warp_mm / (151 / 315) ** 1.5
+        n = round(WORLD / KNOTS) + 1
+        self._coefficients = rng.uniform(-largest, largest, (3, n, n, n))
+
+    def to_template(self, points: np.ndarray) -> np.ndarray:
+        """World coordinates (..., 3) in the subject to those of the same tissue in the template."""
+        moved = apply(self.affine, points)
+        return moved + self._displacement(moved)
+
+    def to_subject(self, points: np.ndarray) -> np.ndarray:
+        """The inverse of `to_template`, to 0.01 mm, by fixed-point iteration."""
+        moved = points
+        for _ in range(50):
+            before, moved = moved, points - self._displacement(moved)
+            if np.abs(moved - before).max() < 0.005:
+                break
+        return apply(np.linalg.inv(self.affine), moved)
+
+    def _displacement(self, points: np.ndarray) -> np.ndarray:
+        knots = np.moveaxis((points - HEAD_CENTRE + WORLD / 2) / KNOTS, -1, 0)
+        return np.stack([map_coordinates(c, knots, order=3, prefilter=False) for c in self._coefficients], axis=-1)
+
+
+def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
+    """The phantom's template: ICBM152 2009a symmetric (space MNI152NLin2009aSym) in a shell of its own.
+
+    Parameters
+    ----------
+    resolution : float
+        Voxel size in whole millimetres.
+
+    Returns
+    -------
+    dict
+        T1w (whole head), brain_mask, gm (probability).
+
+    Raises
+    ------
+    ConfigError
+        Where the resolution is not whole: nilearn offers no other.
+    """
+    if resolution < 1 or resolution != round(resolution):
+        raise ConfigError(
+            f"the phantom's template comes in whole millimetres, not {resolution}", mend="Set 'resolution' to 2 or 4"
+        )
+    step = round(resolution)
+    brain = nilearn_datasets.load_mni152_template(resolution=step)
+    mask = nilearn_datasets.load_mni152_brain_mask(resolution=step)
+    grey = nilearn_datasets.load_mni152_gm_template(resolution=step)
+    inside = np.asarray(mask.dataobj) > 0
+    t1w, _ = add_shell(np.asarray(brain.dataobj, np.float32) * inside, inside, brain.affine, Shell(), None)
+    arrays = {
+        "T1w": t1w * 1000,
+        "brain_mask": inside.astype(np.uint8),
+        "gm": np.asarray(grey.dataobj, np.float32) * inside,
+    }
+    return {name: image(array, brain.affine, "mni") for name, array in arrays.items()}
+
+
+def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
+    """A subject's head, on a T1w grid of `settings.t1w_resolution`."""
+    affine, shape = grid(settings.t1w_resolution, FIELD_T1W)
+    maps, template_affine = _template_maps()
+    voxels = np.moveaxis(apply(np.linalg.inv(template_affine), warp.to_template(world(affine, shape))), -1, 0)
+    brain, mask, grey, white, activity = (
+        map_coordinates(maps[name], voxels, order=1) for name in ("t1w", "mask", "gm", "wm", "activity")
+    )
+    roi = map_coordinates(maps["roi"], voxels, order=0)
+    inside = mask > 0.5
+    rng = stream(settings, subject, "shell")
+    shell = Shell(
+        gap=rng.uniform(2, 4),
+        skull=rng.uniform(4, 8),
+        scalp=rng.uniform(3, 8),
+        fluid=rng.uniform(0.1, 0.2),
+        bone=rng.uniform(0.03, 0.1),
+        fat=rng.uniform(0.75, 1.2),
+    )
+    t1w, scalp = add_shell(np.where(inside, brain, 0), inside, affine, shell, rng)
+    fluid = np.clip(inside - grey - white, 0, 1)
+    epi = inside * (grey + 0.8 * white + 1.3 * fluid) + 0.25 * scalp
+    fluid, white = (share.astype(np.float32) for share in (fluid, white * inside))
+    return Head(affine, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
+
+
+def add_shell(
+    brain: np.ndarray, inside: np.ndarray, affine: np.ndarray, shell: Shell, rng: np.random.Generator | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Put fluid, bone and scalp around a brain.
+
+    Parameters
+    ----------
+    brain : ndarray, (x, y, z)
+        T1w intensities, zero outside.
+    inside : ndarray of bool, (x, y, z)
+    affine : ndarray, (4, 4)
+    shell : Shell
+    rng : Generator, optional
+        Makes the thickness uneven (a smooth factor of 0.7 to 1.3); without it the shell is even.
+
+    Returns
+    -------
+    ndarray, ndarray of bool
+        T1w of the whole head; where the scalp is.
+    """
+    voxel = nib.affines.voxel_sizes(affine)
+    # A smoothed mask bridges sulci and the gap below the cerebellum, as a skull does
+    hull = inside | (gaussian_filter(inside.astype(np.float32), 6 / voxel) > 0.4)
+    depth = distance_transform_edt(~hull, sampling=voxel)
+    if rng is not None:
+        depth = depth / smooth_factor(affine, inside.shape, 0.3, rng)
+    edges = np.cumsum([shell.gap, shell.skull, shell.scalp])
+    layer = np.digitize(depth, edges)  # 0 fluid (and brain), 1 bone, 2 scalp, 3 air
+    head = np.array([shell.fluid, shell.bone, shell.fat, 0.0])[layer]
+    head = gaussian_filter(head, 0.8 / voxel)
+    return np.where(inside, brain, head).astype(np.float32), layer == 2
+
+
+def smooth_factor(affine: np.ndarray, shape: tuple[int, ...], amplitude: float, rng: np.random.Generator) -> np.ndarray:
+    """A smooth random field around 1, varying by at most `amplitude` over some 100 mm, on a grid: (x, y, z)."""
+    coefficients = rng.uniform(1 - amplitude, 1 + amplitude, (6, 6, 6))
+    axes = []  # on a grid a spline is a product of one matrix an axis
+    for axis, n in enumerate(shape):
+        knots = (affine[axis, 3] + affine[axis, axis] * np.arange(n) - HEAD_CENTRE[axis]) / 70 + 2.5
+        axes.append([map_coordinates(unit, [knots], order=3, prefilter=False, mode="nearest") for unit in np.eye(6)])
+    return np.einsum("abc,ax,by,cz->xyz", coefficients, *axes, optimize=True)
+
+
+def apply(affine: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Transform points (..., 3) by a (4, 4) matrix."""
+    return points @ affine[:3, :3].T + affine[:3, 3]
+
+
+def grid(resolution: float, field: tuple[float, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Affine and shape of a field of view (mm) around the head's centre, axes to the right, front and up."""
+    shape = tuple(int(np.ceil(f / resolution)) for f in field)
+    affine = np.diag([resolution] * 3 + [1.0])
+    affine[:3, 3] = HEAD_CENTRE - resolution * (np.array(shape) - 1) / 2
+    return affine, shape
+
+
+def world(affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """World coordinates of all voxels: (x, y, z, 3)."""
+    return apply(affine, np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), axis=-1).astype(float))
+
+
+def image(array: np.ndarray, affine: np.ndarray, code: str = "scanner") -> nib.Nifti1Image:
+    """NIfTI with both transforms set to the space named by `code`, units mm and s."""
+    made = nib.Nifti1Image(array, affine)
+    made.set_sform(affine, code=code)
+    made.set_qform(affine, code=code)
+    made.header.set_xyzt_units("mm", "sec")
+    return made
+
+
+@lru_cache
+def _template_maps() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Brain, tissue and ROI maps on the template's 2-mm grid, and its affine."""
+    brain = nilearn_datasets.load_mni152_template(resolution=2)
+    loaded = {
+        "t1w": brain,
+        "mask": nilearn_datasets.load_mni152_brain_mask(resolution=2),
+        "gm": nilearn_datasets.load_mni152_gm_template(resolution=2),
+        "wm": nilearn_datasets.load_mni152_wm_template(resolution=2),
+    }
+    maps = {name: np.asarray(loaded[name].dataobj, np.float32) for name in loaded}
+    centres = cKDTree(rois()[["x", "y", "z"]].to_numpy(float))
+    distance, nearest = centres.query(world(brain.affine, brain.shape))
+    maps["roi"] = np.where(distance <= REACH, nearest + 1, 0).astype(np.int16)
+    maps["activity"] = np.where(distance <= CORE, 1, maps["gm"]).astype(np.float32)
+    return maps, brain.affine

@@ -1,0 +1,225 @@
+"""What a scan costs a model: parameters, operations, seconds and memory of a training step, against scan length."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from bolt.config import Model
+from bolt.io.errors import BoltError
+from bolt.models.attention.native import library
+from bolt.models.base import SeriesModel
+from bolt.models.registry import create_model, with_facts
+
+log = logging.getLogger(__name__)
+
+CLASSES = 2
+COLUMNS: dict[str, str | dict[str, str]] = {
+    "row": "What the experiment's file calls the row",
+    "model": "File in config/models",
+    "atlas": "Atlas",
+    "n_rois": "ROIs of the atlas",
+    "length": {"Description": "Length of the scan; what depends on the crop is built for it", "Units": "volumes"},
+    "parameters": "Trainable parameters",
+    "operations": "Floating-point operations of one forward and backward pass of one scan, two for each multiplication "
+    "and addition of matrix products and convolutions; not counted are element-wise work, norms, softmax and sorting. "
+    "Counted on torch's own operators: attention as matrix products, LSTMs step by step, BolT without its C++ kernel",
+    "seconds": {"Description": "The same pass on `device`; the fastest of a few", "Units": "s"},
+    "peak_bytes": {
+        "Description": "Largest sum of tensors that live at one time during the pass, beyond weights, gradients and "
+        "scan; on a CPU without what an operator needs within itself, on a GPU as its allocator counts",
+        "Units": "bytes",
+    },
+    "device": "Where time and memory were measured",
+    "note": "Why there is no measurement",
+}  # fmt: skip
+
+
+def device_of(wanted: str) -> str:
+    """Where time and memory are measured: ``cuda`` or ``cpu``; `wanted` may be ``auto``."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def measure(
+    rows: Sequence[tuple[str, Model]],
+    atlas: str,
+    n_rois: int,
+    lengths: Sequence[int],
+    *,
+    tr: float,
+    repeats: int,
+    device: str,
+) -> pd.DataFrame:
+    """Measure models on random scans.
+
+    Parameters
+    ----------
+    rows : sequence of (str, Model)
+        Name of the row, and its model.
+    atlas : str
+    n_rois : int
+    lengths : sequence of int
+        Volumes.
+    tr : float
+        Seconds, for models whose window is in seconds.
+    repeats : int
+        Passes that are timed.
+    device : {"cpu", "cuda"}
+        Of time and memory; operations are counted on the CPU.
+
+    Returns
+    -------
+    DataFrame
+        `COLUMNS`, a row a model and length.
+    """
+    found = []
+    for name, model in rows:
+        for length in lengths:
+            known = {"row": name, "model": model.name, "atlas": atlas, "n_rois": n_rois, "length": length}
+            try:
+                facts = _measure_one(model, n_rois, length, tr, repeats, device)
+            except (BoltError, torch.OutOfMemoryError) as error:
+                facts = {"note": error.what if isinstance(error, BoltError) else "out of memory"}
+            log.info("%s, %d volumes: %s", name, length, facts)
+            found.append(known | facts)
+    return pd.DataFrame(found).reindex(columns=list(COLUMNS)).astype({"note": object}).fillna({"note": ""})
+
+
+def exponents(table: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """How operations, time and memory grow with the length: the slope of a line through their logarithms.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `measure`.
+    measures : sequence of str
+        Its columns.
+
+    Returns
+    -------
+    DataFrame
+        atlas, row, parameters (at the shortest length), and one exponent a measure, fitted over the upper half of the
+        lengths (`upper_half`): 1 is linear, 2 quadratic. NaN where fewer than two lengths are known.
+    """
+    found = []
+    for (atlas, row), part in table.groupby(["atlas", "row"], sort=False):
+        upper = part[part["length"].isin(upper_half(part["length"]))]
+        slopes = {measure: _slope(upper["length"], upper[measure]) for measure in measures}
+        found.append({"atlas": atlas, "row": row, "parameters": part["parameters"].iloc[0], **slopes})
+    return pd.DataFrame(found)
+
+
+def upper_half(lengths: Iterable[int]) -> list[int]:
+    """The longer half of the lengths that exponents are fitted over; two at least."""
+    every = sorted(set(lengths))
+    return every[-max(2, (len(every) + 1) // 2) :]
+
+
+def _slope(lengths: pd.Series, values: pd.Series) -> float:
+    known = values.notna() & (values > 0)
+    if known.sum() < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(lengths[known]), np.log(values[known].astype(float)), 1)[0])
+
+
+def _measure_one(model: Model, n_rois: int, length: int, tr: float, repeats: int, device: str) -> dict[str, Any]:
+    torch.manual_seed(0)
+    settings = with_facts(model.model, model.hyper, {"crop": length, "tr": tr})
+    net: SeriesModel = create_model(model.model, n_rois, CLASSES, **settings)
+    if length < net.min_length:
+        return {"note": f"the model's window is {net.min_length} volumes"}
+    net.train()
+    scan = torch.randn(1, length, n_rois)
+    with _plain_torch(), FlopCounterMode(display=False) as counter:
+        _step(net, scan)
+    operations = counter.get_total_flops()
+    net.to(device)
+    scan = scan.to(device)
+    seconds = min(_timed(lambda: _step(net, scan), device) for _ in range(repeats + 1))  # the first warms up
+    return {
+        "parameters": sum(p.numel() for p in net.parameters() if p.requires_grad),
+        "operations": operations,
+        "seconds": seconds,
+        "peak_bytes": _peak(lambda: _step(net, scan), device),
+        "device": torch.cuda.get_device_name() if device == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+    }
+
+
+def _step(net: SeriesModel, scan: Tensor) -> None:
+    """One forward and backward pass."""
+    output = net(scan)
+    truth = torch.zeros(len(scan), dtype=torch.long, device=scan.device)
+    (cross_entropy(output.logits, truth) + sum(output.losses.values())).backward()
+
+
+@contextmanager
+def _plain_torch() -> Iterator[None]:
+    """All work in operators that can be counted: no kernel of our own, no fused attention, no fused LSTM."""
+    before = os.environ.get("BOLT_NATIVE")
+    os.environ["BOLT_NATIVE"] = "0"
+    library.cache_clear()
+    try:
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        os.environ.pop("BOLT_NATIVE") if before is None else os.environ.update(BOLT_NATIVE=before)
+        library.cache_clear()
+
+
+def _timed(work: Callable[[], None], device: str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    work()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak(work: Callable[[], None], device: str) -> int:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - before
+    with _LiveTensors() as live:
+        work()
+    return live.peak
+
+
+class _LiveTensors(TorchDispatchMode):
+    """Sums the tensors that operators made and that are still there, after each operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._live: WeakSet[torch.UntypedStorage] = WeakSet()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given:
+                self._live.add(tensor.untyped_storage())
+        self.peak = max(self.peak, sum(storage.nbytes() for storage in self._live))
+        return made

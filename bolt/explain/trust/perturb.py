@@ -1,0 +1,193 @@
+"""Curves of deletion and insertion of single scans: volumes replaced in one order or another, the model asked again.
+
+Single volumes are no evidence by themselves: BOLD is so smooth that a model can read a missing one off its neighbours.
+So volumes are also replaced in blocks, by those of a phase-randomised copy of the scan, which looks like the scan to
+everything but the time at which things happen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bolt.config import Faithfulness
+from bolt.evaluate.metrics import read_predictions
+from bolt.explain.gradients import integrated_gradients, volume_weights
+from bolt.explain.rollout import rollout
+from bolt.explain.trust.faithfulness import ORDERS, write_fold
+from bolt.explain.trust.surrogates import phase_randomised
+from bolt.explain.weights import read_importance
+from bolt.io.errors import DataError
+from bolt.models.bolt import BolT
+from bolt.training.checkpoint import load_checkpoint
+from bolt.training.device import device_of
+
+TOGETHER = 2048
+"""Volumes in one pass of the model; more are slower on a CPU."""
+
+Ranks = NDArray[np.intp]
+"""(time,): the place of each volume in an order, 0 first; equal within a block."""
+
+
+def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: int, device: str = "auto") -> None:
+    """Write the curves of a fold's test scans (`bolt.explain.trust.faithfulness.write_fold`).
+
+    Parameters
+    ----------
+    cache : bolt.series.cache.SeriesCache
+    run_fold : Path
+        Folder of a finished fold that has importance weights.
+    settings : Faithfulness
+    seed : int
+        Of the choice of scans, the random orders and the surrogates.
+    device : {"auto", "cpu", "cuda"}
+
+    Raises
+    ------
+    DataError
+        For a model that Algorithm 1 does not know, or weights that are not those of the cache's series.
+    """
+    model, info = load_checkpoint(run_fold)
+    if not isinstance(model, BolT) or info["classes"] is None:
+        raise DataError(
+            "curves of deletion and insertion need importance weights, which BolT alone has, and a predicted class",
+            where=run_fold / "checkpoint.json",
+            mend="Leave this run out",
+        )
+    model.to(device_of(device, None))
+    table, weights = read_importance(run_fold)
+    about = read_predictions(run_fold / "predictions.tsv")[["scan_id", "group", "label"]]
+    table = table.merge(about, on="scan_id", how="left")
+    tests = np.flatnonzero(table["role"] == "test")
+    chosen = tests[chosen_scans(table["label"].iloc[tests].to_numpy(str), settings.scans, seed)]
+    rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    found = []
+    for i in chosen:
+        scan = table["scan_id"].iloc[i]
+        series = np.array(cache.finite_series(rows[scan]))
+        if len(weights[i]) != len(series) or series.shape[1] != info["n_rois"]:
+            raise DataError(
+                f"scan '{scan}' has series of shape {series.shape}, but {len(weights[i])} importance weights and a "
+                f"model of {info['n_rois']} ROIs",
+                where=run_fold,
+                mend="Train and explain the fold again with this cache",
+            )
+        random = np.random.default_rng([seed, rows[scan]])
+        found.append(scan_curves(model, series, weights[i], settings, random))
+    write_fold(table.iloc[chosen], np.stack(found), run_fold)
+
+
+def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:
+    """At most `n` scans, in their order, with each class's share as it is."""
+    random, place = np.random.default_rng(seed), np.empty(len(labels))
+    for label in sorted(set(labels)):
+        own = np.flatnonzero(labels == label)
+        place[own] = (random.permutation(len(own)) + 0.5) / len(own)
+    return np.sort(np.argsort(place, kind="stable")[:n])
+
+
+def scan_curves(
+    model: BolT,
+    series: NDArray[np.floating],
+    importance: NDArray[np.floating],
+    settings: Faithfulness,
+    random: np.random.Generator,
+) -> NDArray[np.floating]:
+    """Curves of one scan, (orders, replacements, directions, steps + 1).
+
+    Parameters
+    ----------
+    model : BolT
+        In evaluation mode.
+    series : float array (time, rois)
+    importance : float array (time,)
+        Of Algorithm 1.
+    settings : Faithfulness
+    random : numpy.random.Generator
+    """
+    x = torch.from_numpy(series)[None].to(next(model.parameters()).device)
+    with torch.no_grad():
+        target = model(x).logits.argmax(-1)
+    scores = {
+        "importance": importance,
+        "rollout": rollout(model, x)[0].cpu().numpy(),
+        "integrated_gradients": volume_weights(integrated_gradients(model, x, target, settings.gradient_steps))[0]
+        .cpu()
+        .numpy(),
+    }
+    mean = np.broadcast_to(series.mean(0), series.shape)
+    copies = [phase_randomised(series, random) for _ in range(settings.surrogates)]
+    parts = []
+    for block, fillings in ((1, [mean]), (settings.block, copies)):
+        orders = [block_ranks(scores[order], block) for order in ORDERS[:-1]]
+        orders += [random_ranks(len(series), block, random) for _ in range(settings.random_draws)]
+        parts.append(_curves(model, series, fillings, np.stack(orders), int(target), settings.steps))
+    return np.stack(parts, axis=1)
+
+
+def block_ranks(scores: NDArray[np.floating], block: int) -> Ranks:
+    """Blocks of `block` volumes (the last may be shorter) by their mean score, largest first; of equals the earlier."""
+    of = np.arange(len(scores)) // block
+    means = np.bincount(of, weights=scores) / np.bincount(of)
+    return np.argsort(np.argsort(-means, kind="stable"))[of]
+
+
+def random_ranks(volumes: int, block: int, random: np.random.Generator) -> Ranks:
+    """Blocks in a random order."""
+    of = np.arange(volumes) // block
+    return random.permutation(of[-1] + 1)[of]
+
+
+def replaced(ranks: Ranks, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which volumes are replaced at each step of deletion, and of insertion; each (steps + 1, time).
+
+    Insertion in an order is deletion in the reverse order, read backwards.
+    """
+    n = ranks.max() + 1
+    counts = np.floor(np.linspace(0, 1, steps + 1) * n + 0.5).astype(int)[:, None]
+    return ranks < counts, ranks >= n - counts[::-1]
+
+
+def _curves(
+    model: BolT,
+    series: NDArray[np.floating],
+    fillings: list[NDArray[np.floating]],
+    orders: Ranks,
+    target: int,
+    steps: int,
+) -> NDArray[np.floating]:
+    """Of one replacement, mean over its fillings: (orders, directions, steps + 1), the random orders' mean last.
+
+    The random orders are deleted alone: their insertion is their deletion read backwards, for the reverse of a random
+    order is as random.
+    """
+    known = len(ORDERS) - 1
+    masks = [mask for ranks in orders[:known] for mask in replaced(ranks, steps)]
+    masks += [replaced(ranks, steps)[0] for ranks in orders[known:]]
+    different, where = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
+    asked = np.mean([_probability(model, series, filling, different, target) for filling in fillings], axis=0)
+    found = asked[where.ravel()].reshape(len(masks), steps + 1)
+    random = found[2 * known :].mean(0)
+    return np.concatenate([found[: 2 * known].reshape(known, 2, -1), [[random, random[::-1]]]])
+
+
+def _probability(
+    model: BolT,
+    series: NDArray[np.floating],
+    filling: NDArray[np.floating],
+    masks: NDArray[np.bool_],
+    target: int,
+) -> NDArray[np.floating]:
+    """Probability of the class `target` with what `masks` (n, time) marks replaced by `filling`, (n,)."""
+    device = next(model.parameters()).device
+    intact, other, marked = (torch.from_numpy(np.array(part)).to(device) for part in (series, filling, masks))
+    found = []
+    with torch.inference_mode():
+        for some in marked.split(max(1, TOGETHER // len(series))):
+            logits = model(torch.where(some[..., None], other, intact)).logits
+            found.append(logits.softmax(-1)[:, target].cpu().numpy())
+    return np.concatenate(found).astype(float)

@@ -1,0 +1,220 @@
+"""Reading and writing the small files that pass between stages.
+
+Everything is written under a temporary name in the same folder and renamed, so that a killed job
+never leaves half a file that looks whole.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from bolt.io.errors import BoltError, DataError
+
+MISSING = "n/a"  # BIDS' word for a missing value
+
+
+UMASK = os.umask(0)
+os.umask(UMASK)  # it can only be read by setting it
+PERMISSIONS = 0o666 & ~UMASK
+SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's own, ten times as fast, where PyYAML has it
+HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
+ABANDONED = 86400.0
+"""Seconds after which a temporary file is taken for one of a killed job, wherever that ran."""
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
+
+    The temporary name keeps the file's suffixes, because image libraries choose formats by them.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}-{HOST}.{path.name}")
+    for left in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):
+        if left == temporary or _is_abandoned(left):  # of a killed job; others may be writing the same file just now
+            left.unlink(missing_ok=True)
+    try:
+        yield temporary
+        if temporary.stat().st_nlink == 1:  # some libraries write files that nobody else may read
+            temporary.chmod(temporary.stat().st_mode | PERMISSIONS)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def holds_something(path: Path) -> bool:
+    """Whether a file is there and is not the empty one of a stage that could not do its work."""
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _is_abandoned(temporary: Path) -> bool:
+    """Whether nobody is writing a temporary file any more."""
+    name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)
+    if name and name[2] == HOST and not is_alive(int(name[1])):
+        return True
+    try:  # ctime: a file that is linked here keeps its old mtime
+        return time.time() - temporary.stat().st_ctime > ABANDONED
+    except FileNotFoundError:  # it has just got its final name
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this number runs on this host."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def keep(made: str | Path, path: Path) -> None:
+    """Give a file a second name, its final one; no second copy of its bytes where the disk allows."""
+    with atomic(path) as temporary:
+        try:
+            os.link(made, temporary)
+        except OSError:  # another disk
+            shutil.copyfile(made, temporary)
+
+
+def write_bytes(data: bytes, path: str | Path) -> None:
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_if_new(text: str, path: str | Path) -> None:
+    """Write a text that several jobs agree on; those that find it there leave it alone."""
+    try:
+        if Path(path).read_text(encoding="utf-8") == text:
+            return
+    except FileNotFoundError:
+        pass
+    write_text(text, path)
+
+
+def write_json(data: Any, path: str | Path) -> None:
+    write_text(json_text(data), path)
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, indent=2, default=_plain) + "\n"
+
+
+def read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except ValueError as error:
+        raise DataError(f"not valid JSON ({error})", where=path) from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML mapping, safely (no code is ever run)."""
+    try:
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE)
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except yaml.YAMLError as error:
+        raise DataError(f"not valid YAML ({error})", where=path) from None
+    if not isinstance(data, dict):
+        raise DataError("expected a mapping of keys to values", where=path)
+    return data
+
+
+def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
+    write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), path)
+
+
+def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str | Mapping[str, Any]]) -> None:
+    """Write a TSV with a JSON sidecar that describes its columns.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Missing values are written as ``n/a``.
+    path : path
+        Ends in ``.tsv``; the sidecar gets the same name with ``.json``.
+    columns : mapping
+        Column name to description, or to all that the sidecar says of it. Every column of `table` must be described.
+    """
+    undescribed = [c for c in table.columns if c not in columns]
+    if undescribed:
+        raise ValueError(f"columns without a description: {undescribed}")
+    path = Path(path)
+    with atomic(path) as temporary:
+        table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING)
+    described = {c: {"Description": words} if isinstance(words := columns[c], str) else words for c in table.columns}
+    write_json(described, path.with_suffix(".json"))
+
+
+def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a TSV; ``n/a`` and empty cells are missing. Columns named in `text` stay strings
+    (labels such as ``001`` would otherwise become numbers)."""
+    try:
+        table = pd.read_csv(
+            path,
+            sep="\t",
+            dtype=dict.fromkeys(text, str),
+            na_values=[MISSING, ""],
+            keep_default_na=False,
+        )
+        for name in table.columns.intersection(list(text)):
+            # white space at the end of a cell is nobody's intention, and would part a person from their family
+            table[name] = table[name].str.strip()
+        return table
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+
+
+def sha256(path: str | Path) -> str:
+    """Hexadecimal digest of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_status(
+    path: str | Path,
+    state: str,
+    stage: str,
+    error: BoltError | None = None,
+    warnings: Sequence[Mapping[str, str]] = (),
+    report: Path | None = None,
+) -> None:
+    """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``; `warnings` (stage, warning) are what is odd
+    about something that is used all the same; `report` is the text file that says more of a failure."""
+    reason = {"reason": str(error), "mend": error.mend} if error else {"reason": "", "mend": ""}
+    more = ({"warnings": list(warnings)} if warnings else {}) | ({"report": report} if report else {})
+    write_json({"state": state, "stage": stage, **reason, **more}, path)
+
+
+def _plain(value: Any) -> Any:
+    """Make NumPy scalars, arrays and paths fit for JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} does not belong in a JSON file")

@@ -1,0 +1,62 @@
+"""Crash reports: what a person needs to find out why a scan or a fold failed, in a text file beside its status."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from bolt import __version__
+from bolt.io.credentials import without_credentials
+from bolt.io.errors import BoltError
+from bolt.io.files import write_text
+from bolt.jobs.process import job_facts, log_file
+from bolt.jobs.progress import step
+from bolt.jobs.versions import versions
+
+LINES = 40
+"""Of the log's end that a report repeats."""
+
+
+def report_path(status: Path) -> Path:
+    """``sub-01_task-rest_status.json`` → ``sub-01_task-rest_crash.txt``."""
+    return status.with_name(status.name.replace("status.json", "crash.txt"))
+
+
+def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> None:
+    """Write what failed, at which step, by which command, and the end of its log.
+
+    Parameters
+    ----------
+    path : path
+        `report_path` of the status file.
+    stage : str
+    error : BoltError
+    attempt : int
+        0: by hand.
+    """
+    log = log_file()
+    facts = {
+        "stage": stage,
+        "step": step() or stage,
+        "reason": f"{error.where}: {error.what}" if error.where else error.what,
+        "remedy": error.mend or "none known",
+        "command": shlex.join(["python", "-m", "bolt", *sys.argv[1:]]),
+        "folder": os.getcwd(),
+        "job": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in job_facts(attempt or None).items()),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "versions": ", ".join(f"{name} {number}" for name, number in {"BolT": __version__, **versions()}.items()),
+        "log": str(log) if log else "not kept: the command's output was no file",
+    }
+    width = max(map(len, facts))
+    text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+    text = f"{text}\n\nLast lines of the log:\n\n{_end_of(log) if log else ''}\n"
+    write_text(without_credentials(text), path)
+
+
+def _end_of(log: Path) -> str:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, LINES)).rstrip()

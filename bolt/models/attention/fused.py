@@ -1,0 +1,165 @@
+"""FW-MSA, fused window multi-head self-attention, the heart of BolT, and the transformer block around it.
+
+Symbols: T volumes, W window, L fringe, F windows, N hidden size, h heads, d head size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bolt.models.attention import native, window
+from bolt.models.attention.window import Maps, Shape
+from bolt.models.attention.windows import ClsToken, Windows
+from bolt.models.layers import Dropout, FeedForward
+
+
+class Attended(NamedTuple):
+    """What went into the attention of one block and what came out: enough to explain it."""
+
+    q: Tensor
+    kv: Tensor
+    bias: Tensor
+    shape: Shape
+    output: Tensor
+
+    def maps(self, gradient: Tensor) -> Maps:
+        """Gradient-weighted attention, given the gradient of what is explained with respect to `output`."""
+        return _backend(self.q).attention_maps(self.q, self.kv, self.bias, self.shape, gradient)
+
+
+class FusedWindowAttention(nn.Module):
+    """FW-MSA with token fusion (the paper's section 2.1, equations 1 to 3).
+
+    Keys and values are projected once a token, then shared by the windows. Fusion averages a token's
+    outputs over its windows before the output projection, which is linear, so the order is free.
+
+    Parameters
+    ----------
+    hidden, n_heads, head_dim : int
+        N, h and d.
+    window, fringe : int
+        W and L, volumes.
+    dropout : float
+        On attention weights.
+    cls_token : {"local", "global", "none"}
+    windowed : bool
+        Without windows, every token attends to the whole scan; distances beyond W + L - 1 share that one's bias, as
+        positions without bound cannot each have a parameter of their own.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        n_heads: int,
+        head_dim: int,
+        window: int,
+        fringe: int,
+        dropout: float,
+        cls_token: ClsToken = "local",
+        windowed: bool = True,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.head_dim, self.window, self.fringe = n_heads, head_dim, window, fringe
+        self.dropout, self.cls_token, self.windowed = dropout, cls_token, windowed
+        inner = n_heads * head_dim
+        self.query = nn.Linear(hidden, inner)
+        self.key_value = nn.Linear(hidden, 2 * inner)
+        self.output = nn.Linear(inner, hidden)
+        # B of equation 2: for pairs of BOLD tokens one entry a relative distance, [-(W+L-1), W+L-1]; for pairs with
+        # the CLS token one a position, and a single one where positions are those of the whole scan.
+        self.bias_distance = nn.Parameter(torch.empty(2 * (window + fringe) - 1, n_heads))
+        biases = [self.bias_distance]
+        if cls_token != "none":
+            field = window + 2 * fringe if windowed and cls_token == "local" else 1
+            self.bias_cls_to_bold = nn.Parameter(torch.empty(1, n_heads, 1, field))
+            self.bias_bold_to_cls = nn.Parameter(torch.empty(1, n_heads, window if windowed else 1, 1))
+            self.bias_cls_to_cls = nn.Parameter(torch.empty(1, n_heads, 1, 1))
+            biases += [self.bias_cls_to_bold, self.bias_bold_to_cls, self.bias_cls_to_cls]
+        for bias in biases:
+            nn.init.trunc_normal_(bias, std=0.02)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        windows: Windows,
+        *,
+        following: Tensor | None = None,
+        cls_only: bool = False,
+        record: list[Attended] | None = None,
+    ) -> Tensor:
+        """Attend within each window and fuse.
+
+        Parameters
+        ----------
+        tokens : Tensor
+            Packed, CLS tokens first, (CLS tokens + BOLD tokens, N).
+        windows : Windows
+        following : Tensor, optional
+            A token (N,) that fills the fringes beyond the last volume of each scan; they are masked without it.
+        cls_only : bool
+            Whether the CLS tokens alone are asked for.
+        record : list, optional
+            Receives an `Attended`.
+
+        Returns
+        -------
+        Tensor
+            (tokens, N), or (CLS tokens, N) with `cls_only`.
+        """
+        fringe = self.fringe if self.windowed else 0
+        beyond = 0 if following is None else fringe
+        reach = self.window + self.fringe if self.windowed else windows.window
+        shape = Shape(windows, self.n_heads, fringe, reach, beyond, not cls_only)
+        keys = tokens if following is None else _with_following(tokens, following, windows, beyond)
+        q = self.query(tokens[: windows.n_cls] if cls_only else tokens)
+        kv, bias = self.key_value(keys), self._bias(shape)
+        output = _backend(q).attend(q, kv, bias, shape, self.dropout if self.training else 0.0)
+        if record is not None:
+            record.append(Attended(q, kv, bias, shape, output))
+        return self.output(output)
+
+    def _bias(self, shape: Shape) -> Tensor:
+        """B, (h, sum of `shape.bias_sizes`)."""
+        bound = self.window + self.fringe - 1
+        device = self.bias_distance.device
+        query_minus_key = torch.arange(shape.reach - 1, -shape.reach, -1, device=device)
+        near = self.bias_distance[query_minus_key.clamp(-bound, bound) + bound].T
+        _, field, slots, _ = shape.bias_sizes
+        if self.cls_token == "none":
+            return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)
+        parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, slots), (self.bias_cls_to_cls, 1))
+        return torch.cat([near, *(part.view(self.n_heads, -1).expand(-1, n) for part, n in parts)], dim=1)
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: FW-MSA and MLP, each with a skip connection; BOLD and CLS tokens share both."""
+
+    def __init__(self, attention: FusedWindowAttention, hidden: int, inner: int, dropout: float, mask_right: bool):
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
+        self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
+        self.dropout, self.mask_right = Dropout(dropout), mask_right
+
+    def forward(
+        self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
+    ) -> Tensor:
+        normed = self.attention_norm(tokens)
+        # the published code pads with zeros before the norm
+        following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
+        more = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
+        tokens = tokens[: len(more)] + self.dropout(more)
+        return tokens + self.mlp(self.mlp_norm(tokens))
+
+
+def _backend(q: Tensor):
+    return native if native.usable(q) else window
+
+
+def _with_following(tokens: Tensor, following: Tensor, windows: Windows, beyond: int) -> Tensor:
+    """`tokens` with `beyond` times `following` after each scan."""
+    scans = tokens[windows.n_cls :].split(windows.lengths)
+    extra = following.expand(beyond, -1)
+    return torch.cat([tokens[: windows.n_cls], *(part for scan in scans for part in (scan, extra))])

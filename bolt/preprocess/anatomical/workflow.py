@@ -1,0 +1,137 @@
+"""The anatomical half: T1w to template, once a subject (or session)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nipype import Node, Workflow
+from nipype.interfaces.utility import IdentityInterface
+
+from bolt.config import Registration
+from bolt.config.derivatives import anatomical_names
+from bolt.io.errors import BoltError
+from bolt.io.files import keep, write_json
+from bolt.jobs.progress import at_step
+from bolt.preprocess.anatomical.steps import BrainMask, Conform, Normalise, Tissues
+from bolt.preprocess.checks import check_t1w
+from bolt.preprocess.quality import compute, pictures
+from bolt.preprocess.sidecars import methods_of, write_sidecars
+from bolt.preprocess.steps import run
+
+log = logging.getLogger("bolt")
+METRICS = {"CC": "cross-correlation [@ants_metrics]", "mattes": "mutual information [@mattes]"}
+OUTPUTS = ["t1w", "mask", "dseg", "gm", "wm", "csf", "forward", "inverse", "warped"]
+
+
+def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Workflow:
+    """Workflow: bias field, brain mask, tissues, normalisation.
+
+    Inputs (``inputnode``): t1w, template, template_mask. Outputs (``outputnode``): t1w (bias-corrected, RAS), mask,
+    dseg (1 GM, 2 WM, 3 CSF), gm, wm and csf (probabilities), forward and inverse (composite transforms to the template
+    and back), warped (T1w in template space).
+    """
+    workflow = Workflow(name)
+    workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]), its
+        brain extracted by registration to the template in two steps, and its grey matter, white matter and
+        cerebrospinal fluid segmented (Atropos [@ants_atropos], k-means with a Markov random field). The brain was
+        normalised by affine and symmetric diffeomorphic registration (SyN [@ants_syn],
+        {METRICS[settings.syn_metric]}; settings '{settings.name}') with ANTsPy [@antspy] in nipype [@nipype]."""
+    keys = settings.model_dump()
+    source = Node(IdentityInterface(["t1w", "template", "template_mask"]), "inputnode")
+    conform = Node(Conform(settings=keys), "conform")
+    brain = Node(BrainMask(settings=keys), "brain")
+    tissues = Node(Tissues(settings=keys), "tissues")
+    normalise = Node(Normalise(settings=keys), "normalise")
+    result = Node(IdentityInterface(OUTPUTS), "outputnode")
+    templates = [("template", "template"), ("template_mask", "template_mask")]
+    workflow.connect(
+        [
+            (source, conform, [("t1w", "t1w")]),
+            (source, brain, templates),
+            (source, normalise, templates),
+            (conform, brain, [("out", "t1w")]),
+            (conform, tissues, [("out", "t1w")]),
+            (conform, normalise, [("out", "t1w")]),
+            (brain, normalise, [("out", "mask")]),
+            (brain, tissues, [("out", "mask")]),
+            (conform, result, [("out", "t1w")]),
+            (brain, result, [("out", "mask")]),
+            (tissues, result, [(port, port) for port in ("dseg", "gm", "wm", "csf")]),
+            (normalise, result, [(port, port) for port in ("forward", "inverse", "warped")]),
+        ]
+    )
+    return workflow
+
+
+def preprocess_anatomical(
+    t1w: Path,
+    template: Path,
+    space: str,
+    registration: Registration | Sequence[Registration],
+    out: Path,
+    work: Path,
+    *,
+    prefix: str,
+) -> None:
+    """Bring a T1w into template space; names of the outputs stand in `docs/architecture.md`.
+
+    Parameters
+    ----------
+    t1w : path
+        Raw T1-weighted image.
+    template : path
+        Folder of `bolt.preprocess.templates.stage_template`.
+    space : str
+        The template's name, for the names of the outputs.
+    registration : Registration, or several
+        Tried in order, until one gives a result that can be right; which one it was is recorded.
+    out : path
+        Folder ``anat``; pictures go to ``figures`` beside it.
+    work : path
+        Folder for intermediate files and crash dumps; removed at the end.
+    prefix : str
+        ``sub-01_`` or ``sub-01_ses-a_``.
+
+    Raises
+    ------
+    DataError
+        Where the image cannot be used (before the work, if that can be seen).
+    """
+    check_t1w(t1w)
+    tried = [registration] if isinstance(registration, Registration) else list(registration)
+    workflow, made, used = _first_that_works(tried, t1w, template, work)
+    names = anatomical_names(prefix, space)
+    for port, name in names.items():
+        keep(made[port], out / name)
+    paths = {port: out / name for port, name in names.items()}
+    at_step("anatomical.sidecars")
+    write_sidecars(paths.values(), [t1w], Methods=methods_of(workflow))
+    at_step("anatomical.quality")
+    numbers = compute.anatomical_numbers(paths, template)
+    numbers["registration"] = used.name
+    write_json(numbers, out / f"{prefix}desc-quality.json")
+    at_step("anatomical.pictures")
+    pictures.draw_anatomical(paths, template, out.parent / "figures", prefix, space, numbers)
+    shutil.rmtree(work)
+
+
+def _first_that_works(
+    tried: Sequence[Registration], t1w: Path, template: Path, work: Path
+) -> tuple[Workflow, dict[str, Any], Registration]:
+    """The workflow that came to an end, what it made, and its settings."""
+    for number, settings in enumerate(tried, start=1):
+        workflow = init_anatomical_wf(settings)
+        workflow.inputs.inputnode.t1w = str(t1w.resolve())
+        workflow.inputs.inputnode.template = str((template / "T1w.nii.gz").resolve())
+        workflow.inputs.inputnode.template_mask = str((template / "brain_mask.nii.gz").resolve())
+        try:
+            return workflow, run(workflow, work, where=t1w), settings
+        except BoltError as error:
+            if number == len(tried):
+                raise
+            log.warning("settings '%s' failed, '%s' are tried next: %s", settings.name, tried[number].name, error)
+    raise ValueError("no settings to try")

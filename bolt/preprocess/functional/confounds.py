@@ -1,0 +1,251 @@
+"""Confound time series in fMRIPrep's names.
+
+Framewise displacement and DVARS follow Power et al. (2012, doi:10.1016/j.neuroimage.2011.10.018), ``rmsd`` Jenkinson
+et al. (2002, doi:10.1006/nimg.2002.1132), standardised DVARS Nichols (2013, "Notes on creating a standardized version
+of DVARS").
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.io.files import read_table, write_table
+from bolt.preprocess.functional.compcor import TissueSignals, cosine_drift
+from bolt.preprocess.images import rigid_matrix, rigid_parameters
+from bolt.preprocess.quality.measures import MOVED, OUTLIER
+
+HEAD_RADIUS = 50.0
+"""Power's sphere, mm: a radian of rotation moves its surface so far."""
+JENKINSON_RADIUS = 80.0
+"""Jenkinson's sphere, mm."""
+SAMPLE = 20_000
+"""So many voxels stand for the brain where a statistic needs every value over time."""
+MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+CENTRE = ("centre_x", "centre_y", "centre_z")
+SIGNALS = {
+    "global_signal": "Mean over the brain mask",
+    "csf": "Mean over voxels that are all CSF",
+    "white_matter": "Mean over voxels that are all white matter",
+}
+EXPANSIONS = {
+    "_derivative1": "Change since the volume before",
+    "_power2": "Square",
+    "_derivative1_power2": "Square of the change since the volume before",
+}
+DESCRIPTIONS = {
+    **{f"trans_{axis}": f"Head translation along {axis} (RAS) from the reference, mm" for axis in "xyz"},
+    **{f"rot_{axis}": f"Head rotation about {axis} (RAS) from the reference, radians" for axis in "xyz"},
+    **{f"centre_{axis}": f"Point about which the head rotates, {axis} (RAS), mm" for axis in "xyz"},
+    **SIGNALS,
+    **{name + ending: f"{what} of {name}" for name in (*MOTION, *SIGNALS) for ending, what in EXPANSIONS.items()},
+    "csf_wm": "Mean over both, CSF and white matter",
+    "framewise_displacement": "Power's framewise displacement, mm; 50 mm radius",
+    "rmsd": "Jenkinson's root mean square displacement since the volume before, mm; 80 mm radius",
+    "dvars": "Root mean square over the brain of the difference to the volume before; median brightness is 1000",
+    "std_dvars": "DVARS over its expected value (robust SD and lag-1 autocorrelation of the voxels)",
+}
+
+
+def framewise_displacement(motion: np.ndarray) -> np.ndarray:
+    """Sum of the absolute changes of position since the volume before.
+
+    Parameters
+    ----------
+    motion : (T, 6) array
+        Translations (mm) and rotations (radians).
+
+    Returns
+    -------
+    (T,) array, mm
+        The first is NaN.
+    """
+    change = np.abs(np.diff(motion, axis=0))
+    change[:, 3:] *= HEAD_RADIUS
+    return np.concatenate([[np.nan], change.sum(axis=1)])
+
+
+def root_mean_square_displacement(matrices: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """How far a sphere about the brain's centre moved since the volume before, root mean square over its inside.
+
+    Parameters
+    ----------
+    matrices : (T, 4, 4) array
+        RAS mm, points of the reference to points of the volume.
+    centre : (3,) array
+
+    Returns
+    -------
+    (T,) array, mm
+        The first is NaN.
+    """
+    change = matrices[1:] @ np.linalg.inv(matrices[:-1]) - np.eye(4)
+    turn = change[:, :3, :3]
+    shift = turn @ centre + change[:, :3, 3]
+    spread = JENKINSON_RADIUS**2 / 5 * np.einsum("tij,tij->t", turn, turn)
+    return np.concatenate([[np.nan], np.sqrt(spread + (shift**2).sum(axis=1))])
+
+
+class BrainStatistics:
+    """Global signal, DVARS and temporal signal-to-noise of a scan, fed one volume at a time.
+
+    Memory: a few maps, and the time series of at most `SAMPLE` voxels, evenly spread, whose median
+    brightness, robust SD and autocorrelation stand for the brain.
+
+    Parameters
+    ----------
+    n_voxels : int
+        Voxels in the brain mask.
+    unsteady : int
+        Volumes at the start, before the steady state, that only the global signal looks at.
+    """
+
+    def __init__(self, n_voxels: int, unsteady: int = 0) -> None:
+        self._unsteady = unsteady
+        self._every = slice(None, None, max(1, -(-n_voxels // SAMPLE)))
+        self._sample: list[np.ndarray] = []
+        self._global: list[float] = []
+        self._change: list[float] = []
+        self._mean = np.zeros(n_voxels)
+        self._square = np.zeros(n_voxels)
+        self._last: np.ndarray | None = None
+
+    def add(self, values: np.ndarray) -> None:
+        """Take the (N,) brain values of the next volume."""
+        self._global.append(float(values.mean(dtype=np.float64)))
+        if len(self._global) <= self._unsteady:
+            return
+        if self._last is not None:
+            self._change.append(float(np.sqrt(np.mean((values - self._last) ** 2, dtype=np.float64))))
+        step = values - self._mean  # Welford's update
+        self._mean += step / (len(self._global) - self._unsteady)
+        self._square += step * (values - self._mean)
+        self._sample.append(values[self._every].copy())
+        self._last = values.copy()
+
+    @property
+    def unsteady(self) -> int:
+        """Volumes before the steady state."""
+        return self._unsteady
+
+    @property
+    def global_signal(self) -> np.ndarray:
+        """(T,) array."""
+        return np.asarray(self._global)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(N,) array."""
+        return self._mean
+
+    @property
+    def tsnr(self) -> np.ndarray:
+        """(N,) array: mean over SD (ddof 1) in time; zero where nothing varies."""
+        sd = np.sqrt(self._square / max(len(self._sample) - 1, 1))
+        return np.divide(self._mean, sd, out=np.zeros_like(sd), where=sd > 0)
+
+    def dvars(self) -> tuple[np.ndarray, np.ndarray]:
+        """DVARS at median brightness 1000, and standardised DVARS: two (T,) arrays.
+
+        NaN in the first volume, and up to the first of the steady state.
+        """
+        sample = np.stack(self._sample, axis=1)
+        scale = 1000.0 / float(np.median(sample))
+        noise = np.concatenate([_noise(sample[i : i + 1000]) for i in range(0, len(sample), 1000)])
+        expected = noise.mean() if noise.size else 0.0
+        change = np.concatenate([np.full(self._unsteady + 1, np.nan), self._change])
+        standardised = change / expected if expected > 0 else np.full_like(change, np.nan)
+        return change * scale, standardised
+
+
+def _noise(series: np.ndarray) -> np.ndarray:
+    """Expected change between volumes of those of the (N, T) voxels that vary, from robust SD and autocorrelation."""
+    series = series.astype(np.float64)
+    quartiles = np.percentile(series, [25, 75], axis=1, method="lower")
+    sd = (quartiles[1] - quartiles[0]) / 1.349
+    series, sd = series[sd > 0], sd[sd > 0]
+    series -= series.mean(axis=1, keepdims=True)
+    lag_one = (series[:, 1:] * series[:, :-1]).sum(axis=1) / (series**2).sum(axis=1)
+    return np.asarray(np.sqrt(2 * (1 - lag_one)) * sd)
+
+
+def write_motion(matrices: np.ndarray, centre: np.ndarray, path: str | Path) -> None:
+    """Write head positions as a table: `MOTION` and `CENTRE`, one row a volume.
+
+    Parameters
+    ----------
+    matrices : (T, 4, 4) array
+        RAS mm, points of the reference to points of the volume.
+    centre : (3,) array
+        About which the rotations are expressed: the brain's centre.
+    """
+    table = pd.DataFrame([rigid_parameters(matrix, centre) for matrix in matrices], columns=list(MOTION))
+    write_table(table.assign(**dict(zip(CENTRE, centre, strict=True))), path, DESCRIPTIONS)
+
+
+def read_motion(path: str | Path) -> np.ndarray:
+    """The (T, 4, 4) matrices of `write_motion`."""
+    table = read_table(path)
+    parameters, centres = table[list(MOTION)].to_numpy(), table[list(CENTRE)].to_numpy()
+    return np.stack([rigid_matrix(row, centre) for row, centre in zip(parameters, centres, strict=True)])
+
+
+def write_confounds(
+    motion: str | Path, statistics: BrainStatistics, tissues: TissueSignals, tr: float, path: str | Path
+) -> pd.DataFrame:
+    """Write the confounds table of a scan, with its sidecar.
+
+    Parameters
+    ----------
+    motion : path
+        Table of `write_motion`.
+    statistics, tissues
+        Fed with every volume.
+    tr : float
+        Seconds.
+    path : path
+    """
+    positions = read_table(motion)
+    table, unsteady = positions[list(MOTION)].copy(), statistics.unsteady
+    table["framewise_displacement"] = framewise_displacement(table.to_numpy())
+    centre = positions[list(CENTRE)].iloc[0].to_numpy(float)
+    table["rmsd"] = root_mean_square_displacement(read_motion(motion), centre)
+    table["dvars"], table["std_dvars"] = statistics.dvars()
+    table["global_signal"] = statistics.global_signal
+    for name, values in tissues.means().items():
+        table[name] = values
+    for name in [name for name in (*MOTION, *SIGNALS) if name in table]:
+        derivative = table[name].diff()
+        expansion = {"_derivative1": derivative, "_power2": table[name] ** 2, "_derivative1_power2": derivative**2}
+        for ending, values in expansion.items():
+            table[name + ending] = values
+    components, described = tissues.components(tr, unsteady)
+    drift = cosine_drift(len(table) - unsteady, tr)
+    cosines = np.vstack([np.zeros((unsteady, drift.shape[1])), drift])
+    flags, words = _outliers(table, unsteady)
+    table = pd.concat([table, components, _numbered("cosine", cosines), flags], axis=1)
+    words |= {f"cosine{i:02d}": "Slow drift (discrete cosine)" for i in range(cosines.shape[1])}
+    write_table(table, path, {**DESCRIPTIONS, **described, **words})
+    return table
+
+
+def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    """A column of zeros and a one for each volume before the steady state or with much motion, and their words."""
+    n_volumes, start = len(table), np.arange(unsteady)
+    loud = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)
+    moved = np.flatnonzero(loud & (np.arange(n_volumes) >= unsteady))
+    steady = _numbered("non_steady_state_outlier", np.eye(n_volumes)[:, start])
+    motion = _numbered("motion_outlier", np.eye(n_volumes)[:, moved])
+    words = {
+        **dict.fromkeys(steady, "1 in a volume before the steady state"),
+        **dict.fromkeys(
+            motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {OUTLIER}"
+        ),
+    }
+    return pd.concat([steady, motion], axis=1), words
+
+
+def _numbered(name: str, columns: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(columns, columns=[f"{name}{i:02d}" for i in range(columns.shape[1])])

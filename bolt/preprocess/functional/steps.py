@@ -1,0 +1,216 @@
+"""Steps of the functional workflow."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, isdefined, traits
+
+from bolt.config import Registration
+from bolt.io.errors import DataError
+from bolt.io.volumes import BoldInfo, VolumeWriter, check_bold, check_image, iter_volumes
+from bolt.preprocess import images, registration
+from bolt.preprocess.checks import FEWEST_VOLUMES
+from bolt.preprocess.functional import compcor, confounds, motion, resample, timing
+from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
+
+REFERENCE_VOLUMES = 15
+"""The motion reference is the median of so many volumes, spread over the scan."""
+
+
+class ReferenceInput(SettingsInput):
+    bold = File(exists=True, mandatory=True)
+    tr = traits.Float(mandatory=True)
+    steady_state = traits.Either("auto", traits.Int, default="auto", usedefault=True)
+
+
+class ReferenceOutput(TraitedSpec):
+    reference = File(exists=True)
+    mask = File(exists=True)
+    unsteady = traits.Int(desc="volumes at the start before the steady state")
+
+
+class Reference(Interface):
+    """Robust BOLD reference in the scanner's own voxels, of volumes in the steady state, and its brain mask."""
+
+    input_spec, output_spec = ReferenceInput, ReferenceOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        image = check_image(self.inputs.bold)
+        affine, n_volumes = image.affine, image.shape[3]
+        unsteady = self.inputs.steady_state
+        if unsteady == "auto":
+            unsteady = timing.count_unsteady(self.inputs.bold, n_volumes, self.inputs.tr)
+        elif n_volumes - unsteady < FEWEST_VOLUMES:
+            left = max(n_volumes - unsteady, 0)
+            raise DataError(
+                f"'preprocess: steady_state' leaves {left} of {n_volumes} volumes; {FEWEST_VOLUMES} are needed",
+                where=self.inputs.bold,
+                mend="Give a smaller number, or auto",
+            )
+        n_steady = n_volumes - unsteady
+        chosen = set(unsteady + np.linspace(0, n_steady - 1, min(REFERENCE_VOLUMES, n_steady)).astype(int))
+        volumes = [volume for t, volume in enumerate(iter_volumes(self.inputs.bold)) if t in chosen]
+        reference, mask = motion.motion_reference(volumes, affine, Registration(**self.inputs.settings))
+        paths = {"reference": str(folder / "boldref.nii.gz"), "mask": str(folder / "mask.nii.gz")}
+        images.save(reference, affine, paths["reference"])
+        images.save(mask, affine, paths["mask"], "uint8")
+        return {**paths, "unsteady": unsteady}
+
+
+class HeadMotionInput(SettingsInput):
+    bold = File(exists=True, mandatory=True)
+    reference = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+
+
+class HeadMotion(Interface):
+    """Head position in every volume."""
+
+    input_spec, output_spec = HeadMotionInput, ImageOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        reference, affine = images.load(self.inputs.reference)
+        mask = images.load(self.inputs.mask)[0] > 0
+        estimator = motion.HeadMotion(reference, mask, affine, Registration(**self.inputs.settings))
+        positions = np.stack(list(estimator.positions(iter_volumes(self.inputs.bold))))
+        out = folder / "motion.tsv"
+        confounds.write_motion(positions, estimator.centre, out)
+        return {"out": str(out)}
+
+
+class CoregisterInput(SettingsInput):
+    reference = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+    t1w = File(exists=True, mandatory=True)
+    t1w_mask = File(exists=True, mandatory=True)
+
+
+class CoregisterOutput(ImageOutput):
+    dice = traits.Float()
+
+
+class Coregister(Interface):
+    """BOLD reference to T1w."""
+
+    input_spec, output_spec = CoregisterInput, CoregisterOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        settings = Registration(**self.inputs.settings)
+        matrix, dice = registration.coregister(
+            registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2),
+            images.read(self.inputs.mask),
+            images.read(self.inputs.t1w),
+            images.read(self.inputs.t1w_mask),
+            settings,
+        )
+        out = folder / "bold_to_t1w.txt"
+        images.write_matrix(matrix, out)
+        return {"out": str(out), "dice": dice}
+
+
+class ResampleInput(BaseInterfaceInputSpec):
+    bold = File(exists=True, mandatory=True)
+    motion = File(exists=True, mandatory=True)
+    bold_to_t1w = File(exists=True, mandatory=True)
+    t1w_to_space = File(exists=True, mandatory=True)
+    t1w_mask = File(exists=True, mandatory=True)
+    wm = File(exists=True, desc="probability of white matter on the T1w's grid")
+    csf = File(exists=True)
+    template = File(exists=True, mandatory=True)
+    resolution = traits.Float(mandatory=True)
+    tr = traits.Float(mandatory=True)
+    unsteady = traits.Int(0, usedefault=True)
+    slice_timing = traits.Bool(True, usedefault=True)
+    output = traits.Enum("template", "native", usedefault=True)
+
+
+class ResampleOutput(TraitedSpec):
+    bold = File(exists=True)
+    mask = File(exists=True)
+    reference = File(exists=True)
+    tsnr = File(exists=True)
+    confounds = File(exists=True)
+
+
+class Resample(Interface):
+    """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way.
+
+    Around the brain and beyond what was acquired, the output is zero. In the scan's own voxels no 4D image is
+    written: only head motion is taken out there, and only for the mean, tSNR and confounds.
+    """
+
+    input_spec, output_spec = ResampleInput, ResampleOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        given = self.inputs
+        info = check_bold(given.bold, given.tr)
+        positions = confounds.read_motion(given.motion)
+        target = self._target(info, folder)
+        brain = target.of_t1w(images.read(given.t1w_mask))
+        area = resample.output_area(brain > 0.5, target.affine)
+        steady = positions[given.unsteady :]  # nothing is asked of volumes that are dropped
+        area[area] = resample.field_mask(target.points[area], steady, info.shape, info.affine)
+        points, inside = target.points[area], brain[area] > 0.5
+        if not inside.any():
+            worst, share = resample.costliest(target.points[brain > 0.5], steady, info.shape, info.affine)
+            raise DataError(
+                "no voxel of the brain was acquired in every volume; volume "
+                f"{given.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
+                where=given.bold,
+                mend="Where other volumes lack less, cut that one off; else T1w and BOLD do not show the same head",
+            )
+        statistics = confounds.BrainStatistics(int(inside.sum()), given.unsteady)
+        tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))
+        slices = timing.read_slice_times(given.bold, info.shape, info.tr) if given.slice_timing else None
+        volumes = timing.slice_timed(iter_volumes(given.bold), slices, info.tr, given.unsteady)
+        total = np.zeros(len(points))
+        names = {"mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
+        paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
+        with ExitStack() as stack:
+            writer = None
+            if given.output == "template":
+                paths["bold"] = str(folder / "bold.nii.gz")
+                writer = stack.enter_context(VolumeWriter(paths["bold"], target.affine, target.shape, info.tr))
+            for t, values in enumerate(resample.resample(volumes, info.affine, positions, points)):
+                statistics.add(values[inside])
+                tissues.add(values)
+                if t >= given.unsteady:
+                    total += values
+                if writer is not None:
+                    writer.append(_volume(values, area))
+        mean = total / (len(positions) - given.unsteady)
+        images.save(_volume(inside, area), target.affine, paths["mask"], "uint8", code=target.code)
+        images.save(_volume(mean, area), target.affine, paths["reference"], code=target.code)
+        tsnr = _volume(statistics.tsnr, _volume(inside, area) > 0)
+        images.save(tsnr, target.affine, paths["tsnr"], code=target.code)
+        confounds.write_confounds(given.motion, statistics, tissues, info.tr, folder / "confounds.tsv")
+        return {**paths, "confounds": str(folder / "confounds.tsv")}
+
+    def _target(self, info: BoldInfo, folder: Path) -> resample.Target:
+        given = self.inputs
+        if given.output == "native":
+            return resample.native_target(info.shape, info.affine, given.bold_to_t1w, folder)
+        return resample.template_target(given.template, given.resolution, given.t1w_to_space, given.bold_to_t1w)
+
+    def _tissues(
+        self, target: resample.Target, area: np.ndarray, inside: np.ndarray, voxel: float
+    ) -> dict[str, np.ndarray]:
+        """Voxels that are all white matter or all CSF, over the `area` of the target."""
+        masks = {}
+        for name, path in (("white_matter", self.inputs.wm), ("csf", self.inputs.csf)):
+            if isdefined(path):
+                image = images.read(path)
+                share = image.new_image_like(compcor.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
+                masks[name] = compcor.purest(np.where(inside, target.of_t1w(share)[area], 0))
+        return masks
+
+
+def _volume(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Put values back into an (X, Y, Z) volume, zero elsewhere."""
+    volume = np.zeros(where.shape, dtype=np.float32)
+    volume[where] = values
+    return volume

@@ -1,0 +1,248 @@
+"""The functional half: BOLD to the output space, once a scan."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from nipype import Node, Workflow
+from nipype.interfaces.utility import IdentityInterface
+
+from bolt.config import Registration
+from bolt.io.files import keep, write_json
+from bolt.io.volumes import check_image
+from bolt.jobs.progress import at_step
+from bolt.preprocess import images
+from bolt.preprocess.anatomical.workflow import anatomical_names
+from bolt.preprocess.checks import check_together, check_voxels
+from bolt.preprocess.functional.steps import Coregister, HeadMotion, Reference, Resample
+from bolt.preprocess.functional.timing import read_slice_times
+from bolt.preprocess.quality import compute, pictures
+from bolt.preprocess.registration import warp
+from bolt.preprocess.sidecars import methods_of, task_of, write_sidecars
+from bolt.preprocess.steps import run
+
+INPUTS = ["bold", "t1w", "t1w_mask", "wm", "csf", "t1w_to_space", "template"]
+OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "dice"]
+OUTPUTS += ["native_reference", "native_mask", "unsteady"]
+Output = Literal["template", "native"]
+SteadyState = Literal["auto"] | int
+
+
+def init_functional_wf(
+    settings: Registration,
+    resolution: float,
+    tr: float,
+    *,
+    output: Output = "template",
+    slice_timing: bool = False,
+    steady_state: SteadyState = "auto",
+    name: str = "functional",
+) -> Workflow:
+    """Workflow: reference, head motion, BOLD to T1w, slice timing, one interpolation to the output space, confounds.
+
+    Inputs (``inputnode``): bold, t1w and t1w_mask (of the anatomical half), wm and csf (probabilities), t1w_to_space
+    (transform), template (image). Outputs (``outputnode``): bold (not in native space), mask, reference, tsnr (output
+    space), confounds, motion, bold_to_t1w, dice (of the brain masks of BOLD and T1w), native_reference, native_mask,
+    unsteady (volumes at the start before the steady state).
+
+    Parameters
+    ----------
+    settings : Registration
+    resolution : float
+        Voxel size of the output in template space, mm.
+    tr : float
+        Seconds.
+    output : {"template", "native"}
+    slice_timing : bool
+        Slices are brought to one time by the SliceTiming of the scan's sidecar.
+    steady_state : "auto" or int
+        Volumes at the start to leave out; auto: by their mean signal.
+    """
+    workflow = Workflow(name)
+    workflow.__desc__ = describe(resolution, output, slice_timing, steady_state)
+    keys = settings.model_dump()
+    source = Node(IdentityInterface(INPUTS), "inputnode")
+    reference = Node(Reference(settings=keys, tr=float(tr), steady_state=steady_state), "reference")
+    motion = Node(HeadMotion(settings=keys), "motion")
+    coregister = Node(Coregister(settings=keys), "coregister")
+    grid = {"output": output, "resolution": float(resolution)}
+    resample = Node(Resample(tr=float(tr), slice_timing=slice_timing, **grid), "resample")
+    result = Node(IdentityInterface(OUTPUTS), "outputnode")
+    native = [("reference", "reference"), ("mask", "mask")]
+    carried = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "t1w_to_space", "template")]
+    workflow.connect(
+        [
+            (source, reference, [("bold", "bold")]),
+            (source, motion, [("bold", "bold")]),
+            (reference, motion, native),
+            (reference, coregister, native),
+            (source, coregister, [("t1w", "t1w"), ("t1w_mask", "t1w_mask")]),
+            (source, resample, carried),
+            (motion, resample, [("out", "motion")]),
+            (coregister, resample, [("out", "bold_to_t1w")]),
+            (reference, resample, [("unsteady", "unsteady")]),
+            (reference, result, [("reference", "native_reference"), ("mask", "native_mask"), ("unsteady", "unsteady")]),
+            (motion, result, [("out", "motion")]),
+            (coregister, result, [("out", "bold_to_t1w"), ("dice", "dice")]),
+            (resample, result, [(port, port) for port in ("bold", "mask", "reference", "tsnr", "confounds")]),
+        ]
+    )
+    return workflow
+
+
+def describe(resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto") -> str:
+    """The methods text of the functional half."""
+    space = (
+        f"All transforms were applied in one cubic-spline interpolation [@spline_interpolation] to a {resolution:g}-mm "
+        "grid in template space, without spatial smoothing."
+        if output == "template"
+        else "The data stayed in the scanner's own voxels: atlases were carried there through the inverse transforms "
+        "and moved with the head, by nearest neighbour."
+    )
+    slices = (
+        "Slices were brought to the middle of the acquisition by a windowed sinc [@slice_timing]. "
+        if slice_timing
+        else ""
+    )
+    steady = (
+        "Volumes before the steady state were found by their mean signal (as in fMRIPrep [@fmriprep]) and left out. "
+        if steady_state == "auto"
+        else f"The first {steady_state} volumes were left out as before the steady state. "
+        if steady_state
+        else ""
+    )
+    return (
+        f"{steady}Head motion was estimated by rigid least-squares registration [@friston_realign; @baker_matthews] of "
+        "every BOLD volume to a robust reference, which was registered rigidly to the T1-weighted image by mutual "
+        f"information [@mattes]. {slices}{space} Framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars], "
+        "displacement after Jenkinson [@jenkinson_fd], mean signals of brain, white matter and cerebrospinal fluid, "
+        "and the components that explain half of the variance of the latter two (aCompCor [@compcor]) are confounds."
+    )
+
+
+def preprocess_functional(
+    bold: Path,
+    anat: Path,
+    template: Path,
+    space: str,
+    resolution: float,
+    registration: Registration,
+    out: Path,
+    work: Path,
+    *,
+    scan_id: str,
+    prefix: str,
+    tr: float,
+    output: Output = "template",
+    slice_timing: bool = True,
+    steady_state: SteadyState = "auto",
+) -> None:
+    """Bring a BOLD scan into the output space; names of the outputs stand in `docs/architecture.md`.
+
+    Parameters
+    ----------
+    bold : path
+        Raw 4D image.
+    anat : path
+        Folder filled by `preprocess_anatomical`.
+    template, space
+        As there.
+    resolution : float
+        Voxel size of the output, mm.
+    registration : Registration
+    out : path
+        Folder ``func``; pictures go to ``figures`` beside it.
+    work : path
+        Folder for intermediate files and crash dumps; removed at the end.
+    scan_id : str
+        Begins the names of the outputs.
+    prefix : str
+        Begins the names in `anat`: ``sub-01_``.
+    tr : float
+        Seconds.
+    output : {"template", "native"}
+        Native: the scan stays in its own voxels, and no 4D image is written.
+    slice_timing : bool
+        Bring slices to one time where SliceTiming is known.
+    steady_state : "auto" or int
+        As in `init_functional_wf`.
+
+    Raises
+    ------
+    DataError
+        Where the scan or its anatomical half cannot be used (before the work, if that can be seen).
+    """
+    info = check_voxels(bold, tr)
+    slices = read_slice_times(bold, info.shape, tr) if slice_timing else None
+    anatomical = {port: anat / name for port, name in anatomical_names(prefix, space).items()}
+    check_image(anatomical["mask"])
+    check_together(bold, anatomical["t1w"])
+    workflow = init_functional_wf(
+        registration, resolution, tr, output=output, slice_timing=slices is not None, steady_state=steady_state
+    )
+    ports = ("t1w", "mask", "wm", "csf", "forward")
+    sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
+    for port, path in zip(INPUTS, sources, strict=True):
+        setattr(workflow.inputs.inputnode, port, str(path.resolve()))
+    made = run(workflow, work, where=bold)
+    names = functional_names(scan_id, space, output)
+    for port, name in names.items():
+        keep(made[port], out / name)
+    for port in ("confounds", "motion"):
+        keep(Path(made[port]).with_suffix(".json"), (out / names[port]).with_suffix(".json"))
+    paths = {port: out / name for port, name in names.items()}
+    at_step("functional.sidecars")
+    write_sidecars(
+        paths.values(),
+        [bold, anatomical["t1w"]],
+        Methods=methods_of(workflow),
+        RepetitionTime=float(tr),
+        TaskName=task_of(bold),
+        SliceTimingCorrected=slices is not None,
+        StartTime=slices.middle if slices is not None else 0.0,
+    )
+    at_step("functional.quality")
+    if output == "native":
+        paths |= _in_template(paths, anatomical["forward"], template, resolution, work)
+    paths |= {port: Path(made[port]) for port in ("native_reference", "native_mask")} | {"raw": bold}
+    paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
+    paths["t1w_mask"] = anatomical["mask"]
+    numbers = compute.functional_numbers(paths, made["dice"], template, registration)
+    numbers["n_unsteady"] = made["unsteady"]
+    write_json(numbers, out / f"{scan_id}_desc-quality.json")
+    at_step("functional.pictures")
+    pictures.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)
+    shutil.rmtree(work)
+
+
+def functional_names(scan_id: str, space: str, output: Output = "template") -> dict[str, str]:
+    """File names of the outputs, by the workflow's output."""
+    at = f"{scan_id}_space-{space}" if output == "template" else scan_id
+    bold = {"bold": f"{at}_desc-preproc_bold.nii.gz"} if output == "template" else {}
+    return {
+        **bold,
+        "mask": f"{at}_desc-brain_mask.nii.gz",
+        "reference": f"{at}_boldref.nii.gz",
+        "tsnr": f"{at}_desc-tsnr_boldmap.nii.gz",
+        "confounds": f"{scan_id}_desc-confounds_timeseries.tsv",
+        "motion": f"{scan_id}_desc-motion_xfm.tsv",
+        "bold_to_t1w": f"{scan_id}_from-bold_to-T1w_mode-image_xfm.txt",
+    }
+
+
+def _in_template(
+    paths: Mapping[str, Path], forward: Path, template: Path, resolution: float, folder: Path
+) -> dict[str, Path]:
+    """Mask, reference and tSNR of a native scan on the template's grid, for the measures and pictures alone."""
+    shape, affine = images.grid(template / "T1w.nii.gz", resolution)
+    target = images.to_ants(np.zeros(shape), affine)
+    carried = {port: folder / f"{port}_in_template.nii.gz" for port in ("mask", "reference", "tsnr")}
+    for port, path in carried.items():
+        image = warp(target, images.read(paths[port]), [forward, paths["bold_to_t1w"]])
+        data = image.numpy() > 0.5 if port == "mask" else image.numpy()
+        images.save(data, affine, path, code=images.MNI)
+    return carried

@@ -1,0 +1,144 @@
+"""The carpet plot: a sample of voxels over time, by tissue, under head motion (Power 2017,
+doi:10.1016/j.neuroimage.2016.08.009)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ants
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from bolt.io.files import read_table, write_bytes
+from bolt.io.volumes import iter_volumes
+from bolt.preprocess import images
+from bolt.preprocess.functional.confounds import HEAD_RADIUS
+from bolt.preprocess.quality.measures import MOVED, OUTLIER
+
+ROWS = {1: ("grey matter", "#c9a400", 260), 2: ("white matter", "#1598b0", 110), 3: ("CSF", "#8e5bb5", 50)}
+"""Label of the segmentation to name, colour, and so many voxels of it at most."""
+SHOWN = 2.5
+"""Standard deviations from black to white."""
+
+
+def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]) -> None:
+    """Head motion, displacement and DVARS, and below them the brain's voxels, as WebP.
+
+    The sample is taken from the 4D image in template space, or, where there is none, from the raw file.
+
+    Parameters
+    ----------
+    paths : mapping
+        confounds, dseg and forward; bold and mask, or raw, native_mask and bold_to_t1w.
+    out : path
+    numbers : mapping
+        mean_fd and max_fd.
+    """
+    bold, labels = _place(paths)
+    values, rows = sample(iter_volumes(bold), labels)
+    table = read_table(paths["confounds"])
+    figure, axes = plt.subplots(
+        5, 1, figsize=(12.6, 8), sharex=True, height_ratios=[1, 1, 1, 1, 4], layout="constrained"
+    )
+    _draw_motion(table, axes, numbers)
+    drawn = axes[4].imshow(
+        values,
+        cmap="gray",
+        vmin=-SHOWN,
+        vmax=SHOWN,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, values.shape[1] - 0.5, len(values), 0),
+    )
+    start = 0
+    for label, count in rows.items():
+        colour = ROWS[label][1]
+        axes[4].axhspan(start, start + count, xmax=0.004, color=colour)
+        axes[4].axhline(start + count, color=colour, linewidth=1)
+        start += count
+    middles = np.cumsum(list(rows.values())) - np.asarray(list(rows.values())) / 2
+    axes[4].set_yticks(middles, [ROWS[label][0] for label in rows], fontsize=8)
+    axes[4].set_xlabel("Volume")
+    figure.colorbar(drawn, ax=axes[4], fraction=0.02, pad=0.01).set_label("SD, trend removed", fontsize=8)
+    where = "in template space" if "bold" in paths else "in the scanner's voxels, motion not taken out"
+    figure.suptitle(
+        f"Head motion: mean FD {numbers['mean_fd']:.2f} mm, largest {numbers['max_fd']:.2f} mm · voxels {where}",
+        fontsize=11,
+    )
+    stream = io.BytesIO()
+    figure.savefig(stream, format="webp", dpi=100, facecolor="white", pil_kwargs={"quality": 55, "method": 6})
+    plt.close(figure)
+    write_bytes(stream.getvalue(), out)
+
+
+def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, dict[int, int]]:
+    """An even subset of the voxels of each tissue over time.
+
+    Parameters
+    ----------
+    volumes : iterable of T (X, Y, Z) arrays
+    labels : (X, Y, Z) array
+        1, 2, 3: grey matter, white matter, cerebrospinal fluid; 0 elsewhere.
+
+    Returns
+    -------
+    values : (N, T) array
+        Linear trend removed, in standard deviations; tissues in order.
+    rows : dict
+        Label to number of rows; tissues of which no voxel varies are left out.
+    """
+    chosen = []
+    for label, (_, _, most) in ROWS.items():
+        voxels = np.flatnonzero(labels.ravel() == label)
+        chosen.append(voxels[np.unique(np.linspace(0, len(voxels) - 1, min(most, len(voxels))).astype(int))])
+    which = np.concatenate(chosen)
+    kinds = np.repeat(list(ROWS), [len(part) for part in chosen])
+    values = np.stack([volume.ravel()[which] for volume in volumes], axis=1).astype(np.float64)
+    time = np.arange(values.shape[1]) - (values.shape[1] - 1) / 2
+    values -= values.mean(axis=1, keepdims=True)
+    values -= np.outer(values @ time / max((time**2).sum(), 1), time)
+    spread = values.std(axis=1)
+    varies = spread > 0
+    kept = {label: int((kinds[varies] == label).sum()) for label in ROWS}
+    return values[varies] / spread[varies, None], {label: count for label, count in kept.items() if count}
+
+
+def _place(paths: Mapping[str, Path]) -> tuple[Path, np.ndarray]:
+    """The 4D image, and the tissues on its grid."""
+    tissues, transforms = images.read(paths["dseg"]), []
+    if "bold" in paths:
+        bold, transforms = paths["bold"], [str(paths["forward"])]
+        mask, affine = images.load(paths["mask"])
+    else:  # the scanner's grid is put where it lies in the T1w; the file maps points of the T1w to the BOLD
+        bold = paths["raw"]
+        mask, affine = images.load(paths["native_mask"])
+        affine = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"])) @ affine
+    carried = ants.apply_transforms(images.to_ants(mask, affine), tissues, transforms, "nearestNeighbor").numpy()
+    return bold, np.rint(carried) * (mask > 0)
+
+
+def _draw_motion(table: pd.DataFrame, axes: np.ndarray, numbers: Mapping[str, Any]) -> None:
+    """Translations, rotations (as mm on Power's sphere), framewise displacement and DVARS over the volumes."""
+    for axis, colour in zip("xyz", ("#c0392b", "#27ae60", "#2471a3"), strict=True):
+        axes[0].plot(table[f"trans_{axis}"], color=colour, label=axis, linewidth=1)
+        axes[1].plot(HEAD_RADIUS * table[f"rot_{axis}"], color=colour, label=axis, linewidth=1)
+    axes[0].legend(loc="upper right", ncols=3, frameon=False, fontsize=8)
+    axes[2].fill_between(table.index, table["framewise_displacement"].fillna(0), color="#555555", linewidth=0)
+    axes[2].axhline(MOVED, color="#e4572e", linewidth=0.8, linestyle="--")
+    axes[2].set_ylim(0, max(1.0, 1.1 * numbers["max_fd"]))
+    axes[3].plot(table["std_dvars"], color="#555555", linewidth=1)
+    axes[3].axhline(OUTLIER, color="#e4572e", linewidth=0.8, linestyle="--")
+    labels = ("Translation\n(mm)", "Rotation (mm\nat 50 mm)", "FD (mm)", "Standardised\nDVARS")
+    for axis, label in zip(axes, labels, strict=False):
+        axis.set_ylabel(label, fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.margins(x=0)

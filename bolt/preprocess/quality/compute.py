@@ -1,0 +1,86 @@
+"""Measures by which a subject is judged; their names and meaning stand in `bolt.preprocess.quality.measures`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bolt.config import Registration
+from bolt.io.files import read_table
+from bolt.io.volumes import iter_volumes
+from bolt.preprocess import images
+from bolt.preprocess.information import normalised_mutual_information
+from bolt.preprocess.quality.agreement import coregistration_numbers, shift_margin
+from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
+from bolt.preprocess.quality.evidence import normalisation_evidence
+from bolt.preprocess.quality.measures import motion_numbers
+from bolt.preprocess.registration import bias_correct, dice, warp
+
+
+def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, Any]:
+    """Agreement with the template, by masks, by brightness within the brain, and by the ventricles.
+
+    Parameters
+    ----------
+    paths : mapping
+        See `bolt.config.derivatives.anatomical_names`.
+    template : path
+        Template folder.
+    """
+    brain = images.read(template / "brain_mask.nii.gz")
+    carried = warp(brain, images.read(paths["mask"]), [paths["forward"]]).numpy() > 0.5
+    inside = brain.numpy() > 0.5
+    ours, theirs = images.read(paths["warped"]).numpy(), images.read(template / "T1w.nii.gz").numpy()
+    mask = images.read(paths["mask"])
+    return {
+        "template_mask_dice": dice(carried, inside),
+        "template_nmi": normalised_mutual_information(theirs[inside], ours[inside]),
+        "template_shift_margin": shift_margin(theirs, ours, inside, np.asarray(brain.spacing)),
+        **normalisation_evidence(paths, template),
+        "brain_ml": float(mask.numpy().sum() * np.prod(mask.spacing) / 1000),
+    }
+
+
+def functional_numbers(
+    paths: Mapping[str, Path], mask_dice: float, template: Path, settings: Registration
+) -> dict[str, Any]:
+    """Motion, temporal signal-to-noise, artefacts, and fit to T1w and template.
+
+    Parameters
+    ----------
+    paths : mapping
+        confounds, tsnr and mask (on the output grid, in template space), bold_to_t1w: see
+        `bolt.preprocess.functional.workflow.functional_names`; raw (the 4D image), native_reference, native_mask, t1w,
+        t1w_mask.
+    mask_dice : float
+        Overlap of BOLD and T1w brain masks within the acquired field.
+    template : path
+        Template folder.
+    settings : Registration
+    """
+    table = read_table(paths["confounds"])
+    mask = images.read(paths["mask"])
+    inside = mask.numpy() > 0
+    brain = warp(mask, images.read(template / "brain_mask.nii.gz"), []).numpy() > 0.5
+    reference, native_brain = images.load(paths["native_reference"])[0], images.load(paths["native_mask"])[0] > 0
+    ghost = ghost_ratio(reference, native_brain)
+    return {
+        "n_volumes": len(table),
+        **motion_numbers(table),
+        "slice_jumps": slice_jumps(iter_volumes(paths["raw"]), native_brain),
+        **({} if ghost is None else {"ghost_ratio": ghost}),
+        "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
+        "coregistration_mask_dice": mask_dice,
+        **coregistration_numbers(
+            bias_correct(images.read(paths["native_reference"]), settings, shrink=2),
+            images.read(paths["native_mask"]),
+            images.read(paths["t1w"]),
+            images.read(paths["t1w_mask"]),
+            images.read_matrix(paths["bold_to_t1w"]),
+            settings,
+        ),
+        "template_brain_covered": float((inside & brain).sum() / brain.sum()),
+    }

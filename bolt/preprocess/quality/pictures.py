@@ -1,0 +1,253 @@
+"""Pictures by which a person judges a subject within a minute.
+
+Mosaics are WebP, of some 50 to 150 kB each. Where two images should agree, an SVG holds both and shows them in turn
+(hovering holds the second), as people know it from fMRIPrep. They are drawn here: those of nireports take 1.7 MB each.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ants
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.cluster import KMeans
+
+from bolt.io.files import write_bytes, write_text
+from bolt.preprocess import images
+from bolt.preprocess.quality.carpet import draw_carpet
+from bolt.preprocess.registration import warp
+
+BRAIN, GREY, WHITE = "#ff8c42", "#f4e04d", "#19c5e0"
+"""Colours of the contours: edge of the brain, of grey matter, of white matter."""
+FRAME = 12.0
+"""mm shown around the brain."""
+PIXEL = 1.5
+"""mm of a pixel of the pictures, before they are scaled to `WIDTH`."""
+SLICES = 7
+WIDTH = 1260
+"""Pixels across."""
+DPI = 100
+QUALITY, FLICKER_QUALITY = 62, 28
+"""Of WebP; lower where a file holds two pictures."""
+Contours = Sequence[tuple[ants.ANTsImage, str]]
+
+
+def draw_anatomical(
+    paths: Mapping[str, Path], template: Path, figures: Path, prefix: str, space: str, numbers: Mapping[str, Any]
+) -> None:
+    """Two pictures: tissues on the T1w; T1w and template in turn, under the template's contours.
+
+    Parameters
+    ----------
+    paths : mapping
+        See `bolt.config.derivatives.anatomical_names`.
+    template : path
+        Template folder.
+    figures : path
+        Where the pictures go.
+    prefix, space : str
+        Parts of their names.
+    numbers : mapping
+        Of `bolt.preprocess.quality.compute.anatomical_numbers`.
+    """
+    mask = images.read(paths["mask"])
+    view = View(mask)
+    write_bytes(
+        view.draw(
+            images.read(paths["t1w"]),
+            [(mask, BRAIN), *tissue_edges(paths)],
+            f"Brain (orange, {numbers['brain_ml']:.0f} ml), grey matter (yellow) and white matter (blue) on the T1w",
+        ),
+        figures / f"{prefix}desc-tissues_T1w.webp",
+    )
+    head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
+    view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
+    what = f"under the template's brain (orange) and white matter (blue), {space}"
+    fit = f"correlation {numbers['template_correlation']:.2f}"
+    write_flicker(
+        view.draw(head, edges, f"TEMPLATE {what}", quality=FLICKER_QUALITY),
+        view.draw(images.read(paths["warped"]), edges, f"T1w {what} · {fit}", quality=FLICKER_QUALITY),
+        figures / f"{prefix}space-{space}_desc-normalisation_T1w.svg",
+    )
+
+
+def draw_functional(
+    paths: Mapping[str, Path], template: Path, figures: Path, scan_id: str, space: str, numbers: Mapping[str, Any]
+) -> None:
+    """Four pictures: T1w and BOLD in turn, under the T1w's contours; mean BOLD under the template's; tSNR; carpet.
+
+    Parameters
+    ----------
+    paths : mapping
+        As in `bolt.preprocess.quality.compute.functional_numbers`; also wm, gm and forward of the anatomical half,
+        reference (in template space), and bold, where there is a 4D image in template space.
+    template, figures, space, numbers
+        As in `draw_anatomical`.
+    scan_id : str
+        Begins the pictures' names.
+    """
+    t1w, mask = images.read(paths["t1w"]), images.read(paths["t1w_mask"])
+    data, affine = images.load(paths["native_reference"])
+    to_t1w = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"]))  # the file maps points of the T1w to the BOLD
+    view, edges = View(mask), tissue_edges(paths)
+    what = "under the T1w's grey matter (yellow) and white matter (blue)"
+    fit = f"{numbers['coregistration_shift_margin']:.1f} times the fit 10 mm away"
+    write_flicker(
+        view.draw(t1w, edges, f"T1w {what}", quality=FLICKER_QUALITY),
+        view.draw(images.to_ants(data, to_t1w @ affine), edges, f"BOLD {what} · {fit}", quality=FLICKER_QUALITY),
+        figures / f"{scan_id}_desc-coregistration_boldref.svg",
+    )
+    head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
+    view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
+    covered = f"{100 * numbers['template_brain_covered']:.0f} % of the brain acquired"
+    write_bytes(
+        view.draw(
+            images.read(paths["reference"]),
+            edges,
+            f"Mean BOLD under the template's brain (orange) and white matter (blue), {space} · {covered}",
+        ),
+        figures / f"{scan_id}_space-{space}_desc-normalisation_boldref.webp",
+    )
+    write_bytes(
+        view.draw(
+            images.read(paths["tsnr"]),
+            [(brain, "white")],
+            f"Temporal signal-to-noise, median {numbers['median_tsnr']:.0f}; white: the template's brain",
+            colours="inferno",
+        ),
+        figures / f"{scan_id}_space-{space}_desc-tsnr_boldmap.webp",
+    )
+    draw_carpet(paths, figures / f"{scan_id}_desc-carpetplot_bold.webp", numbers)
+
+
+class View:
+    """Slices through a brain, the same for all images that are shown in them: axial, coronal, sagittal.
+
+    Parameters
+    ----------
+    mask : ANTs image
+        The brain that the slices are spread over.
+    """
+
+    def __init__(self, mask: ants.ANTsImage) -> None:
+        places = images.apply(images.affine_of(mask), np.argwhere(mask.numpy() > 0.5))
+        self.low, high = places.min(axis=0) - FRAME, places.max(axis=0) + FRAME
+        self.shape = tuple(np.ceil((high - self.low) / PIXEL).astype(int))
+        affine = np.diag([PIXEL, PIXEL, PIXEL, 1.0])
+        affine[:3, 3] = self.low
+        self.canvas = images.to_ants(np.zeros(self.shape), affine)
+        self.at = []
+        for size in self.shape:
+            cuts = np.linspace(FRAME, size * PIXEL - FRAME, SLICES + 2)[1:-1]
+            self.at.append(np.round(cuts / PIXEL).astype(int))
+
+    def draw(
+        self, image: ants.ANTsImage, contours: Contours, title: str, colours: str = "gray", quality: int = QUALITY
+    ) -> bytes:
+        """A WebP picture of an image, with contours at one half; with a scale where `colours` are not grey.
+
+        All slices of a view are one strip, so that a picture takes a fraction of the time of a plot a slice.
+        """
+        layers = (image, *(contour for contour, _ in contours))
+        shown, *edges = (warp(self.canvas, layer, []).numpy() for layer in layers)
+        x, y, z = self.shape
+        heights = [y / x, z / x, z / y]  # of the strips, as shares of a slice's width
+        pixels = WIDTH / SLICES * sum(heights) + 34
+        figure = plt.figure(figsize=(WIDTH / DPI, pixels / DPI), facecolor="black")
+        bright = np.quantile(shown[shown > 0], 0.995) if (shown > 0).any() else 1.0
+        top = 1 - 30 / pixels
+        for k, height in zip((2, 1, 0), heights, strict=True):
+            share = WIDTH / SLICES * height / pixels
+            axes = figure.add_axes((0, top - share, 1, share))
+            top -= share
+            drawn = axes.imshow(
+                _strip(shown, k, self.at[k]), cmap=colours, vmin=0, vmax=bright, interpolation="bilinear", aspect="auto"
+            )
+            for edge, (_, colour) in zip(edges, contours, strict=True):
+                axes.contour(_strip(edge, k, self.at[k]), levels=[0.5], colors=colour, linewidths=0.8)
+            axes.axis("off")
+            self._name_sides(axes, k)
+        figure.text(0.006, 1 - 15 / pixels, title, color="white", fontsize=11.5, va="center")
+        if colours != "gray":
+            bar = figure.colorbar(
+                drawn, cax=figure.add_axes((0.8, 1 - 11 / pixels, 0.18, 8 / pixels)), orientation="horizontal"
+            )
+            bar.ax.tick_params(colors="white", labelsize=7, pad=1, length=2)
+        return _webp(figure, quality)
+
+    def _name_sides(self, axes: plt.Axes, k: int) -> None:
+        """Letters for the sides of the head, and each slice's place (mm)."""
+        sides = ("P", "A") if k == 0 else ("L", "R")
+        for text, x, align in ((sides[0], 0.003, "left"), (sides[1], 0.997, "right")):
+            axes.text(x, 0.9, text, color="white", ha=align, fontsize=10, transform=axes.transAxes)
+        for i, index in enumerate(self.at[k]):
+            label = f"{'xyz'[k]} = {self.low[k] + PIXEL * index:.0f}"
+            axes.text(
+                (i + 0.5) / SLICES, 0.012, label, color="#bbbbbb", ha="center", fontsize=7.5, transform=axes.transAxes
+            )
+
+
+def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[ants.ANTsImage, str]]:
+    """Outer edge of grey matter and of white matter, with their colours."""
+    grey, white = images.read(paths["gm"]), images.read(paths["wm"])
+    return [(grey + white, GREY), (white, WHITE)]
+
+
+def white_matter(t1w: ants.ANTsImage, mask: ants.ANTsImage) -> ants.ANTsImage:
+    """The brightest of three classes (k-means) within a template's brain: good enough to draw its edge."""
+    data, inside = t1w.numpy(), mask.numpy() > 0.5
+    values = data[inside]
+    sample = np.clip(values[:: max(1, len(values) // 20_000)], *np.quantile(values, [0.01, 0.99]))
+    centres = np.sort(KMeans(3, n_init=3, random_state=0).fit(sample[:, None]).cluster_centers_.ravel())
+    white = inside & (data > centres[1:].mean())
+    return ants.smooth_image(t1w.new_image_like(white.astype(np.float32)), 0.7)
+
+
+def write_flicker(first: bytes, second: bytes, path: Path) -> None:
+    """Two WebP pictures of one size as an SVG that shows them in turn; hovering holds the second.
+
+    Where nothing moves (print, or a reader that asks for stillness) the second is shown.
+    """
+    width, height = _size(second)
+    layers = [
+        f'<image class="{name}" width="{width}" height="{height}" '
+        f'href="data:image/webp;base64,{base64.b64encode(picture).decode()}"/>'
+        for name, picture in (("second", second), ("first", first))
+    ]
+    style = (
+        ".first{animation:turn 3s step-end infinite}@keyframes turn{0%{opacity:1}50%{opacity:0}100%{opacity:1}}"
+        "svg:hover .first{animation:none;opacity:0}"
+        "@media print,(prefers-reduced-motion:reduce){.first{animation:none;opacity:0}}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%">'
+    title = html.escape(path.stem)
+    write_text(f"{head}<title>{title}</title><style>{style}</style>{''.join(layers)}</svg>\n", path)
+
+
+def _size(webp: bytes) -> tuple[int, int]:
+    """Width and height of a lossy WebP picture."""
+    width, height = struct.unpack("<HH", webp[26:30])
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _strip(data: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
+    """Slices of a RAS volume side by side, superior or anterior up; the left of the head is on the left."""
+    return np.hstack([np.take(data, index, axis=axis).T[::-1] for index in at])
+
+
+def _webp(figure: plt.Figure, quality: int) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="webp", dpi=DPI, facecolor=figure.get_facecolor(), pil_kwargs={"quality": quality})
+    plt.close(figure)
+    return stream.getvalue()

@@ -1,0 +1,208 @@
+"""The selected regions on a brain: glass brain, slices and fsaverage5 surfaces in one figure, with a key of names.
+
+Two classes share a brain, red and blue; more have a panel each. The shade says in how many folds a region was selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap, to_hex, to_rgb
+from nilearn import datasets, plotting
+from nilearn.image import crop_img
+from numpy.typing import NDArray
+from scipy.ndimage import center_of_mass
+
+from bolt.explain.regions import paint
+from bolt.report.figures.brain_key import draw_key, draw_shades, key_height
+from bolt.report.figures.cortex import cortex_view, labels_of_vertices
+from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours
+
+VIEWS = (("left", "lateral"), ("left", "medial"), ("right", "medial"), ("right", "lateral"))
+SHADES = (0.4, 0.68, 1.0)  # of the class's colour, the rest white: few folds, some, most
+SLICES = 7
+PAPER = ListedColormap(colormaps["gray"](np.linspace(0.3, 1, 256))).with_extremes(under="white")
+"""Of the slices: light, so that pale colours stand out, and white around the head."""
+PANEL = 1.42  # inches: height of the panel of one of several classes
+
+
+def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
+    """Draw the selected ROIs of every class: two classes share a brain, more get a panel each.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``roi_weights.tsv`` (`bolt.explain.regions.ROI_COLUMNS`).
+    image : label image of the atlas
+    classes : sequence of str
+    out : Path
+        PNG; an SVG and a PDF are written beside it.
+    """
+    selected = table[table["selected"].astype(bool)].copy()
+    selected["centre"] = centres(image, selected["value"].to_numpy(int))
+    if len(classes) == 2:
+        _together(selected, image, classes, out)
+    else:
+        _apart(selected, image, classes, out)
+
+
+def centres(image: nib.Nifti1Image, values: NDArray[np.integer]) -> list[tuple[int, ...]]:
+    """Centre of each ROI, whole mm (x, y, z)."""
+    found = center_of_mass(np.ones(image.shape), np.asanyarray(image.dataobj), values) if len(values) else []
+    return [tuple(np.round(nib.affines.apply_affine(image.affine, c)).astype(int).tolist()) for c in found]
+
+
+def shades(colour: str) -> list[str]:
+    """A class's colour from pale to full, for ROIs that few, some and most folds select."""
+    return [to_hex(tuple(1 - share * (1 - c) for c in to_rgb(colour))) for share in SHADES]  # type: ignore[arg-type]
+
+
+def shade_of(frequency: NDArray[np.floating] | pd.Series) -> NDArray[np.integer]:
+    """Which of the `shades`: a third of the folds or fewer, up to two thirds, more."""
+    return np.searchsorted([1 / 3 + 1e-6, 2 / 3 - 1e-6], np.asarray(frequency, float), side="right")
+
+
+def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
+    """Label value to the number of its colour, from 1: the shades of the first class, of the second, ..."""
+    codes: dict[int, int] = {}
+    for i, name in enumerate(classes):
+        rows = selected[selected["class"] == name]
+        codes |= dict(
+            zip(rows["value"].astype(int), len(SHADES) * i + 1 + shade_of(rows["selection_frequency"]), strict=True)
+        )
+    return codes
+
+
+class _Brain:
+    """The ROIs of some classes, ready to be drawn in several manners."""
+
+    def __init__(
+        self, selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], colours: dict[str, str]
+    ) -> None:
+        self.colours = [shade for name in classes for shade in shades(colours[name])]
+        codes = _codes(selected, classes)
+        values = np.array(sorted(codes) or [0])
+        numbers = np.array([codes.get(v, 0) for v in values], dtype=np.int16)
+        self.volume = paint(image, values, numbers)
+        self.vertices = {
+            side: np.where(
+                np.isin(labels, values), numbers[np.searchsorted(values, labels).clip(0, len(values) - 1)], 0
+            )
+            for side, labels in labels_of_vertices(image).items()
+        }
+        self.heights = [z for _, _, z in selected.loc[selected["class"].isin(classes), "centre"]]
+        self.scale = {"cmap": ListedColormap(self.colours), "vmin": 0.5, "vmax": len(self.colours) + 0.5}
+
+    def glass(self, figure: Any, box: tuple[float, float, float, float], mode: str, size: float) -> None:
+        axes = figure.add_axes(_fractions(figure, box))
+        display = plotting.plot_glass_brain(None, axes=axes, display_mode=mode, annotate=False, alpha=0.5)
+        display.annotate(size=size)
+        if self.heights:
+            display.add_overlay(self.volume, threshold=0.5, **self.scale)
+
+    def slices(self, figure: Any, box: tuple[float, float, float, float], n: int, size: float) -> None:
+        axes = figure.add_axes(_fractions(figure, box))
+        display = plotting.plot_anat(
+            _template(),
+            axes=axes,
+            display_mode="z",
+            cut_coords=cuts(self.heights, n),
+            annotate=False,
+            draw_cross=False,
+            black_bg=False,
+            colorbar=False,
+            cmap=PAPER,
+            vmin=0.02,
+            vmax=1,
+        )
+        display.annotate(size=size)
+        if self.heights:
+            display.add_overlay(self.volume, threshold=0.5, **self.scale)
+
+    def surfaces(self, figure: Any, box: tuple[float, float, float, float], rows: int) -> None:
+        """Four views, in one row or two: left hemisphere on the left."""
+        left, top, width, height = box
+        order = VIEWS if rows == 1 else [VIEWS[i] for i in (0, 3, 1, 2)]
+        columns = len(order) // rows
+        wide, tall = width / columns, height / rows
+        for i, (side, view) in enumerate(order):
+            picture = cortex_view(self.vertices[side], side, view, self.colours, wide)
+            axes = figure.add_axes(
+                _fractions(figure, (left + i % columns * wide, top + i // columns * tall, wide, tall))
+            )
+            axes.imshow(picture, interpolation="antialiased")
+            axes.axis("off")
+
+
+def _together(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
+    """Both classes on one brain: glass brain, slices and surfaces below one another, then the keys side by side."""
+    colours = class_colours(classes)
+    brain = _Brain(selected, image, classes, colours)
+    keys = [selected[selected["class"] == name] for name in classes]
+    below = 4.62
+    height = below + max(key_height(rows, 8) for rows in keys) + 0.3
+    with canvas(out, width=WIDTH, height=height, layout=None) as figure:
+        brain.glass(figure, (0, 0.02, WIDTH, 1.62), "lyrz", 9)
+        brain.slices(figure, (0, 1.72, WIDTH, 1.2), SLICES, 8)
+        for i, (side, view) in enumerate(VIEWS):
+            _write(figure, WIDTH * (i + 0.5) / len(VIEWS), 3.02, f"{side} {view}", size=8, color=MUTED, ha="center")
+        brain.surfaces(figure, (0, 3.18, WIDTH, 1.35), 1)
+        for name, rows, left in zip(classes, keys, (0.15, 3.75), strict=True):
+            draw_key(figure, (left, below, 3.3), name, rows, colours[name], 8)
+        draw_shades(figure, (0.15, height - 0.22), [shades(colours[name]) for name in classes], 8)
+
+
+def _apart(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
+    """A panel a class: its key, glass brain above slices, surfaces."""
+    colours = class_colours(classes)
+    keys = [selected[selected["class"] == name] for name in classes]
+    heights = [max(PANEL, key_height(rows, 7) + 0.1) for rows in keys]
+    total = sum(heights) + 0.5
+    with canvas(out, width=WIDTH, height=total, layout=None) as figure:
+        top = 0.2
+        _write(figure, 6.18, 0.03, "left and right, lateral and medial", size=7, color=MUTED, ha="center")
+        for name, rows, tall in zip(classes, keys, heights, strict=True):
+            brain = _Brain(selected, image, [name], colours)
+            draw_key(figure, (0.08, top, 2.28), name, rows, colours[name], 7)
+            brain.glass(figure, (2.42, top, 2.75, 0.74), "lyrz", 7)
+            brain.slices(figure, (2.42, top + 0.76, 2.75, 0.6), 5, 7)
+            brain.surfaces(figure, (5.2, top, 1.95, PANEL - 0.06), 2)
+            top += tall
+        draw_shades(figure, (0.08, total - 0.2), [shades(INK)], 7)
+
+
+def _fractions(figure: Any, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    """From inches (left, down from the top, width, height) to what matplotlib wants."""
+    left, top, width, height = box
+    w, h = figure.get_size_inches()
+    return left / w, 1 - (top + height) / h, width / w, height / h
+
+
+def _write(figure: Any, x: float, y: float, text: str, *, size: float, **options: Any) -> None:
+    """Text at inches from the left and from the top."""
+    w, h = figure.get_size_inches()
+    figure.text(x / w, 1 - y / h, text, fontsize=size, va="top", **options)
+
+
+def cuts(heights: Sequence[float], n: int) -> list[float]:
+    """Heights (mm) of axial slices that pass through as many ROIs as they can, and through the rest of the brain."""
+    chosen: list[float] = []
+    for pool, apart in ((sorted(heights), 6.0), (list(range(-30, 66, 5)), 0.0)):
+        while pool and len(chosen) < n:
+            distance = [min((abs(z - c) for c in chosen), default=np.inf) for z in pool]
+            if max(distance) <= apart:
+                break
+            chosen.append(float(pool[int(np.argmax(distance))]))
+    return sorted(chosen)
+
+
+@cache
+def _template() -> Any:
+    return crop_img(datasets.load_mni152_template(resolution=2))

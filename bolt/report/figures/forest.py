@@ -1,0 +1,149 @@
+"""All rows of an experiment in one picture: means over folds with their 95 % intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bolt.evaluate.classes import METRICS
+from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.report.figures.style import INK, MANY, MUTED, canvas
+from bolt.report.tables.readable import NAMES
+
+ROW = 0.27  # inches of height
+SOFT = "#f2f4f7"
+BEHIND = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}  # of numbers at an edge
+WIDEST, BULK = (
+    0.6,
+    12,
+)  # an axis that holds everything spans at most so much of the scale, or so many quartile distances
+REACH = 5  # quartile distances to either side of the bulk, where that is all an axis holds
+
+
+def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
+    """Draw an experiment: a panel a dataset and metric, a line a row, a colour an atlas.
+
+    Parameters
+    ----------
+    results : DataFrame
+        `bolt.experiments.results.RESULT_COLUMNS`.
+    out : Path
+        PNG; an SVG is written beside it.
+    reference : str
+        A row whose name stands out.
+    """
+    atlases = {atlas: MANY[i % len(MANY)] for i, atlas in enumerate(dict.fromkeys(results["atlas"]))}
+    parts = [(dataset, part) for dataset, part in results.groupby("dataset", sort=False)]
+    counts = [part["row"].nunique() for _, part in parts]
+    metrics = [METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS for _, part in parts]
+    heights = [n * ROW + 0.75 for n in counts] or [1.0]
+    with canvas(out, width=10.5, height=sum(heights) + 0.6) as figure:
+        rows: Any = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0] if parts else []
+        for place, (dataset, part), names in zip(rows, parts, metrics, strict=True):
+            place.suptitle(dataset, x=0.01, ha="left", fontweight="bold", fontsize=10.5)
+            axes = place.subplots(1, len(names), sharey=True, squeeze=False)[0]
+            for axis, metric in zip(axes, names, strict=True):
+                _panel(axis, part[part["metric"] == metric], atlases)
+                title = NAMES.get(metric, metric.capitalize())
+                axis.set_title(title if metric in NUMBER_METRICS else f"{title} (%)")
+            _names(axes[0], part, reference)
+        _legend(figure, atlases, results)
+
+
+def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
+    order = list(dict.fromkeys(part["row"]))
+    scale = 1 if part["metric"].iloc[0] in NUMBER_METRICS else 100
+    for i in range(0, len(order), 2):
+        axis.axhspan(i - 0.5, i + 0.5, color=SOFT, lw=0, zorder=0)
+    own = [atlas for atlas in atlases if atlas in set(part["atlas"])]
+    offsets = dict(zip(own, np.linspace(-0.18, 0.18, len(own)) if len(own) > 1 else [0.0], strict=True))
+    limits = _limits(axis, part, scale)
+    for value in part.itertuples():
+        _mark(axis, value, order.index(value.row) + offsets[value.atlas], atlases[value.atlas], scale, limits)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+
+
+def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tuple[float, float]) -> None:
+    """A row's mean, interval and the paper's mean; an arrow where the interval goes on, numbers for what is beyond."""
+    low, high = limits
+    mean, paper = scale * value.mean, scale * value.paper_mean
+    edge = axis.get_yaxis_transform()
+    if low <= mean <= high:
+        start, end = scale * value.low, scale * value.high
+        dots = "-" if value.n_folds == value.expected_folds else ":"
+        axis.hlines(y, max(start, low), min(end, high), color=colour, lw=1.6, ls=dots, zorder=2)
+        axis.plot(mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)
+        for beyond, place, shape in ((start < low, 0.012, "<"), (end > high, 0.988, ">")):
+            if beyond:
+                axis.plot(place, y, shape, ms=4.5, color=colour, mew=0, transform=edge, zorder=4)
+    if low <= paper <= high:
+        axis.plot(paper, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
+    named = (("", mean), ("paper ", paper))  # NaN is beyond neither end
+    for side, place, words in (
+        ("left", 0.01, [f"{name}{number:.3g}" for name, number in named if number < low]),
+        ("right", 0.99, [f"{name}{number:.3g}" for name, number in named if number > high]),
+    ):
+        if words:
+            said = f"◂ {', '.join(words)}" if side == "left" else f"{', '.join(words)} ▸"
+            look: Any = {"ha": side, "va": "center", "fontsize": 6.5, "color": colour, "bbox": BEHIND, "zorder": 5}
+            axis.text(place, y, said, transform=edge, **look)
+
+
+def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> tuple[float, float]:
+    """Set limits that show every interval, or where a few lie so far off that the bulk could not be told apart, the
+    bulk. No skill is a line."""
+    seen = scale * part[["low", "high", "mean", "paper_mean"]].to_numpy(float)
+    seen, middle = seen[np.isfinite(seen)], scale * part["mean"].dropna().to_numpy()
+    levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
+    if not len(middle):
+        return -np.inf, np.inf
+    first, last = np.percentile(middle, [25, 75])
+    inside = np.array([*seen, *levels])
+    if np.ptp(inside) > max(BULK * (last - first), WIDEST * scale):
+        reach = max(REACH * (last - first), 0.2 * scale)
+        inside = inside[(inside >= first - reach) & (inside <= last + reach)]
+    low, high = inside.min(), inside.max()
+    margin = 0.06 * (high - low) or 0.01 * scale
+    axis.set_xlim(low - margin, high + margin)
+    for level in levels:
+        if low <= level <= high:
+            axis.axvline(level, color=INK, ls="--", lw=0.9, zorder=1)
+    if levels and not low <= levels[0] <= high:
+        words = f"no skill: {levels[0]:g}"
+        axis.set_xlabel(f"← {words}" if levels[0] < low else f"{words} →", fontsize=7.5, color=MUTED)
+    return low - margin, high + margin
+
+
+def _names(axis: Axes, part: pd.DataFrame, reference: str) -> None:
+    order = list(dict.fromkeys(part["row"]))
+    axis.set_yticks(range(len(order)), [_name(row, part[part["row"] == row]) for row in order])
+    for row, label in zip(order, axis.get_yticklabels(), strict=True):
+        label.set_fontweight("bold" if row == reference else "normal")
+
+
+def _name(row: str, values: pd.DataFrame) -> str:
+    """The row's name, and what it lacks."""
+    most = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # a metric may be undefined in some
+    lost = most[most["n_folds"] < most["expected_folds"]]
+    if not values["expected_folds"].any():
+        return f"{row} (not applicable)"
+    counts = ", ".join(dict.fromkeys(f"{n} of {due}" for n, due in zip(lost.n_folds, lost.expected_folds, strict=True)))
+    return f"{row} ({counts} folds)" if counts else row
+
+
+def _legend(figure: Figure, atlases: dict[str, str], results: pd.DataFrame) -> None:
+    keys = [figure.axes[0].plot([], [], "D-", ms=3.6, lw=1.6, color=c, label=a)[0] for a, c in atlases.items()]
+    if figure.axes:
+        axis = figure.axes[0]
+        if results["paper_mean"].notna().any():
+            keys.append(axis.plot([], [], "o", ms=5, mfc="none", mec=INK, label="the paper's mean over folds")[0])
+        if (results["n_folds"] < results["expected_folds"]).any():
+            keys.append(axis.plot([], [], ":", lw=1.6, color=INK, label="folds are missing")[0])
+        keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
+        figure.legend(handles=keys, loc="outside lower center", ncols=6, title="mean over folds, 95 % interval")

@@ -1,0 +1,89 @@
+"""Brain maps to be turned and browsed: nilearn's HTML viewers, each a file that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+from nilearn import plotting
+from nilearn.surface import PolyData, PolyMesh, SurfaceImage
+
+from bolt.explain.regions import paint
+from bolt.io.files import write_text
+from bolt.report.figures.cortex import labels_of_vertices, meshes
+from bolt.report.figures.style import DIVERGING
+
+
+def write_views(
+    table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], stem: Path
+) -> dict[str, list[Path]]:
+    """Write a view of the volume and one of the cortex for each class; of two classes for both together.
+
+    Colours are regression weights: of all ROIs in the volume, of the selected ROIs on the cortex. With two classes red
+    speaks for the first and blue for the second, as in the pictures.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``roi_weights.tsv`` (`bolt.explain.regions.ROI_COLUMNS`).
+    image : label image of the atlas
+    classes : sequence of str
+    stem : Path
+        The views are ``<stem>_volume.html`` and ``<stem>_cortex.html``; of more than two classes the number of the
+        class comes before the ending.
+
+    Returns
+    -------
+    dict
+        What a view shows to its files: the volume's, the cortex's.
+    """
+    together = len(classes) == 2
+    found = {}
+    for i, name in enumerate(classes[:1] if together else classes):
+        rows = table[table["class"] == name]
+        both = table[table["selected"].astype(bool) & table["class"].isin(classes if together else [name])]
+        chosen = rows["weight"].where(rows["value"].isin(both["value"]), 0)
+        number = "" if together else f"-{i + 1}"
+        files = [stem.with_name(f"{stem.name}_{part}{number}.html") for part in ("volume", "cortex")]
+        title = escape(f"red: {classes[0]}, blue: {classes[1]}" if together else name)
+        write_text(_volume(image, rows["value"], rows["weight"], title), files[0])
+        write_text(_cortex(image, rows["value"], chosen, title), files[1])
+        found[" and ".join(classes) if together else name] = files
+    return found
+
+
+def _volume(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title: str) -> str:
+    painted = paint(image, values.to_numpy(int), weights.to_numpy(np.float32))
+    view = plotting.view_img(
+        painted, threshold=None, cmap=DIVERGING, title=title, resampling_interpolation="nearest", opacity=0.75
+    )
+    return str(view.html)
+
+
+def _cortex(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title: str) -> str:
+    """Both hemispheres, inflated; vertices as in the pictures (`bolt.report.figures.cortex.labels_of_vertices`)."""
+    of_value = dict(zip(values.astype(int), weights.astype(float), strict=True))
+    numbers = {
+        side: np.array([of_value.get(v, 0.0) for v in labels.tolist()])
+        for side, labels in labels_of_vertices(image).items()
+    }
+    mesh = PolyMesh(**{side: meshes()[f"infl_{side}"] for side in numbers})
+    depth = PolyData(**{side: meshes()[f"sulc_{side}"] for side in numbers})
+    shown = np.abs(weights[weights != 0])
+    view = plotting.view_surf(
+        surf_mesh=mesh,
+        surf_map=SurfaceImage(mesh=mesh, data=PolyData(**numbers)),
+        bg_map=SurfaceImage(mesh=mesh, data=depth),
+        hemi="both",
+        threshold=float(shown.min()) * 0.999 if len(shown) else 1e-6,
+        cmap=DIVERGING,
+        vmax=float(shown.max()) if len(shown) else 1.0,
+        title=title,
+        title_fontsize=16,
+        colorbar_fontsize=12,
+    )
+    return str(view.html)

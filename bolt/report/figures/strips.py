@@ -1,0 +1,100 @@
+"""Small drawings that stand in a page as SVG: where a scan lies among the others, and which ROIs it covers."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+WIDTH, HEIGHT, EDGE = 460, 34, 8
+FENCE = 1.5
+"""Quartile distances beyond the quartiles, where a value stands out (Tukey)."""
+
+
+def outlying(values: pd.Series, better: str) -> pd.Series:
+    """Bool: values that stand out towards the bad end (or either, where neither is good)."""
+    low, high = values.quantile([0.25, 0.75])
+    far = FENCE * (high - low)
+    below, above = values < low - far, values > high + far
+    return {"high": below, "low": above}.get(better, below | above)
+
+
+def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: float | None) -> str:
+    """Every scan's value as a dot; outliers and excluded ones are larger, named, and lead to their row.
+
+    Parameters
+    ----------
+    values : Series
+        scan_id to value; missing ones are not drawn.
+    outlier, excluded : Series of bool
+        Same index.
+    cutoff : float or None
+        Drawn as a dashed line.
+    """
+    shown = values.dropna()
+    ends = [*shown, *([] if cutoff is None else [cutoff])]
+    low, high = min(ends), max(ends)
+    span = (high - low) or 1.0
+
+    def place(value: float) -> float:
+        return EDGE + (value - low) / span * (WIDTH - 2 * EDGE)
+
+    jitter = np.random.default_rng(0).uniform(-9, 9, len(shown))  # so that equal values do not hide each other
+    ordinary, special = [], []
+    for (scan, value), shake in zip(shown.items(), jitter, strict=True):
+        x, y = place(value), HEIGHT / 2 + shake
+        if outlier[scan] or excluded[scan]:
+            kind = "out" if excluded[scan] else "odd"
+            name = html.escape(str(scan))
+            special.append(
+                f'<a href="#{name}"><circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4.5">'
+                f"<title>{name}: {value:.3g}</title></circle></a>"
+            )
+        else:
+            ordinary.append(f"M{x:.1f} {y:.1f}h0")
+    median = place(float(shown.median()))
+    line = "" if cutoff is None else f'<path class="cut" d="M{place(cutoff):.1f} 0V{HEIGHT}"/>'
+    return (
+        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
+        f'<path class="median" d="M{median:.1f} 3V{HEIGHT - 3}"/>'
+        f'<path class="dots" d="{"".join(ordinary)}"/>{line}{"".join(special)}</svg>'
+    )
+
+
+def coverage_strip(coverage: pd.DataFrame, networks: Sequence[str | None], threshold: float) -> str:
+    """An atlas's ROIs side by side, by network: the share of each that was acquired.
+
+    Parameters
+    ----------
+    coverage : DataFrame
+        `bolt.series.parcellate.COVERAGE_COLUMNS`, in the atlas's order.
+    networks : sequence of str
+        Of each ROI.
+    threshold : float
+        ROIs below it are red.
+    """
+    order = sorted(range(len(coverage)), key=lambda i: (str(networks[i] or ""), i))
+    step, height = 900 / len(coverage), 46
+    bars, names, start = [], [], 0
+    for x, i in enumerate(order):
+        row = coverage.iloc[i]
+        share = float(row["coverage"])
+        colour = "#1f6f8b" if share >= threshold else "#b42318"
+        tall = max(2.0, share * height)
+        title = html.escape(f"{row['name']}: {100 * share:.0f} %")
+        bars.append(
+            f'<rect x="{x * step:.2f}" y="{height - tall:.1f}" width="{step * 0.92:.2f}" height="{tall:.1f}" '
+            f'fill="{colour}"><title>{title}</title></rect>'
+        )
+        last = x + 1 == len(order) or (networks[order[x + 1]] or "") != (networks[i] or "")
+        if last:
+            name = html.escape(str(networks[i] or ""))
+            names.append(f'<path class="mark" d="M{start * step:.1f} {height + 3}H{(x + 0.92) * step:.1f}"/>')
+            names.append(f'<text x="{(start + x + 1) / 2 * step:.1f}" y="{height + 15}">{name}</text>')
+            start = x + 1
+    cut = f'<path class="cut" d="M0 {height * (1 - threshold):.1f}H900"/>'
+    return (
+        f'<svg class="coverage" viewBox="0 0 900 {height + 20}" role="img">{"".join(bars)}{cut}{"".join(names)}</svg>'
+    )

@@ -1,0 +1,94 @@
+"""One look for all pictures: palette, sizes, saving.
+
+Colours are told apart in the common forms of colour blindness: a red and a blue of equal weight for
+two classes, Okabe and Ito's set for more (https://jfly.uni-koeln.de/color/).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from bolt.io.files import atomic
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # a page of notes for every PDF
+WIDTH = 7.2  # inches: two journal columns
+INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
+TWO = ("#c0392b", "#2166ac")
+MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
+LANDMARK = "#f5c35b"
+DIVERGING = "RdBu_r"
+FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Ending of a picture's file to what makes equal pictures equal files."""
+RC: Any = {  # matplotlib's stubs want each key as a literal
+    "font.family": "sans-serif",
+    "font.sans-serif": [
+        "DejaVu Sans",
+        "Bitstream Vera Sans",
+        "Verdana",
+        "Helvetica",
+        "Arial",
+    ],  # of the SVG
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.facecolor": "white",
+    "svg.hashsalt": "bolt",  # equal figures, equal files
+    "svg.fonttype": "none",  # text stays text, which a journal's staff can edit
+    "pdf.fonttype": 42,  # TrueType, embedded; many journals refuse matplotlib's default
+}
+
+
+def class_colours(classes: Sequence[str]) -> dict[str, str]:
+    """A colour for each class, in the order of `classes`."""
+    palette = TWO if len(classes) == 2 else MANY
+    return {name: palette[i % len(palette)] for i, name in enumerate(classes)}
+
+
+@contextmanager
+def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
+    """A figure that is saved as `out` (PNG, for screens) and as SVG and PDF beside it (for papers).
+
+    Parameters
+    ----------
+    out : Path
+        Ends in ``.png``.
+    width, height : float
+        Inches.
+    **options
+        Passed on to `matplotlib.pyplot.figure`.
+    """
+    with plt.rc_context(RC):
+        figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
+        try:
+            yield figure
+            for suffix, undated in FORMATS.items():
+                with atomic(out.with_suffix(suffix)) as temporary:
+                    figure.savefig(temporary, dpi=180, metadata=undated)
+                figure.set_layout_engine("none")  # found once; all three are alike
+        finally:
+            plt.close(figure)

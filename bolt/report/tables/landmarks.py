@@ -1,0 +1,111 @@
+"""Landmark regressions over datasets: tables beside the paper's, and its figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt.config import Experiment
+from bolt.evaluate.classes import METRICS
+from bolt.experiments.entries import Entry
+from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
+from bolt.explain.subsets import SUBSET_COLUMNS
+from bolt.io.errors import DataError
+from bolt.io.files import holds_something, write_table, write_text
+from bolt.report.sections.explanation.landmarks import Curve, draw_curves, landmark_table, paper_of, read_landmarks
+from bolt.report.tables.markup import PACKAGES, Sheet, latex, markdown
+
+WHERE: dict[str, Any] = {
+    "dataset": "Dataset",
+    "atlas": "Atlas",
+    "row": "What the experiment's file calls the model that is explained",
+}
+KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
+COLUMNS: dict[str, Any] = {
+    **WHERE,
+    **KEYS,
+    "metric": "accuracy, recall, precision (of the positive class, or macro average) or auc",
+    "mean": "Mean over folds (and seeds)",
+    "sd": "Standard deviation over them (ddof 0)",
+    "n_folds": "Folds (and seeds)",
+    "expected_folds": "Folds of the cross-validation, times seeds",
+    "paper_mean": "The paper's mean over folds",
+    "paper_sd": "The paper's standard deviation over folds",
+    "difference": "mean - paper_mean",
+}
+
+
+def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
+    """Join the landmark regressions of all datasets.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    entries : list of Entry
+        Rows of all datasets; those that are not explained yet are passed over.
+    out : Path
+        Receives ``<experiment>.tsv`` (`COLUMNS`; shares, not per cent), ``<experiment>_subsets.tsv``, ``.md``, ``.tex``
+        and, of those with a curve, ``.png``, ``.svg`` and ``.pdf``.
+
+    Raises
+    ------
+    DataError
+        Nothing is explained.
+    """
+    rows, curves, subsets, sheets = [], [], [], []
+    for entry in entries:
+        tables = _over_seeds(entry, "landmarks.tsv", list(KEYS))
+        if tables is None:
+            continue
+        paper = paper_of(entry.dataset)
+        rows.append(_rows(entry, tables, paper))
+        title = f"{entry.dataset}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
+        caption = "Per cent, mean ± sd over folds. The paper does not say whether it judges volumes or subjects."
+        sheets.append(Sheet(title, landmark_table(tables, paper), caption))
+        curve = _over_seeds(entry, "subsets.tsv", ["offset", "level"])
+        if curve is not None and len(curve):
+            curves.append(Curve(title, curve, tables, 1 / len(entry.classes)))
+            subsets.append(curve.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row))
+    if not rows:
+        raise DataError(
+            f"nothing of experiment '{experiment.name}' is explained yet", mend=f"Run: snakemake {experiment.name}"
+        )
+    picture = ""
+    if curves:
+        draw_curves(curves, out / f"{experiment.name}.png")
+        picture = f"![Accuracy and importance down the ordered list of volumes]({experiment.name}.png)\n\n"
+    empty = pd.DataFrame(columns=[*WHERE, *SUBSET_COLUMNS])
+    subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
+    write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
+    words = f"# {experiment.title}\n\n{experiment.description}\n\n{picture}"
+    labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
+    write_text(PACKAGES + "\n".join(map(latex, sheets, labels)), out / f"{experiment.name}.tex")
+    write_text(words + "\n".join(map(markdown, sheets)), out / f"{experiment.name}.md")
+    write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
+
+
+def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None:
+    """A table of all seeds, with mean and sd over folds and seeds; None where no seed has it."""
+    files = [folder / name for folder in entry.explanations if holds_something(folder / name)]
+    if not files:
+        return None
+    table = pd.concat([read_landmarks(file) for file in files], ignore_index=True)
+    return with_means(table[~table["fold"].isin(["mean", "sd"])], keys)
+
+
+def _rows(entry: Entry, table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """`COLUMNS` of one entry."""
+    mean, sd = (
+        table[table["fold"] == fold].melt([*KEYS, "n_test"], list(METRICS), "metric", fold) for fold in ("mean", "sd")
+    )
+    known = paper.rename(columns={"mean": "paper_mean", "sd": "paper_sd"})
+    both = mean.merge(sd.drop(columns="n_test"), on=[*KEYS, "metric"]).merge(known, on=["tokens", "metric"], how="left")
+    return both.rename(columns={"n_test": "n_folds"}).assign(
+        dataset=entry.dataset,
+        atlas=entry.atlas,
+        row=entry.row,
+        expected_folds=entry.outer * len(entry.explanations),
+        difference=both["mean"] - both["paper_mean"],
+    )[list(COLUMNS)]

@@ -1,0 +1,106 @@
+"""Static functional connectivity: how alike the series of two ROIs are over a whole scan."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from nilearn.connectome import ConnectivityMeasure
+from numpy.typing import NDArray
+from sklearn.covariance import EmpiricalCovariance
+
+from bolt.series.cache import SeriesCache
+
+LARGEST = 1 - 1e-6
+"""Correlations are moved this far from ±1 before Fisher's transform, which is infinite there."""
+
+
+def n_pairs(n_rois: int) -> int:
+    """Number of pairs of different ROIs."""
+    return n_rois * (n_rois - 1) // 2
+
+
+def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDArray[np.float32]:
+    """Pearson correlations of all pairs of ROIs.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    fisher_z : bool
+        Give Fisher's z (inverse hyperbolic tangent) of the correlations.
+
+    Returns
+    -------
+    (R (R - 1) / 2,) float32 array
+        The strict upper triangle, row by row; 0 for a pair with an ROI that is constant (or not covered: zeros in a
+        cache), never NaN.
+    """
+    measure = ConnectivityMeasure(
+        EmpiricalCovariance(store_precision=False), kind="correlation", standardize=False, verbose=0
+    )
+    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # a constant ROI: 0 / 0
+        matrix = measure.fit_transform([np.asarray(series, np.float64)])[0]
+    values = matrix[np.triu_indices(len(matrix), k=1)]
+    values = np.where(np.isfinite(values), values, 0).clip(-1, 1)
+    if fisher_z:
+        values = np.arctanh(values.clip(-LARGEST, LARGEST))
+    return values.astype(np.float32)
+
+
+def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = False) -> NDArray[np.float32]:
+    """Connectivity of scans of a cache, each over its full length.
+
+    Parameters
+    ----------
+    cache : SeriesCache
+    ids : sequence of int
+        Rows of the cache's index.
+    fisher_z : bool
+
+    Returns
+    -------
+    (len(ids), R (R - 1) / 2) float32 array
+    """
+    return _connectivities(cache, ids, lambda series: series, fisher_z)
+
+
+def connectivity_of_crops(
+    cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
+) -> NDArray[np.float32]:
+    """Connectivity of scans of a cache, each over one random stretch of it.
+
+    Parameters
+    ----------
+    cache : SeriesCache
+    ids : sequence of int
+        Rows of the cache's index.
+    length : int
+        Volumes of a stretch; a shorter scan is taken whole.
+    random : numpy.random.Generator
+    fisher_z : bool
+
+    Returns
+    -------
+    (len(ids), R (R - 1) / 2) float32 array
+    """
+
+    def stretch(series: NDArray[np.floating]) -> NDArray[np.floating]:
+        start = random.integers(max(len(series) - length, 0) + 1)
+        return series[start : start + length]
+
+    return _connectivities(cache, ids, stretch, fisher_z)
+
+
+def _connectivities(
+    cache: SeriesCache,
+    ids: Sequence[int],
+    part: Callable[[NDArray[np.floating]], NDArray[np.floating]],
+    fisher_z: bool,
+) -> NDArray[np.float32]:
+    """Connectivity of a part of each scan."""
+    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
+    for row, i in enumerate(ids):
+        features[row] = connectivity(part(cache.finite_series(int(i))), fisher_z=fisher_z)
+    return features

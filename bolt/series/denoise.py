@@ -1,0 +1,201 @@
+"""Denoising of ROI means: choice of confounds, nuisance regression, detrending and filtering."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from nilearn import signal
+from nilearn.interfaces.fmriprep import load_confounds_strategy
+
+from bolt.config import AROMA, Denoise
+from bolt.io.errors import DataError
+from bolt.io.files import read_table
+
+UNSTEADY = "non_steady_state_outlier"
+"""Begins the names of columns that flag volumes before the steady state; such volumes are dropped, never regressed."""
+
+DERIVATIVE = "_derivative1"
+"""Stands in the names of columns that are changes since the volume before."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a strategy takes from the confounds of a scan of T volumes.
+
+    Attributes
+    ----------
+    regressors : (T, C) float64 array, or None where nothing is regressed
+    kept : (K,) integer array, or None where all volumes are kept
+        Volumes that are neither scrubbed nor before the steady state, counted from 0.
+    """
+
+    regressors: np.ndarray | None = None
+    kept: np.ndarray | None = None
+
+
+def choose_confounds(
+    confounds: pd.DataFrame | str | Path | None, denoise: Denoise, n_volumes: int, image: str | Path
+) -> Chosen:
+    """Take the columns, and the volumes, that a strategy asks for.
+
+    Parameters
+    ----------
+    confounds : DataFrame, path or None
+        (T, any) confounds of the scan. A `denoise.strategy` needs the path of fMRIPrep's table.
+    denoise : Denoise
+    n_volumes : int
+        T, the rows the table must have.
+    image : path
+        Named in errors.
+
+    Returns
+    -------
+    Chosen
+        A value missing in the first row of the steady state (derivatives have none there), or before, is taken from
+        the next. So are derivatives that were taken there from a volume before the steady state.
+
+    Raises
+    ------
+    DataError
+        No or another number of rows, a column that the strategy needs is not there, or a missing value elsewhere.
+    """
+    if confounds is None and not denoise.confounds and denoise.strategy is None:
+        return Chosen()
+    if confounds is None:
+        raise DataError(
+            f"denoising '{denoise.name}' needs confounds, but the scan has none",
+            where=image,
+            mend="Give a confounds table, or choose denoising 'none'",
+        )
+    if denoise.strategy is not None:
+        table, kept = _by_strategy(confounds, denoise)
+    else:
+        whole = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
+        table, kept = _by_pattern(whole, denoise, image), _steady(whole)
+    if len(table) != n_volumes:
+        raise DataError(
+            f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, mend="Give the table of this scan"
+        )
+    if kept is not None and len(kept) < 2:
+        raise DataError(
+            f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
+            where=image,
+            mend="Choose wider thresholds, or leave the scan out",
+        )
+    values = table.to_numpy(float, copy=True)
+    first = 0 if kept is None else int(kept[0])
+    if len(values) > first + 1:
+        values[: first + 1] = np.where(np.isnan(values[: first + 1]), values[first + 1], values[: first + 1])
+    if kept is not None and first > 0:  # the change since a brighter volume would be a spike
+        changes = [DERIVATIVE in str(column) for column in table.columns]
+        values[first, changes] = values[kept[1], changes]
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise DataError(
+            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, mend="Mend the table"
+        )
+    return Chosen(values if values.shape[1] else None, kept)
+
+
+def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.DataFrame:
+    columns: list[str] = []
+    for pattern in denoise.confounds:
+        found = [c for c in table.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
+        if not found:
+            raise DataError(
+                f"no confounds column fits '{pattern}' of denoising '{denoise.name}'",
+                where=image,
+                mend="Choose a strategy the table has columns for",
+            )
+        columns += found
+    return table[[column for column in columns if not column.startswith(UNSTEADY)]]
+
+
+def _steady(table: pd.DataFrame) -> np.ndarray | None:
+    """Volumes in the steady state; None where the table tells of none before it."""
+    flags = table[[column for column in table if str(column).startswith(UNSTEADY)]]
+    return np.flatnonzero((flags == 0).all(axis=1)) if flags.shape[1] else None
+
+
+def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.DataFrame, np.ndarray | None]:
+    """What nilearn's strategy chooses: confounds (T, C), and the volumes that are kept."""
+    if isinstance(path, pd.DataFrame):
+        raise TypeError("a strategy reads fMRIPrep's table and its JSON file: give the table's path")
+    table = Path(path).resolve()
+    if not table.is_file():
+        raise DataError("file not found", where=path, mend="Correct the path of the confounds table")
+    with tempfile.TemporaryDirectory() as folder:
+        # nilearn finds the table by the image's name: here the two lie together, whatever they are called elsewhere
+        os.symlink(table, Path(folder) / "sub-1_desc-confounds_timeseries.tsv")
+        if table.with_suffix(".json").is_file():
+            os.symlink(table.with_suffix(".json"), Path(folder) / "sub-1_desc-confounds_timeseries.json")
+        kind = AROMA if denoise.strategy == "ica_aroma" else "preproc"
+        try:
+            return load_confounds_strategy(
+                str(Path(folder) / f"sub-1_desc-{kind}_bold.nii.gz"), denoise.strategy, **denoise.parameters
+            )
+        except (ValueError, KeyError, IndexError, TypeError, OSError) as error:
+            reason = " ".join(str(error).split()).replace(f"{folder}/sub-1_desc-confounds_timeseries", table.stem)
+            raise DataError(
+                f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})",
+                where=path,
+                mend="Choose another strategy or other parameters, or run fMRIPrep so that it writes these confounds",
+            ) from None
+
+
+def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image: str | Path) -> np.ndarray:
+    """Regress, detrend and filter ROI means, and drop volumes; the order within is nilearn's.
+
+    Filters bridge the dropped volumes by interpolation; regression and detrending are fitted to the kept ones.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    chosen : Chosen
+    denoise : Denoise
+    tr : float, seconds
+    image : path
+        Named in errors.
+
+    Returns
+    -------
+    (K, R) array
+        The kept volumes, in the units of `series`; without detrending the mean over time stays.
+    """
+    filtered = denoise.high_pass is not None or denoise.low_pass is not None
+    if chosen.regressors is None and not denoise.detrend and not filtered:
+        return series if chosen.kept is None else series[chosen.kept]
+    n_kept = len(series) if chosen.kept is None else len(chosen.kept)
+    n_regressors = 0 if chosen.regressors is None else chosen.regressors.shape[1]
+    if n_regressors >= n_kept:
+        raise DataError(
+            f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes",
+            where=image,
+            mend="Choose a strategy with fewer confounds, or leave the scan out",
+        )
+    try:
+        return signal.clean(
+            series,
+            confounds=chosen.regressors,
+            sample_mask=chosen.kept,
+            detrend=denoise.detrend,
+            standardize=None,  # the default has moved between releases; z-scoring is the cache's
+            standardize_confounds=True,
+            filter="butterworth" if filtered else False,
+            high_pass=denoise.high_pass,
+            low_pass=denoise.low_pass,
+            t_r=tr,
+            ensure_finite=False,
+        )
+    except ValueError as error:
+        raise DataError(
+            f"denoising '{denoise.name}' cannot be applied to {n_kept} volumes ({error})",
+            where=image,
+            mend="Choose another strategy, or exclude the scan",
+        ) from None

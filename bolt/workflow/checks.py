@@ -1,0 +1,145 @@
+"""Everything that can be checked by name, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bolt import config as configuration
+from bolt.atlases.description import describe_atlas
+from bolt.config import Config, Dataset, nearest
+from bolt.datasets import COLUMNS, source_of
+from bolt.explain.explainable import can_be_explained
+from bolt.io.disk_space import require_room
+from bolt.io.errors import ConfigError
+from bolt.io.names import RULE, RULE_OF_PLACES, is_name, is_place
+from bolt.models.registry import check_model
+from bolt.models.suitability import check_covariates, check_inputs
+
+
+def check_names(config: Config, dataset: Dataset) -> None:
+    """Refuse a configuration that names an unknown thing, or things that do not fit together.
+
+    Raises
+    ------
+    ConfigError
+        Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
+    """
+    for key, name in _names_of_paths(config):
+        if not (is_place if isinstance(name, Path) else is_name)(name):
+            raise ConfigError(
+                f"'{key}' is not fit for paths and commands: {str(name)!r}",
+                where="configuration",
+                mend=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
+            )
+    _check_masked_task(config, dataset)
+    _check_permuted_fold(config, dataset)
+    for name in config.models:
+        model = configuration.load_model(name)
+        check_model(model.model, model.hyper)
+        for settings in model.by_fold.values():
+            check_model(model.model, settings.hyper)
+        for fold in config.folds.of(model.name):
+            model.for_fold(fold)
+        check_covariates(model, dataset, list(COLUMNS))
+        check_inputs(model, config, dataset)
+    denoise = configuration.load_denoise(config.denoise)
+    raw = dataset.source in ("phantom", "bids")
+    if denoise.strategy == "ica_aroma" and raw:
+        raise ConfigError(
+            f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
+            where="configuration",
+            mend="Set 'denoise' to 24p_acompcor, say",
+        )
+    if config.preprocess.output == "native" and not raw:
+        raise ConfigError(
+            f"the scans of dataset '{dataset.name}' are preprocessed already; their own voxels are not to be had",
+            where="configuration",
+            mend="Set 'preprocess: output' to template",
+        )
+    for name in config.preprocess.registrations:
+        configuration.load_registration(name)
+    for name in config.atlases:
+        spaces = describe_atlas(name).spaces
+        if not dataset.ready_series and config.preprocess.space not in spaces:
+            raise ConfigError(
+                f"atlas '{name}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
+                where="configuration",
+                mend="Set 'preprocess: space' to one of these, or choose an atlas in that space",
+            )
+    if dataset.downloaded or dataset.source == "hcp":
+        source_of(dataset).check(dataset, config)
+    elif dataset.source != "phantom" and not dataset.path.exists():
+        raise ConfigError(
+            f"the data of dataset '{dataset.name}' are not there: {dataset.path}",
+            where="configuration",
+            mend=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
+        )
+    repeated = len(config.atlases) - len(config.atlas_places)
+    if repeated:
+        raise ConfigError("two atlases have one name", where="configuration", mend="Rename one of the folders")
+    models = [configuration.load_model(name).name for name in config.models]
+    strangers = sorted(set(config.folds.run) - set(models)) if isinstance(config.folds.run, dict) else []
+    if strangers:
+        raise ConfigError(
+            f"folds.run names model '{strangers[0]}'", where="configuration", mend=f"Configured: {', '.join(models)}"
+        )
+    unknown_folds = [f for model in models for f in config.folds.of(model) if f not in range(config.folds.outer)]
+    if unknown_folds:
+        raise ConfigError(
+            f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",
+            where="configuration",
+            mend="Correct the list",
+        )
+    if dataset.source == "phantom" and dataset.simulate is None:
+        raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
+
+
+def _check_masked_task(config: Config, dataset: Dataset) -> None:
+    """Refuse a task that the dataset's file does not name, where it names them."""
+    wanted, known = config.explain.masked_task, list(dict.fromkeys([*(dataset.classes or []), *(dataset.tasks or [])]))
+    if wanted is not None and dataset.tasks is not None and wanted not in known:
+        raise ConfigError(
+            f"explain.masked_task names '{wanted}', which is no class and no task of dataset '{dataset.name}'",
+            where="configuration",
+            mend=f"Known: {', '.join(known)}{nearest(wanted, known)}",
+        )
+
+
+def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
+    """Refuse a fold for permuted labels that an explained model does not run."""
+    asked = config.explain.sanity
+    models = [configuration.load_model(name) for name in config.models] if asked.permuted else []
+    for model in models:
+        folds = config.folds.of(model.name)
+        if asked.fold is not None and asked.fold not in folds and can_be_explained(model, dataset):
+            raise ConfigError(
+                f"explain.sanity.fold is {asked.fold}, but model '{model.name}' runs folds "
+                f"{', '.join(map(str, folds))}",
+                where="configuration",
+                mend="Name one of them, or null for the first",
+            )
+
+
+def check_room(config: Config, dataset: Dataset) -> None:
+    """Refuse downloads that the disk cannot hold, before the first.
+
+    Raises
+    ------
+    ConfigError
+        Says how much is needed, and where.
+    """
+    if dataset.downloaded:
+        source = source_of(dataset)
+        what = f"what is still to be downloaded of dataset '{dataset.name}'"
+        require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
+
+
+def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
+    """Keys, and what of them becomes part of paths and commands."""
+    yield "results", config.paths.results
+    yield "work", config.paths.work
+    yield "dataset", config.dataset_name
+    yield "denoise", Path(config.denoise).stem
+    yield "preprocess: space", config.preprocess.space
+    yield from (("atlases", name) for name in config.atlas_places)

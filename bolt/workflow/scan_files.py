@@ -1,0 +1,161 @@
+"""Files of the scans of a run, as the rules of downloading, preprocessing and caching ask for them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt.cohort.quality import is_judged
+from bolt.config import Config, Dataset
+from bolt.config.layout import Layout, folder_of
+from bolt.datasets import TEXT_COLUMNS, source_of
+from bolt.io.files import read_table
+from bolt.io.sidecars import metadata_of
+from bolt.workflow.job_groups import joined
+
+
+def subjects_table(dataset: Dataset, config: Config) -> Path:
+    """The table of subjects that a dataset's index reads."""
+    if dataset.downloaded:
+        return Path(source_of(dataset).table_path(dataset, config))
+    inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
+    return dataset.subjects_table or inside
+
+
+def own_tables(dataset: Dataset) -> list[Path]:
+    """Tables of subjects that the user has named."""
+    tables = [dataset.subjects_table, dataset.hcp.restricted_table]
+    return [table for table in tables if table is not None]
+
+
+class ScanTable:
+    """What one version of the scan table says; looked up thousands of times."""
+
+    def __init__(self, path: Path) -> None:
+        table = read_table(path, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
+        self.scans = table[table.exclude_reason.isna()]
+        self.slices: dict[str, list[Any]] = {}
+
+    @cached_property
+    def t1w_of(self) -> dict[str, str]:
+        """Each folder's first: all at once, for a search a subject takes minutes with thousands of them."""
+        return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
+
+    @cached_property
+    def subjects(self) -> dict[str, int]:
+        names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
+        return {name: position for position, name in enumerate(names)}
+
+    @cached_property
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """Of every scan, as text: all at once, for a row at a time takes seconds for thousands of scans."""
+        table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
+        return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
+
+
+class ScanFiles:
+    """The half of `bolt.workflow.run.Run` that knows scans."""
+
+    config: Config
+    dataset: Dataset
+    layout: Layout
+    _read: tuple[int, ScanTable] | None = None
+
+    @property
+    def _table(self) -> ScanTable:
+        """The scan table, read again where the index has been written anew: a run may do that under way."""
+        written = self.layout.scans.stat().st_mtime_ns if self.layout.scans.is_file() else 0
+        if self._read is None or self._read[0] != written:
+            self._read = written, ScanTable(self.layout.scans)
+        return self._read[1]
+
+    @property
+    def scans(self) -> pd.DataFrame:
+        """Scans to be processed; readable once the index is written."""
+        return self._table.scans
+
+    def t1w(self, folder: str) -> str:
+        """The T1w image of an anatomical folder."""
+        return self._table.t1w_of[folder]
+
+    def anatomical_outputs(self, scan_id: str) -> list[Path]:
+        """What the anatomical half has made for a scan."""
+        folder = folder_of(self.scans.t1w[scan_id])
+        return [self.layout.anatomical_status(folder), *self.layout.anatomical_files(folder).values()]
+
+    @property
+    def own_tables(self) -> list[Path]:
+        """The user's own tables of subjects."""
+        return own_tables(self.dataset)
+
+    def download_status(self, scan_id: str) -> Path:
+        """Says that a scan is fetched; scans that are fetched lie beside theirs."""
+        folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
+        return folder / scan_id / "status.json"
+
+    def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
+        if self.dataset.downloaded:
+            return {"status": self.download_status(scan_id)}
+        scan = self.scans.loc[scan_id]
+        if scan.kind == "raw":
+            layout = self.layout
+            bold = scan.bold if layout.native else layout.bold(scan_id)
+            files: dict[str, Path | str] = {"bold": bold, "mask": layout.mask(scan_id)}
+            return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
+        return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
+
+    @property
+    def judged(self) -> bool:
+        return is_judged(self.config, self.dataset)
+
+    def subject_group(self, workflow: Any, subject: str) -> str:
+        """What a cluster does as one job: all of a subject (``sub-01``), or of several where it joins these."""
+        return joined(workflow, "subject", "", self._table.subjects[subject])
+
+    def parcellate_group(self, workflow: Any, scan_id: str) -> str:
+        """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
+        if self.scans.kind[scan_id] == "raw":
+            return self.subject_group(workflow, scan_id.split("_")[0])
+        return joined(workflow, "parcellations", "", self._table.positions[scan_id])
+
+    def scan_series(self) -> list[Path | str]:
+        """What the cache waits for: the status of each scan's series, or the series that were there already."""
+        scans = self.scans.itertuples()
+        if self.dataset.downloaded and self.dataset.ready_series:
+            return [self.download_status(str(s.scan_id)) for s in scans]
+        return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
+
+    def scan_settings(self, scan_id: str) -> str:
+        """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
+        facts: list[Any] = list(self._table.facts[scan_id])
+        if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
+            facts += self._slices_of(scan_id)
+        return repr(facts)
+
+    def _slices_of(self, scan_id: str) -> list[Any]:
+        """What the sidecar says of slices; kept, for Snakemake asks again whenever it chooses jobs."""
+        if scan_id not in self._table.slices:
+            about = metadata_of(self.scans.bold[scan_id])
+            self._table.slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+        return self._table.slices[scan_id]
+
+    @property
+    def subjects_table(self) -> Path:
+        """The table whose change makes the index run again."""
+        return subjects_table(self.dataset, self.config)
+
+    @property
+    def listed(self) -> str:
+        """What of a bucket its listing holds; asked for anew when it changes. A table of subjects holds everybody."""
+        dataset = self.dataset
+        if dataset.source != "hcp":
+            return ""
+        subjects = [dataset.include, dataset.exclude]
+        return repr([dataset.tasks, dataset.sessions, dataset.runs, dataset.hcp.bucket, *subjects, dataset.tr])

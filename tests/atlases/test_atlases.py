@@ -1,0 +1,250 @@
+"""Atlases are found in order, verified by checksum, and labelled by value."""
+
+import shutil
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.image import resample_to_img
+
+from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
+from bolt.atlases.image import Atlas, check_space, load_atlas, load_labels, resample_to
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, sha256, write_yaml
+from tests.shared import shared_data
+
+GRID = np.diag([4.0, 4, 4, 1])
+
+
+def write_own(folder, values=(5, 300, 17), image_values=None, **keys):
+    """An atlas folder: three cubes with values that are neither consecutive nor fit for int8."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = np.zeros((9, 9, 9), np.int16)
+    for k, value in enumerate(image_values or values):
+        data[3 * k : 3 * k + 3, 2:7, 2:7] = value
+    nib.save(nib.Nifti1Image(data, GRID), folder / "labels.nii.gz")
+    about = {"name": "own", "spaces": ["MNI152NLin6Asym"], "file": "labels.nii.gz", **keys}
+    write_yaml({k: v for k, v in about.items() if v is not None}, folder / "atlas.yaml")
+    table = pd.DataFrame({"value": values, "name": [f"ROI {v}" for v in values]})
+    table.assign(network="A", hemisphere="L").to_csv(folder / "labels.tsv", sep="\t", index=False)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch, tmp_path):
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "empty-home"))
+
+
+@pytest.mark.parametrize("name", known_atlases())
+def test_every_atlas_is_described(name):
+    about = describe_atlas(name)
+    assert about.name == name
+    assert about.licence
+    assert about.citation
+    assert about.doi
+    assert about.spaces
+    assert about.kind == "spheres" or about.url
+    if about.labels:
+        return  # of a family: its table comes from the publisher
+    labels = load_labels(name)
+    assert labels["hemisphere"].isin(["L", "R", "M"]).all()
+    assert labels["value"].is_monotonic_increasing
+    described = read_json(ATLASES / name / "labels.json")
+    assert set(described) == set(labels)
+    assert about.radius_mm if about.kind == "spheres" else about.sha256
+
+
+@pytest.mark.parametrize(("name", "n"), [("schaefer400", 400), ("aal116", 116), ("cc200", 200)])
+def test_labels_of_published_atlases_fit_their_images(name, n):
+    atlas = load_atlas(name, atlas_dir=shared_data("atlases"))
+    assert len(atlas.labels) == n
+    assert set(np.unique(atlas.data)) - {0} == set(atlas.values)
+    for row in atlas.labels.iloc[:: n // 20].itertuples():
+        centre = nib.affines.apply_affine(atlas.image.affine, np.argwhere(atlas.data == row.value)).mean(axis=0)
+        np.testing.assert_allclose(centre, [row.x, row.y, row.z], atol=0.06)
+    if name != "cc200":
+        sides = atlas.labels[atlas.labels.hemisphere != "M"]
+        assert ((sides.x > 0) == (sides.hemisphere == "R")).all()
+
+
+def test_schaefer_networks_and_names():
+    labels = load_labels("schaefer400")
+    assert labels.network.value_counts().to_dict() == {
+        "Default": 91, "SomMot": 77, "Vis": 61, "Cont": 52, "SalVentAttn": 47, "DorsAttn": 46, "Limbic": 26,
+    }  # fmt: skip
+    assert "LH_SalVentAttn_FrOperIns_1" in set(labels.name)  # v0.14.3; v0.8.1 called it FrOper_1
+    assert (labels.hemisphere == ["L"] * 200 + ["R"] * 200).all()
+
+
+def test_aal_goes_by_value():
+    labels = load_labels("aal116").set_index("value").name
+    assert labels[2001] == "Precentral_L"
+    assert labels[9170] == "Vermis_10"
+
+
+def test_schaefer_from_a_templateflow_home():
+    atlas = load_atlas("schaefer400", templateflow_home=shared_data("templateflow"))
+    assert atlas.image.shape == (91, 109, 91)
+
+
+def test_spheres_are_drawn_around_their_centres():
+    atlas = load_atlas("dosenbach160")
+    assert (np.bincount(atlas.data.ravel())[1:] >= 30).all()
+    voxels = np.argwhere(atlas.data > 0)
+    places = nib.affines.apply_affine(atlas.image.affine, voxels)
+    centres = atlas.labels[["x", "y", "z"]].to_numpy(float)
+    distances = np.linalg.norm(places[:, None] - centres, axis=2)
+    assert (distances.min(axis=1) <= 5).all()
+    everywhere = nib.affines.apply_affine(atlas.image.affine, np.argwhere(np.ones(atlas.data.shape, bool)))
+    within = np.linalg.norm(everywhere - centres[0], axis=1) <= 5  # the first sphere is whole: it overlaps no other
+    assert (atlas.data == atlas.values[0]).sum() == within.sum()
+    np.testing.assert_array_equal(atlas.data[tuple(voxels.T)], atlas.values[distances.argmin(axis=1)])
+    assert atlas.sha256 == load_atlas("dosenbach160").sha256
+
+
+def test_a_folder_is_an_atlas(tmp_path):
+    atlas = load_atlas(write_own(tmp_path / "own"))
+    assert atlas.name == "own"
+    assert atlas.values.tolist() == [5, 17, 300]  # by value, whatever the order of the table
+    assert atlas.labels.name.tolist() == ["ROI 5", "ROI 17", "ROI 300"]
+    assert atlas.data.dtype == np.int32
+    assert (atlas.data == 300).sum() == 75
+
+
+def test_order_of_looking(tmp_path, monkeypatch):
+    own = write_own(tmp_path / "own", templateflow="tpl/labels.nii.gz")
+    image = tmp_path / "own" / "labels.nii.gz"
+    for place in ("first/labels.nii.gz", "env/labels.nii.gz", "home/tpl/labels.nii.gz"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        shutil.copy(image, tmp_path / place)
+    for number, place in enumerate(("first/labels.nii.gz", "env/labels.nii.gz", "home/tpl/labels.nii.gz", image)):
+        changed = nib.load(image)
+        changed.header["descrip"] = f"{number}".encode()
+        nib.save(nib.Nifti1Image(np.asarray(changed.dataobj), GRID, changed.header), tmp_path / place)
+    monkeypatch.setenv("BOLT_ATLAS_DIR", str(tmp_path / "env"))
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))
+    assert load_atlas(own, atlas_dir=tmp_path / "first").sha256 == sha256(tmp_path / "first/labels.nii.gz")
+    assert load_atlas(own).sha256 == sha256(tmp_path / "env/labels.nii.gz")
+    monkeypatch.delenv("BOLT_ATLAS_DIR")
+    assert load_atlas(own).sha256 == sha256(tmp_path / "home/tpl/labels.nii.gz")
+    (tmp_path / "home/tpl/labels.nii.gz").write_bytes(b"")  # TemplateFlow's placeholder
+    assert load_atlas(own).sha256 == sha256(image)
+
+
+def test_uncompressed_serves_as_well(tmp_path):
+    own = write_own(tmp_path / "own")
+    (tmp_path / "bare").mkdir()
+    nib.save(nib.load(tmp_path / "own/labels.nii.gz"), tmp_path / "bare/labels.nii")
+    assert load_atlas(own, atlas_dir=tmp_path / "bare").sha256 == sha256(tmp_path / "bare/labels.nii")
+
+
+def test_nothing_found_says_all_three_ways(tmp_path):
+    with pytest.raises(DataError) as caught:
+        load_atlas("schaefer400", atlas_dir=tmp_path, templateflow_home=tmp_path)
+    for way in ("BOLT_ATLAS_DIR", "TemplateFlow home", "snakemake resources", "Schaefer2018_400Parcels"):
+        assert way in caught.value.mend
+
+
+def test_wrong_checksum(tmp_path):
+    with pytest.raises(DataError, match="not the file"):
+        load_atlas(write_own(tmp_path / "own", sha256=["0" * 64]))
+    right = sha256(tmp_path / "own/labels.nii.gz")
+    assert load_atlas(write_own(tmp_path / "own", sha256=["0" * 64, right])).sha256 == right
+
+
+def test_labels_and_image_must_agree(tmp_path):
+    with pytest.raises(DataError, match="17 are in the image but not"):
+        load_atlas(write_own(tmp_path / "a" / "own", values=(5, 300), image_values=(5, 300, 17)))
+    with pytest.raises(DataError, match="17 are not in the image"):
+        load_atlas(write_own(tmp_path / "b" / "own", image_values=(5, 300)))
+
+
+def test_an_atlas_is_called_as_its_folder(tmp_path):
+    with pytest.raises(ConfigError, match="atlas 'own' lies in folder 'other'"):
+        load_atlas(write_own(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("value\t", "number\t", "columns missing: value"),
+        ("\n300\t", "\n5\t", "'value' empty or not unique: 5"),
+        ("ROI 300", "ROI 5", "'name' empty or not unique: ROI 5"),
+        ("\n300\t", "\n0\t", "whole numbers from 1"),
+        ("\n300\t", "\n3.5\t", "whole numbers from 1"),
+    ],
+)
+def test_bad_tables(tmp_path, old, new, message):
+    own = write_own(tmp_path / "own")
+    table = tmp_path / "own" / "labels.tsv"
+    table.write_text(table.read_text().replace(old, new))
+    with pytest.raises(DataError, match=message):
+        load_labels(own)
+
+
+def test_probability_maps_and_4d_images_are_no_atlas(tmp_path):
+    own = write_own(tmp_path / "own")
+    nib.save(nib.Nifti1Image(np.full((4, 4, 4), 0.5, np.float32), GRID), tmp_path / "own/labels.nii.gz")
+    with pytest.raises(DataError, match="fractions"):
+        load_atlas(own)
+    nib.save(nib.Nifti1Image(np.ones((4, 4, 4, 2), np.int16), GRID), tmp_path / "own/labels.nii.gz")
+    with pytest.raises(DataError, match="3D"):
+        load_atlas(own)
+
+
+def test_a_bare_label_image_is_an_atlas_named_by_its_values(tmp_path):
+    write_own(tmp_path / "own")
+    shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / "my_labels-x.nii.gz")
+    atlas = load_atlas(str(tmp_path / "my_labels-x.nii.gz"))
+    assert (atlas.name, atlas.spaces) == ("mylabelsx", [])
+    assert atlas.labels.name.tolist() == ["5", "17", "300"]
+    assert atlas.values.tolist() == [5, 17, 300]
+    assert atlas.sha256 == sha256(tmp_path / "own/labels.nii.gz")
+    for name in ("tpl-MNI152NLin6Asym_atlas-x_dseg.nii.gz", "sub-01_space-MNI152NLin6Asym_dseg.nii.gz"):
+        shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / name)
+        assert load_atlas(str(tmp_path / name)).spaces == ["MNI152NLin6Asym"]
+    for data in (np.zeros((4, 4, 4), np.int16), np.full((4, 4, 4), -1, np.int16)):
+        nib.save(nib.Nifti1Image(data, GRID), tmp_path / "bad.nii")
+        with pytest.raises(DataError, match="must be positive"):
+            load_atlas(str(tmp_path / "bad.nii"))
+
+
+def test_unknown_atlas_and_bad_keys(tmp_path):
+    with pytest.raises(ConfigError, match=r"unknown atlas .yeo7.*aal116.*schaefer400"):
+        load_atlas("yeo7")
+    own = write_own(tmp_path / "own", spacing="x")
+    with pytest.raises(ConfigError, match="unknown key 'spacing'"):
+        load_atlas(own)
+    with pytest.raises(ConfigError, match="'file' is missing"):
+        load_atlas(write_own(tmp_path / "own", file=None))
+    with pytest.raises(ConfigError, match="spheres need"):
+        load_atlas(write_own(tmp_path / "own", kind="spheres", file=None))
+
+
+def test_another_space_is_an_error(tmp_path):
+    atlas = load_atlas(write_own(tmp_path / "own"))
+    check_space(atlas, "MNI152NLin6Asym")
+    with pytest.raises(DataError, match="is in MNI152NLin6Asym, but the image is in MNI152NLin2009cAsym"):
+        check_space(atlas, "MNI152NLin2009cAsym")
+
+
+def test_resampling_is_nearest_and_equals_nilearns(tmp_path):
+    atlas = load_atlas(write_own(tmp_path / "own"))
+    affine = np.array([[-2.7, 0.1, 0, 33], [0, 2.9, 0.2, 1], [0, -0.2, 3.3, -2], [0, 0, 0, 1]])
+    ours = resample_to(atlas, (13, 12, 11), affine)
+    target = nib.Nifti1Image(np.zeros((13, 12, 11), np.float32), affine)
+    theirs = resample_to_img(
+        atlas.image, target, interpolation="nearest", force_resample=True, copy_header=True
+    ).get_fdata()
+    assert ours.dtype == np.int32
+    assert ours.shape == (13, 12, 11)
+    np.testing.assert_array_equal(ours, theirs)
+    assert set(np.unique(ours)) == {0, 5, 17, 300}
+
+
+def test_resampling_to_its_own_grid_changes_nothing():
+    data = np.random.default_rng(0).integers(0, 9000, (6, 5, 4)).astype(np.int32)
+    atlas = Atlas("a", ["x"], pd.DataFrame(), nib.Nifti1Image(data, GRID), "")
+    np.testing.assert_array_equal(resample_to(atlas, (6, 5, 4), GRID), data)

@@ -1,0 +1,152 @@
+"""Staging: only the right file appears under its name, and the first of an unknown one is remembered."""
+
+import gzip
+import hashlib
+import shutil
+import zipfile
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.atlases import description as atlas_files
+from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
+from bolt.atlases.image import load_atlas, load_labels
+from bolt.atlases.staging import stage_atlas, stage_atlases, stage_image
+from bolt.config import Config
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_yaml, sha256, write_yaml
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch, tmp_path):
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "empty-home"))
+
+
+def test_right_file_is_kept_and_wrong_one_leaves_nothing(tmp_path):
+    source = tmp_path / "source.bin"
+    source.write_bytes(b"atlas")
+    stage_image(source.as_uri(), tmp_path / "in" / "a.bin", [hashlib.sha256(b"atlas").hexdigest()])
+    assert (tmp_path / "in" / "a.bin").read_bytes() == b"atlas"
+    with pytest.raises(DataError, match="abc"):
+        stage_image(source.as_uri(), tmp_path / "in" / "b.bin", ["abc"])
+    assert [p.name for p in (tmp_path / "in").iterdir()] == ["a.bin"]
+
+
+def test_file_in_an_archive_is_taken_out(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pack.zip", "w") as archive:
+        archive.writestr("folder/a.nii", b"atlas")
+    url, out = (tmp_path / "pack.zip").as_uri(), tmp_path / "out"
+    stage_image(url, out / "a.nii", [hashlib.sha256(b"atlas").hexdigest()])
+    assert (out / "a.nii").read_bytes() == b"atlas"
+    assert [p.name for p in out.iterdir()] == ["a.nii"]
+    with pytest.raises(DataError, match="does not hold other"):
+        stage_image(url, out / "other.nii", [])
+    with pytest.raises(DataError, match=r"sha256 of a.nii is .* not abc"):
+        stage_image(url, tmp_path / "third" / "a.nii", ["abc"])
+    assert not (tmp_path / "third" / "a.nii").exists()
+
+
+def test_an_atlas_that_is_there_is_not_fetched():
+    stage_atlases(Config(dataset="phantom", atlases=["dosenbach160"]))
+    assert not list((ATLASES / "dosenbach160").glob("*.nii*"))
+
+
+# ---- a family ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def family(tmp_path, monkeypatch):
+    """The description of Schaefer's family, its publisher a folder here with parcellations of 4 parcels."""
+    site, atlases = tmp_path / "site", tmp_path / "atlases"
+    site.mkdir()
+    keys = read_yaml(ATLASES / "schaefer" / "atlas.yaml")
+    for key in ("url", "labels_url"):
+        keys[key] = f"{site.as_uri()}/{keys[key].rsplit('/')[-1]}"
+    write_yaml(keys, atlases / "schaefer" / "atlas.yaml")
+    data = np.zeros((5, 5, 5), np.int16)
+    data[1:, 2, 2] = [1, 2, 3, 4]
+    stem = "Schaefer2018_200Parcels_17Networks_order"
+    nib.save(nib.Nifti1Image(data, np.diag([2.0, 2, 2, 1])), site / f"{stem}_FSLMNI152_2mm.nii.gz")
+    names = ["LH_VisCent_ExStr_1", "LH_TempPar_1", "RH_ContA_IPS_1", "RH_TempPar_1"]
+    rows = [f"{k}\t17Networks_{name}\t120\t18\t{k}\t0\n" for k, name in enumerate(names, 1)]
+    (site / f"{stem}.txt").write_text("".join(rows))
+    monkeypatch.setattr(atlas_files, "ATLASES", atlases)
+    atlas_files._members.cache_clear()
+    yield site, atlases / "schaefer", stem
+    atlas_files._members.cache_clear()
+
+
+def test_a_member_is_staged_with_its_labels_and_its_checksum_recorded(family, tmp_path):
+    site, folder, stem = family
+    with pytest.raises(DataError, match=r"no table of labels.*BOLT_ATLAS_DIR.*snakemake resources.*labels|order.txt"):
+        load_atlas("schaefer200_17")
+    stage_atlas("schaefer200_17")
+    atlas = load_atlas("schaefer200_17")
+    assert atlas.labels.name.tolist() == ["LH_VisCent_ExStr_1", "LH_TempPar_1", "RH_ContA_IPS_1", "RH_TempPar_1"]
+    assert atlas.labels.network.tolist() == ["VisCent", "TempPar", "ContA", "TempPar"]
+    assert atlas.labels.hemisphere.tolist() == ["L", "L", "R", "R"]
+    image = folder / f"{stem}_FSLMNI152_2mm.nii.gz"
+    assert image.with_name(image.name + ".sha256").read_text() == f"{sha256(image)}  {image.name}\n"
+    assert atlas.sha256 == sha256(site / image.name)
+    image.write_bytes(gzip.compress(gzip.decompress(image.read_bytes()), mtime=1))
+    with pytest.raises(DataError, match="not the file atlas 'schaefer200_17' was described from"):
+        load_atlas("schaefer200_17")
+
+
+def test_files_of_a_member_are_found_in_the_users_folder(family, monkeypatch):
+    site, folder, _ = family
+    monkeypatch.setenv("BOLT_ATLAS_DIR", str(site))
+    with pytest.warns(UserWarning, match="no checksum of this image is known; make sure.*order.txt are of"):
+        stage_atlas("schaefer200_17")
+    with pytest.warns(UserWarning):
+        assert load_atlas("schaefer200_17").values.tolist() == [1, 2, 3, 4]
+    assert [p.name for p in folder.iterdir()] == ["atlas.yaml"]
+
+
+def test_templateflows_copy_is_known_by_its_own_checksum(family, monkeypatch, tmp_path):
+    site, _, stem = family
+    about = describe_atlas("schaefer200_17")
+    copy = tmp_path / "home" / about.templateflow
+    copy.parent.mkdir(parents=True)
+    shutil.copy(site / f"{stem}_FSLMNI152_2mm.nii.gz", copy)
+    (tmp_path / "tables").mkdir()
+    shutil.copy(site / f"{stem}.txt", tmp_path / "tables")
+    with pytest.raises(DataError, match="not the file.*not md5 d42e4b0b0e0839428aabd5b3f81210ab"):
+        load_atlas("schaefer200_17", atlas_dir=tmp_path / "tables", templateflow_home=tmp_path / "home")
+    keys = read_yaml(atlas_files.ATLASES / "schaefer" / "atlas.yaml")
+    keys["members"]["schaefer200_17"]["templateflow_md5"] = [hashlib.md5(copy.read_bytes()).hexdigest()]
+    write_yaml(keys, atlas_files.ATLASES / "schaefer" / "atlas.yaml")
+    atlas = load_atlas("schaefer200_17", atlas_dir=tmp_path / "tables", templateflow_home=tmp_path / "home")
+    assert atlas.sha256 == sha256(copy)
+
+
+@pytest.mark.parametrize("text", ["1\t7Networks_LH_Vis_1\n2\tBackground\n", "", "404: Not Found\n", "1\n2\n"])
+def test_another_table_of_labels_is_refused(family, monkeypatch, tmp_path, text):
+    (tmp_path / "Schaefer2018_200Parcels_17Networks_order.txt").write_text(text)
+    with pytest.raises(DataError, match="not the publisher's table"):
+        load_labels("schaefer200_17", atlas_dir=tmp_path)
+
+
+def test_all_sizes_of_schaefer_are_known():
+    sizes = [f"schaefer{n}{suffix}" for n in range(100, 1001, 100) for suffix in ("", "_17")]
+    assert set(sizes) < set(known_atlases())
+    assert "schaefer" not in known_atlases()
+    for name in sizes:
+        about = describe_atlas(name)
+        n, networks = name.removeprefix("schaefer").removesuffix("_17"), "17" if name.endswith("_17") else "7"
+        assert about.name == name
+        assert about.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
+        assert about.url.endswith(f"/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/stable_projects/brain_parcellation/"
+                                  f"Schaefer2018_LocalGlobal/Parcellations/MNI/{about.file}")  # fmt: skip
+        assert "{" not in about.model_dump_json()[1:-1]
+        if n in ("700", "900") or (networks == "17" and int(n) >= 500):  # not there, or of another order
+            assert about.templateflow is None and not about.templateflow_md5
+        else:
+            assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in about.templateflow
+            assert about.templateflow_md5
+    with pytest.raises(ConfigError, match="'schaefer' is a family of atlases.*schaefer100, schaefer200"):
+        describe_atlas("schaefer")
+    with pytest.raises(ConfigError, match="unknown atlas 'schaefer450'.*did you mean"):
+        describe_atlas("schaefer450")

@@ -1,0 +1,218 @@
+"""One scan by hand: what comes out of a tiny checkpoint, and what is refused with what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from bolt.cli.main import main
+from bolt.explain.one_scan import explain_scan, log_odds
+from bolt.explain.relevance import importance
+from bolt.io.files import read_json, read_table, write_json
+from bolt.models.registry import create_model
+from bolt.series.cache import zscore
+from bolt.training.checkpoint import load_checkpoint, save_checkpoint
+from tests.atlases.test_atlases import write_own
+from tests.bad_inputs import SCAN_CASES, Case
+
+HYPER = {"hidden": 8, "n_blocks": 2, "n_heads": 2, "head_dim": 4, "window": 10}
+VALUES = [5, 17, 300]
+CLASSES = ["control", "patient"]
+
+
+def checkpoint(folder: Path, **change: object) -> Path:
+    torch.manual_seed(0)
+    model = create_model("bolt", 3, 2, **HYPER)
+    about = {"name": "tiny", "model": "bolt", "hyper": HYPER}
+    info = {"model": about, "fold": 1, "seed": 0, "n_rois": 3, "classes": CLASSES, "rois": VALUES, **change}
+    save_checkpoint(folder, model, info)
+    return folder
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> Path:
+    series = np.random.default_rng(0).normal(100, 7, (40, 3)).astype(np.float32)
+    np.save(tmp_path / "scan.npy", series)
+    return tmp_path / "scan.npy"
+
+
+def run(*words: object) -> int:
+    return main(["explain", *map(str, words)])
+
+
+def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
+    folder, atlas, out = checkpoint(tmp_path / "fold-1"), write_own(tmp_path / "own"), tmp_path / "out"
+    (tmp_path / "events.tsv").write_text("onset\tduration\ttrial_type\n4\t10\tgo\n")
+    write_json({"RepetitionTime": 2.0, "KeptVolumes": list(range(3, 43)), "Atlas": "own"}, scan.with_suffix(".json"))
+    words = ["--checkpoint", folder, "--series", scan, "--atlas", atlas, "--events", tmp_path / "events.tsv"]
+    assert run(*words, "--out", out) == 0
+    found = read_json(out / "explanation.json")
+    x = torch.from_numpy(zscore(np.load(scan)))[None]
+    model = load_checkpoint(folder)[0]
+    p = model(x).logits.softmax(-1)[0].detach()
+    assert found["explained"] == found["predicted"] == CLASSES[int(p.argmax())]
+    assert found["probability"] == pytest.approx(float(p.max()), rel=1e-4)
+    assert found["sum_of_contributions"] == pytest.approx(found["log_odds"] - found["log_odds_without"], abs=1e-3)
+    curve = read_table(out / "importance.tsv")
+    np.testing.assert_allclose(curve["importance"], importance(model, x)[0].detach(), rtol=1e-4)
+    assert curve["volume"].tolist() == list(range(3, 43)) and curve["seconds"].iloc[0] == 6  # of the acquisition
+    landmarks = read_table(out / "landmarks.tsv")
+    assert landmarks["importance"].tolist() == sorted(curve["importance"], reverse=True)[:5]
+    rois = read_table(out / "rois.tsv").set_index("value")
+    assert sorted(rois.index) == VALUES and rois["contribution"].sum() == pytest.approx(
+        found["sum_of_contributions"], abs=1e-5
+    )
+    painted, labels = (nib.load(path).get_fdata() for path in (out / found["map"], Path(atlas) / "labels.nii.gz"))
+    for value in VALUES:
+        np.testing.assert_allclose(painted[labels == value], rois.loc[value, "contribution"], rtol=1e-5)
+    assert (painted[labels == 0] == 0).all()
+    page = (out / "index.html").read_text()
+    for place in re.findall(r'(?:src|href)="([^"#]+)"', page):
+        assert (out / place).is_file()
+    assert "http" not in page and found["explained"] in page and f"{found['probability']:.2f}" in page
+    assert found["tested"] is None and "right in its test scans" not in page
+
+
+def test_another_class_without_atlas_or_repetition_time(tmp_path: Path, scan: Path) -> None:
+    folder = checkpoint(tmp_path / "fold-1")
+    assert run("--checkpoint", folder, "--series", scan, "--out", tmp_path / "a") == 0
+    predicted = read_json(tmp_path / "a/explanation.json")
+    other = CLASSES[1 - CLASSES.index(predicted["predicted"])]
+    assert run("--checkpoint", folder, "--series", scan, "--class", other, "--tokens", 3, "--out", tmp_path / "b") == 0
+    found = read_json(tmp_path / "b/explanation.json")
+    assert found["explained"] == other and found["predicted"] == predicted["predicted"]
+    assert found["probability"] == pytest.approx(1 - predicted["probability"])
+    assert found["log_odds"] == pytest.approx(-predicted["log_odds"], abs=1e-5)
+    assert found["map"] is None and "seconds" not in found["landmarks"] and len(found["landmarks"]["rank"]) == 3
+    assert any("No map: the atlas is not known" in note for note in found["notes"])
+    assert read_table(tmp_path / "b/rois.tsv")["name"].str.startswith("ROI ").all()
+    assert "as was asked" in (tmp_path / "b/index.html").read_text()
+
+
+def test_contributions_are_those_of_the_landmarks_alone() -> None:
+    torch.manual_seed(1)
+    model = create_model("bolt", 4, 3, **HYPER).eval()
+    series = zscore(np.random.default_rng(1).standard_normal((30, 4)))
+    series[:, 2] = 0
+    found = explain_scan(model, series, target=2)
+    without = series.copy()
+    without[found.landmarks] = 0
+    logits = model(torch.from_numpy(np.stack([series, without]))).logits
+    p = logits.softmax(-1)[:, 2].double()
+    np.testing.assert_allclose(log_odds(logits, 2).detach(), (p / (1 - p)).log().detach(), rtol=1e-4)
+    assert found.contributions.sum() == pytest.approx(found.log_odds - found.log_odds_without, abs=1e-4)
+    assert found.contributions[2] == 0 and (found.contributions[[0, 1, 3]] != 0).all()
+
+
+def test_an_atlas_of_more_rois_and_names_from_a_table(tmp_path: Path, scan: Path) -> None:
+    """A cache may have dropped ROIs everywhere: series of the whole atlas still fit."""
+    folder = checkpoint(tmp_path / "fold-1")
+    series = np.load(scan)
+    np.save(tmp_path / "whole.npy", np.insert(series, 1, 7.5, axis=1))
+    labels = "value\tname\tnetwork\themisphere\n5\tfive\tA\tL\n9\tnine\tA\tL\n17\tx\tB\tR\n300\ty\tB\tR\n"
+    (tmp_path / "labels.tsv").write_text(labels)
+    found = {}
+    for name in ("scan", "whole"):
+        words = ["--checkpoint", folder, "--series", tmp_path / f"{name}.npy", "--labels", tmp_path / "labels.tsv"]
+        assert run(*words, "--out", tmp_path / name) == 0
+        found[name] = read_table(tmp_path / name / "rois.tsv")
+    assert set(found["whole"]["name"]) == {"five", "x", "y"}
+    np.testing.assert_allclose(found["whole"]["contribution"], found["scan"]["contribution"])
+
+
+def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = checkpoint(tmp_path / "fold-1")
+    series = np.load(scan)
+    series[:, 0], series[:, 1] = np.nan, 3
+    np.save(tmp_path / "sub-01.npy", series)
+    rows = ["sub-02\ttest\ta\ta", "sub-03\ttest\ta\tb", "sub-01\ttrain\ta\ta", ""]
+    (folder / "predictions.tsv").write_text("scan_id\trole\tlabel\tpredicted\n" + "\n".join(rows))
+    words = ["--checkpoint", folder, "--series", tmp_path / "sub-01.npy", "--no-standardize", "--out", tmp_path / "out"]
+    assert run(*words) == 0
+    for said in (
+        "1 of 3 ROIs are not covered",
+        "1 of 3 ROIs are constant",
+        "not z-scored",
+        "learned from this very scan",
+    ):
+        assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
+    assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()
+
+
+def with_nan(series: np.ndarray) -> np.ndarray:
+    series = series.copy()
+    series[4, 1] = np.nan
+    return series
+
+
+MADE = {
+    "series with another number of ROIs": lambda series: series[:, :2],
+    "series with time along columns, for one scan": lambda series: series.T,
+    "a scan shorter than the model's window": lambda series: series[:6],
+    "single NaN in the series of one scan": with_nan,
+    "series that do not change": lambda series: 0 * series,
+}
+
+
+def bad(name: str, folder: Path, scan: Path) -> list[object]:
+    """Words of a command that must be refused."""
+    series, place = np.load(scan), folder / "fold-1"
+    words: list[object] = ["--series", scan, "--out", folder / "out"]
+    if name == "a folder without a checkpoint":
+        place = folder / "run"
+        (place / "fold-0").mkdir(parents=True)
+        (place / "fold-0/checkpoint.json").write_text("{}")
+    elif name == "the checkpoint of another model":
+        (folder / "fold-2").mkdir()
+        place = folder / "fold-2"
+        write_json({"model": {"model": "svm", "hyper": {}}, "classes": CLASSES}, place / "checkpoint.json")
+    elif name in ("a model that predicts a number", "a model that reads covariates"):
+        change: dict = {"classes": None} if "number" in name else {"covariates": [{"column": "age"}]}
+        write_json(read_json(place / "checkpoint.json") | change, place / "checkpoint.json")
+    elif name == "weights that are no safetensors":
+        (place / "checkpoint.safetensors").write_bytes(b"import os")
+    elif name in MADE:
+        values = MADE[name](series)
+        np.save(scan, values)
+    elif name == "an atlas without an ROI of the model":
+        words += ["--atlas", write_own(folder / "own", values=(5, 17, 301))]
+    elif name == "series of another atlas, by the JSON file beside them":
+        write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
+        words += ["--atlas", write_own(folder / "own")]
+    elif name == "a class that the model does not know":
+        words += ["--class", "patent"]
+    elif name == "events without a repetition time":
+        (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
+        words += ["--events", folder / "events.tsv"]
+    elif name == "a repetition time of 0":
+        words += ["--tr", 0]
+    elif name == "no landmarks":
+        words += ["--tokens", 0]
+    elif name == "no place for the results":
+        words = words[:2]
+    elif name == "series that are not there":
+        scan.unlink()
+    return ["--checkpoint", place, *words]
+
+
+@pytest.mark.parametrize("case", SCAN_CASES, ids=lambda case: case.input)
+def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, case: Case) -> None:
+    checkpoint(tmp_path / "fold-1")
+    words = bad(case.input, tmp_path, scan)
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert case.is_said(error) and "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_stage_of_the_workflow_takes_its_own_words(capsys: pytest.CaptureFixture) -> None:
+    assert run("--fold", 0) == 2
+    assert "--fold needs --atlas, --model and --seed" in capsys.readouterr().err
+    for words in ([], ["--fold", 0, "--checkpoint", "x"]):
+        with pytest.raises(SystemExit):
+            run(*words)

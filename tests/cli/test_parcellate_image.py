@@ -1,0 +1,183 @@
+"""One image by hand: no dataset, no configuration; the workflow's own function underneath."""
+
+import os
+import subprocess
+import sys
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.maskers import NiftiLabelsMasker
+
+from bolt.cli.main import main
+from bolt.cli.parcellate_image import series_places
+from bolt.config import ROOT
+from bolt.io.errors import ConfigError
+from bolt.io.files import read_json, read_table, sha256
+from bolt.series.cache import zscore
+from tests.atlases.test_atlases import write_own
+from tests.series.test_parcellate import AFFINE, SHAPE, SPACE, T, make_atlas, save
+
+NAME = f"sub-01_space-{SPACE}_bold.nii.gz"
+
+
+@pytest.fixture
+def image(tmp_path):
+    data = np.random.default_rng(0).normal(1000, 50, (*SHAPE, T)).astype(np.float32)
+    return str(save(tmp_path / NAME, data))
+
+
+@pytest.fixture
+def labels(tmp_path):
+    path = tmp_path / f"space-{SPACE}_dseg.nii.gz"
+    nib.save(nib.Nifti1Image(make_atlas().data, AFFINE), path)
+    return str(path)
+
+
+def run(*words):
+    return main(["parcellate", *map(str, words)])
+
+
+def test_a_label_image_standardised(tmp_path, image, labels):
+    out = tmp_path / "made" / "series.npy"
+    assert run(image, "--atlas", labels, "--out", out) == 0
+    series = np.load(out)
+    theirs = NiftiLabelsMasker(labels, standardize=None).fit_transform(image)
+    assert (series.shape, series.dtype) == ((T, 3), np.float32)
+    np.testing.assert_allclose(series, zscore(theirs), atol=1e-4)
+    assert sorted(p.name for p in out.parent.iterdir()) == [
+        "series.json", "series.npy", "series_coverage.json", "series_coverage.tsv", "series_provenance.json",
+    ]  # fmt: skip
+    assert read_json(out.parent / "series_provenance.json")["inputs"] == {str(image): sha256(image)}
+    sidecar = read_json(out.with_suffix(".json"))
+    assert (sidecar["Space"], sidecar["AtlasSpaces"], sidecar["Standardized"]) == (SPACE, [SPACE], True)
+    assert read_table(out.with_name("series_coverage.tsv"), text=("name",)).name.tolist() == ["7", "300", "4001"]
+
+
+def test_not_standardised_with_mask_confounds_and_denoising(tmp_path, image, labels):
+    inside = np.random.default_rng(1).random(SHAPE) > 0.3
+    mask = tmp_path / "mask.nii.gz"
+    nib.save(nib.Nifti1Image(inside.astype(np.uint8), AFFINE), mask)
+    (tmp_path / "c.tsv").write_text("x\tother\n" + "".join(f"{t**2}\t{t}\n" for t in range(T)))
+    (tmp_path / "one.yaml").write_text("confounds: [x]\n")
+    out = tmp_path / "series.npy"
+    words = [image, "--atlas", labels, "--mask", mask, "--out", out, "--no-standardize"]
+    assert run(*words) == 0
+    masker = NiftiLabelsMasker(labels, mask_img=str(mask), standardize=None)
+    np.testing.assert_allclose(np.load(out), masker.fit_transform(image), rtol=1e-5)
+    assert "Standardized" not in read_json(out.with_suffix(".json"))
+    assert run(*words, "--confounds", tmp_path / "c.tsv", "--denoise", tmp_path / "one.yaml") == 0
+    cleaned = np.load(out)
+    assert np.abs(np.corrcoef(cleaned.T, np.arange(T) ** 2)[-1, :-1]).max() < 1e-3
+    assert read_json(out.with_suffix(".json"))["Denoising"]["confounds"] == ["x"]
+
+
+def test_confounds_without_a_strategy_are_all_regressed_out_as_nilearn_does(tmp_path, image, labels, capsys):
+    confounds = np.random.default_rng(2).standard_normal((T, 3))
+    pd.DataFrame(confounds, columns=list("abc")).to_csv(tmp_path / "c.tsv", sep="\t", index=False)
+    out = tmp_path / "series.npy"
+    words = [image, "--atlas", labels, "--out", out, "--no-standardize", "--confounds", tmp_path / "c.tsv"]
+    assert run(*words) == 0
+    masker = NiftiLabelsMasker(labels, standardize=None)
+    np.testing.assert_allclose(np.load(out), masker.fit_transform(image, confounds=confounds), rtol=1e-4, atol=1e-4)
+    assert run(*words, "--denoise", "none") == 2
+    assert "reads no confounds" in capsys.readouterr().err
+
+
+def test_several_atlases_in_a_folder_or_by_a_pattern(tmp_path, image, labels):
+    own = write_own(tmp_path / "own", values=(5, 300, 17))
+    assert run(image, "--atlas", labels, own, "--out", tmp_path / "out", "--coverage", "0.1") == 0
+    stem = NAME.removesuffix(".nii.gz")
+    assert sorted(p.name for p in (tmp_path / "out").glob("*.npy")) == [
+        f"{stem}_atlas-own_timeseries.npy", f"{stem}_atlas-spaceMNI152NLin6Asymdseg_timeseries.npy",
+    ]  # fmt: skip
+    assert (tmp_path / "out" / f"{stem}_atlas-own_coverage.tsv").is_file()
+    assert run(image, "--atlas", labels, own, "--out", tmp_path / "{atlas}-x.npy", "--coverage", "0.1") == 0
+    assert (tmp_path / "own-x.npy").is_file()
+    assert (tmp_path / "own-x_coverage.tsv").is_file()
+    with pytest.raises(ConfigError, match="one file for the series of 2 atlases"):
+        series_places("a.npy", image, ["x", "y"])
+    with pytest.raises(ConfigError, match="two atlases are called 'x'"):
+        series_places("out", image, ["x", "x"])
+
+
+def test_uncovered_stays_nan_and_constant_becomes_zero(tmp_path, labels, caplog):
+    data = np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
+    data[4:7] = 0  # the second ROI
+    up, down = np.arange(T), -np.arange(T)
+    data[7:10] = 1000
+    data[7, 2:9, 2:9], data[8, 2:9, 2:9] = 1000 + up, 1000 + down  # voxels change, their mean does not
+    image = save(tmp_path / NAME, data.astype(np.float32))
+    assert run(image, "--atlas", labels, "--out", tmp_path / "series.npy") == 0
+    series = np.load(tmp_path / "series.npy")
+    assert np.isfinite(series[:, 0]).all() and series[:, 0].std() == pytest.approx(1, abs=1e-5)
+    assert np.isnan(series[:, 1]).all()
+    assert (series[:, 2] == 0).all()
+    assert "1 ROIs not covered, NaN: 300" in caplog.text
+    assert "1 ROIs constant, zero once z-scored: 4001" in caplog.text
+
+
+def test_what_is_missing_is_said(tmp_path, image, labels, capsys):
+    assert run(image, "--out", tmp_path / "a.npy") == 2
+    assert "needs --atlas and --out" in capsys.readouterr().err
+    assert run(tmp_path / "none.nii", "--atlas", labels, "--out", tmp_path / "a.npy") == 2
+    assert "file not found" in capsys.readouterr().err
+    assert run(image, "--atlas", "schaefer4000", "--out", tmp_path / "a.npy") == 2
+    assert "did you mean" in capsys.readouterr().err
+    for words in ([], [image, "--scan", "sub-01"]):
+        with pytest.raises(SystemExit):
+            run(*words)
+    for words, said in (
+        (("--out", tmp_path / "a.npy", "--coverage", "5"), "--coverage 5 is no share. Give a number from 0 to 1"),
+        (("--out", tmp_path / "s.csv"), "s.csv: series are written as .npy, not .csv"),
+    ):
+        assert run(image, "--atlas", labels, *words) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "a.npy").exists() and not (tmp_path / "s.csv").exists()
+
+
+def test_without_a_space_on_either_side(tmp_path, image, labels):
+    bare_image, bare_labels = tmp_path / "bold.nii.gz", tmp_path / "labels.nii.gz"
+    os.link(image, bare_image)
+    os.link(labels, bare_labels)
+    with pytest.warns(UserWarning, match="atlas 'labels' declares no space; taken as that of the image"):
+        assert run(image, "--atlas", bare_labels, "--out", tmp_path / "a.npy") == 0
+    assert read_json(tmp_path / "a.json")["AtlasSpaces"] == "assumed"
+    with pytest.warns(UserWarning, match="declares no space; taken as that of the atlas"):
+        assert run(bare_image, "--atlas", labels, "--out", tmp_path / "b.npy") == 0
+    assert read_json(tmp_path / "b.json")["Space"] == "assumed"
+    assert run(bare_image, "--atlas", labels, "--space", SPACE, "--out", tmp_path / "c.npy") == 0
+    assert read_json(tmp_path / "c.json")["Space"] == SPACE
+    assert run(bare_image, "--atlas", labels, "--space", "MNI152NLin2009cAsym", "--out", tmp_path / "d.npy") == 2
+
+
+def test_the_paths_of_a_configuration_are_used(tmp_path, image, monkeypatch):
+    own = write_own(tmp_path / "own")
+    (tmp_path / "images").mkdir()
+    os.rename(tmp_path / "own/labels.nii.gz", tmp_path / "images/labels.nii.gz")
+    assert run(image, "--atlas", own, "--out", tmp_path / "a.npy") == 2
+    config = tmp_path / "c.yaml"
+    config.write_text(f"dataset: phantom\npaths: {{atlas_dir: {tmp_path / 'images'}}}\nparcellate: {{coverage: 0.1}}\n")
+    assert run(image, "--atlas", own, "--out", tmp_path / "a.npy", "--config", config) == 0
+    assert read_json(tmp_path / "a.json")["CoverageThreshold"] == 0.1
+
+
+def test_fetch_asks_for_what_is_missing(tmp_path, image):
+    own = write_own(tmp_path / "own")
+    os.rename(tmp_path / "own/labels.nii.gz", tmp_path / "published.nii.gz")
+    with (tmp_path / "own/atlas.yaml").open("a") as file:
+        file.write(f"url: {(tmp_path / 'published.nii.gz').as_uri()}\n")
+    words = [image, "--atlas", own, "--coverage", "0.1", "--out", tmp_path / "a.npy"]
+    assert run(*words) == 2
+    assert run(*words, "--fetch") == 0
+    assert run(*words) == 0
+
+
+def test_it_works_anywhere(tmp_path, image, labels):
+    """No configuration, no TemplateFlow home, another working directory."""
+    words = [sys.executable, "-m", "bolt", "parcellate", image, "--atlas", labels, "--out", "series.npy"]
+    empty = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=empty, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "series.npy: 8 volumes × 3 ROIs" in done.stderr

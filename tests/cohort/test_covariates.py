@@ -1,0 +1,224 @@
+"""Covariates: fitted on training scans alone, kept with the weights, and never the label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from bolt.cohort.covariates import Covariates
+from bolt.config import Config, Dataset, Model, Training, parse
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.models import registry
+from bolt.models.base import ModelOutput, SeriesModel
+from bolt.models.suitability import check_covariates
+from bolt.series.cache import SeriesCache
+from bolt.training.runner import load_checkpoint, predict, train_fold
+from bolt.workflow.checks import check_names
+from bolt.workflow.run import Run
+from tests.snake import series_dataset, write_yaml
+from tests.training.test_runner import TEXT, equal, toy_model, weights, write_toy
+
+TABLE = pd.DataFrame({"age": [10.0, 20, np.nan, 30], "sex": ["F", "M", "F", np.nan], "site": ["b", "a", "b", "b"]})
+DATASET = Dataset(
+    name="toy", source="series", path=Path("x"), label="label", classes=["no", "yes"], crop=20, site="site", age="age"
+)
+
+
+class MeanAndOthers(SeriesModel):
+    """Classifies by the mean of the series and the covariates."""
+
+    def __init__(self, n_rois: int, n_classes: int, *, n_covariates: int = 0) -> None:
+        super().__init__()
+        self.n_covariates = n_covariates
+        self.linear = nn.Linear(n_rois + n_covariates, n_classes)
+
+    def forward(self, x, covariates=None):
+        assert (covariates is None) == (self.n_covariates == 0)
+        features = x.mean(1) if covariates is None else torch.cat([0 * x.mean(1), covariates], dim=1)
+        return ModelOutput(self.linear(features), features, {})
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    real = registry.known_models()
+    monkeypatch.setitem(registry._MODELS, "mean_and_others", MeanAndOthers)
+    monkeypatch.setattr(registry, "known_models", lambda: [*real, "mean_and_others"])
+    monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
+
+
+def model(*covariates: str, **training: object) -> Model:
+    settings = {"epochs": 30, "batch_size": 3, "warmup_epochs": 2, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
+    return Model(
+        name="toy", model="mean_and_others", covariates=covariates, training=Training(**{**settings, **training})
+    )
+
+
+# ---- the encoder -----------------------------------------------------------------------------------------------------
+def test_numbers_are_z_scored_and_text_is_one_hot():
+    encoder = Covariates.fit(TABLE, ["age", "sex", "site"])
+    assert len(encoder) == 5
+    z = 10 / np.sqrt(200 / 3)
+    due = [[-z, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 1, 0, 0, 1], [z, 0, 0, 0, 1]]
+    values = encoder.encode(TABLE)
+    np.testing.assert_allclose(values, due, rtol=1e-6)
+    assert values.dtype == np.float32
+
+
+def test_what_is_missing_or_new_is_counted(caplog):
+    encoder = Covariates.fit(TABLE, ["age", "site"])
+    new = pd.DataFrame({"age": [np.nan, np.nan, 20], "site": ["c", "a", np.nan]})
+    np.testing.assert_allclose(encoder.encode(new), [[0, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-7)
+    assert "covariate 'age' of 2 of 3 scans: missing" in caplog.text
+    assert "covariate 'site' of 2 of 3 scans" in caplog.text and "no training scan" in caplog.text
+
+
+def test_a_constant_number_says_nothing():
+    encoder = Covariates.fit(pd.DataFrame({"age": [5.0, 5.0]}), ["age"])
+    assert encoder.encode(pd.DataFrame({"age": [5.0, 9.0]})).tolist() == [[0], [0]]
+
+
+def test_a_column_without_values():
+    with pytest.raises(DataError, match="'age' is known of no training scan"):
+        Covariates.fit(TABLE.assign(age=np.nan), ["age"])
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+COLUMNS = ["scan_id", "group", "site", "label", "age", "sex", "offset", "length"]
+
+
+@pytest.mark.parametrize("name", ["label", "diagnosis", "sex"])
+def test_the_label_is_no_covariate(name):
+    label = "sex of the person" if name == "sex" else "diagnosis"
+    dataset = DATASET.model_copy(update={"label": label, "sex": "sex of the person"})
+    with pytest.raises(ConfigError, match=f"'{name}' is the label itself"):
+        check_covariates(model(name), dataset, COLUMNS)
+
+
+def test_unknown_columns_are_named_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"no column 'agee'. Known: site, age, sex, length \(did you mean 'age'\?\)"):
+        check_covariates(model("agee"), DATASET, COLUMNS)
+    with pytest.raises(ConfigError, match="no column 'scan_id'"):
+        check_covariates(model("scan_id"), DATASET, COLUMNS)
+
+
+def test_a_column_that_the_dataset_does_not_fill():
+    with pytest.raises(ConfigError, match="dataset 'toy' has no 'sex'"):
+        check_covariates(model("sex"), DATASET, COLUMNS)
+
+
+def test_a_model_that_takes_none(monkeypatch):
+    monkeypatch.delitem(registry._MODELS, "mean_and_others")
+    monkeypatch.setitem(registry._MODELS, "mean_and_others", type("Plain", (SeriesModel,), {}))
+    with pytest.raises(ConfigError, match="takes none"):
+        check_covariates(model("age"), DATASET, COLUMNS)
+
+
+def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    series_dataset(tmp_path)
+    (tmp_path / "tiny.yaml").write_text("model: mean_and_others\ncovariates: [hight]\n")
+    config = {"dataset": "mine.yaml", "models": ["tiny.yaml"], "atlases": ["dosenbach160"]}
+    dataset = DATASET.model_copy(update={"path": tmp_path})
+    with pytest.raises(ConfigError, match="no column 'hight'"):
+        check_names(parse(Config, config, "test"), dataset)
+
+
+def test_named_twice():
+    with pytest.raises(ConfigError, match="'covariates' must be different"):
+        parse(Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "test")
+
+
+# ---- in training and prediction --------------------------------------------------------------------------------------
+def with_ages(folder: Path, ages: list[float | None]) -> tuple[Path, Path]:
+    """The toy dataset with an age a scan; the series of both classes are alike."""
+
+    def flatten(series):
+        for values in series:
+            values -= values.mean(0)
+
+    cache, folds = write_toy(folder, change=flatten)
+    index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=ages)
+    index.to_csv(cache / "index.tsv", sep="\t", index=False, na_rep="n/a")
+    return cache, folds
+
+
+AGES = [20.0, 60.0] * 6
+
+
+def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
+    toy = with_ages(tmp_path, AGES)
+    train_fold(*toy, model("age"), DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
+    table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+    assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == [{"column": "age", "mean": 40, "sd": 20}]
+    net, info = load_checkpoint(tmp_path / "run")
+    found = predict(net, SeriesCache(toy[0]), [3, 0], info=info)
+    np.testing.assert_allclose(found, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
+    other = SeriesCache(with_ages(tmp_path / "other", AGES[::-1])[0])
+    assert (predict(net, other, range(12), info=info).argmax(1) == [1, 0] * 6).all()
+
+
+def test_bolt_learns_from_them(tmp_path):
+    toy = with_ages(tmp_path, AGES)
+    one = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
+    train_fold(*toy, one, DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
+    table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+    net, info = load_checkpoint(tmp_path / "run")
+    assert net.n_covariates == 2 and info["covariates"][1] == {"column": "site", "levels": ["a"]}
+
+
+def test_models_with_covariates_are_not_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = yaml.safe_load(series_dataset(tmp_path).read_text())
+    tiny = yaml.safe_load((tmp_path / "tiny.yaml").read_text())
+    assert Run(config).explanations()
+    write_yaml(tmp_path / "tiny.yaml", tiny | {"covariates": ["age"]})
+    assert Run(config).explanations() == []
+
+
+def test_test_scans_do_not_touch_the_encoder(tmp_path):
+    for name, ages in (("one", AGES), ("two", [*AGES[:10], None, 1e6])):
+        toy = with_ages(tmp_path / name, ages)
+        train_fold(*toy, model("age", epochs=2), DATASET, fold=1, seed=0, out=tmp_path / name / "run", device="cpu")
+    assert equal(weights(tmp_path / "one/run"), weights(tmp_path / "two/run"))
+    assert read_json(tmp_path / "two/run/checkpoint.json")["covariates"][0]["mean"] == 40
+
+
+def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
+    told = []
+    real = MeanAndOthers.forward
+
+    def forward(self, x, covariates=None):
+        if self.training:
+            told.append((x.double().mean((1, 2)), covariates[:, 0]))
+        return real(self, x, covariates)
+
+    monkeypatch.setattr(MeanAndOthers, "forward", forward)
+
+    def constant(series):
+        for values, age in zip(series, AGES, strict=True):
+            values[:] = (age - 40) / 20
+
+    cache, folds = write_toy(tmp_path, change=constant)
+    index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=AGES)
+    index.to_csv(cache / "index.tsv", sep="\t", index=False)
+    train_fold(cache, folds, model("age", epochs=3, mixup=1.0), DATASET, fold=1, seed=0, out=tmp_path, device="cpu")
+    series, covariates = (torch.cat(part) for part in zip(*told, strict=True))
+    assert (series.abs() < 0.99).any()  # some are mixed with the other age
+    torch.testing.assert_close(covariates.double(), series, atol=1e-5, rtol=0)
+
+
+def test_without_covariates_a_model_is_not_told_of_any(tmp_path):
+    toy = write_toy(tmp_path)
+    train_fold(*toy, model(epochs=2), DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
+    assert weights(tmp_path / "run")["linear.weight"].shape == (2, 6)
+    assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == []
+    assert toy_model().covariates == []

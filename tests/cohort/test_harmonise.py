@@ -1,0 +1,99 @@
+"""ComBat takes away what was planted for a site, and nothing of one test scan reaches another."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from combatlearn import ComBat
+
+from bolt.cohort.harmonise import Combat
+from bolt.io.errors import DataError
+
+SITES = np.array(["a", "b", "c"])
+
+
+def planted(n=150, n_features=60, seed=0, shift=1.0):
+    """Features whose mean and spread differ between three sites; and what they would be without."""
+    random = np.random.default_rng(seed)
+    site = SITES[np.arange(n) % 3]
+    plain = random.standard_normal((n, n_features))
+    effects = np.random.default_rng(99)
+    moved, stretched = shift * effects.standard_normal((3, n_features)), effects.uniform(0.6, 1.7, (3, n_features))
+    row = np.arange(n) % 3
+    return (plain * stretched[row] + moved[row]).astype(np.float32), site
+
+
+def between(features, site):
+    """Share of a feature's variance that lies between sites, mean over features."""
+    means = pd.DataFrame(features).groupby(site).transform("mean").to_numpy()
+    return float((means.var(axis=0) / features.var(axis=0)).mean())
+
+
+def spread_ratio(features, site):
+    """Largest over smallest standard deviation of the sites, mean over features."""
+    spread = pd.DataFrame(features).groupby(site).std().to_numpy()
+    return float((spread.max(axis=0) / spread.min(axis=0)).mean())
+
+
+def test_a_planted_site_effect_is_removed_from_test_scans():
+    training, site = planted(seed=0)
+    test, test_site = planted(seed=1)
+    changed = Combat.fit(training, site).apply(test, test_site, pooled=False)
+    assert between(test, test_site) > 0.25 and between(changed, test_site) < 0.03
+    assert spread_ratio(test, test_site) > 1.6 and spread_ratio(changed, test_site) < 1.35
+
+
+def test_it_is_the_librarys_combat():
+    training, site = planted()
+    expected = ComBat(batch=pd.Series(site), method="fortin").fit_transform(pd.DataFrame(training.astype(float)))
+    np.testing.assert_allclose(Combat.fit(training, site).apply(training, site, pooled=False), expected, atol=2e-5)
+
+
+def test_small_sites_are_shrunk_towards_the_others():
+    """Empirical Bayes: the shift of a site with few scans is believed less than its own mean says."""
+    random = np.random.default_rng(3)
+    features = random.standard_normal((64, 80)).astype(np.float32)
+    site = np.array(["a"] * 30 + ["b"] * 30 + ["c"] * 4)
+    changed = Combat.fit(features, site).apply(features, site, pooled=False)
+    moved = (features - changed)[site == "c"].mean(axis=0)
+    own = features[site == "c"].mean(axis=0) - features.mean(axis=0)
+    slope = np.polyfit(own, moved, 1)[0]
+    assert 0.2 < slope < 0.95
+
+
+def test_no_test_scan_changes_another():
+    training, site = planted()
+    test, test_site = planted(n=30, seed=1)
+    fitted = Combat.fit(training, site)
+    together = fitted.apply(test, test_site, pooled=False)
+    spoiled = test.copy()
+    spoiled[1:] = 1e6
+    np.testing.assert_array_equal(fitted.apply(spoiled, test_site, pooled=False)[0], together[0])
+    np.testing.assert_array_equal(fitted.apply(test[:1], test_site[:1], pooled=False)[0], together[0])
+
+
+def test_an_unseen_site_is_refused_or_left_as_it_is():
+    training, site = planted()
+    fitted = Combat.fit(np.vstack([training, training[:1]]), [*site, "once"])
+    assert fitted.sites == ["a", "b", "c"]
+    scans = training[:4]
+    for name in ("elsewhere", "once", None):
+        with pytest.raises(DataError, match=f"1 scans are from sites .*{name or 'none'}") as caught:
+            fitted.apply(scans, ["a", "b", name, "c"], pooled=False)
+        assert "unseen_site: pooled" in caught.value.mend
+        changed = fitted.apply(scans, ["a", "b", name, "c"], pooled=True)
+        np.testing.assert_array_equal(changed[2], scans[2])
+        assert (changed[[0, 1, 3]] != scans[[0, 1, 3]]).any(axis=1).all()
+
+
+def test_one_site_is_not_enough():
+    training, site = planted()
+    with pytest.raises(DataError, match="needs two sites"):
+        Combat.fit(training, ["a"] * len(site))
+
+
+def test_features_without_variance_are_left_alone():
+    training, site = planted()
+    training[:, 5] = 0
+    training[site == "b", 7] = 0  # an ROI that one site does not cover
+    changed = Combat.fit(training, site).apply(training, site, pooled=False)
+    assert not changed[:, 5].any() and np.isfinite(changed).all()

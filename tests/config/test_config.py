@@ -1,0 +1,94 @@
+"""The configuration is checked, and its errors help."""
+
+import json
+
+import pytest
+import yaml
+
+from bolt import config as configuration
+from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
+from bolt.config.layout import Layout, folder_of, prefix_of
+from bolt.io.errors import ConfigError
+
+
+def test_unknown_key_is_named_with_the_nearest_known_one():
+    with pytest.raises(ConfigError, match=r"mine\.yaml: unknown key 'folds\.outr'.*did you mean 'outer'"):
+        parse(Config, {"dataset": "phantom", "folds": {"outr": 5}}, "mine.yaml")
+
+
+def test_an_unknown_key_is_named_before_a_missing_one():
+    with pytest.raises(ConfigError, match=r"unknown key 'rows.0.modl'.*did you mean 'model'"):
+        parse(Experiment, {"name": "x", "title": "x", "rows": [{"modl": "bolt"}]}, "x")
+    with pytest.raises(ConfigError, match=r"unknown key 'hyper.bolt.window.lw'.*did you mean 'low'"):
+        parse(Space, {"name": "x", "hyper": {"bolt": {"window": {"lw": 1, "high": 2}}}}, "x")
+
+
+def test_missing_key_and_wrong_type_are_named():
+    with pytest.raises(ConfigError, match="key 'dataset' is missing"):
+        parse(Config, {}, "mine.yaml")
+    with pytest.raises(ConfigError, match=r"'folds\.outer'.*found 'many'"):
+        parse(Config, {"dataset": "phantom", "folds": {"outer": "many"}}, "mine.yaml")
+
+
+def test_lists_must_name_different_things():
+    with pytest.raises(ConfigError, match="'models' must be a list of different entries"):
+        parse(Config, {"dataset": "phantom", "models": ["bolt", "bolt"]}, "mine.yaml")
+
+
+@pytest.mark.parametrize("kind", configuration.KINDS)
+def test_unknown_name_lists_the_known_ones(kind):
+    load = {"dataset": configuration.load_dataset, "model": configuration.load_model}
+    load |= {"denoising": configuration.load_denoise, "registration": configuration.load_registration}
+    load |= {"experiment": configuration.load_experiment, "search": configuration.load_space}
+    known = configuration.known(kind)
+    assert known
+    with pytest.raises(ConfigError, match=f"unknown {kind} 'nonesuch'. Known: .*{known[0]}"):
+        load[kind]("nonesuch")
+
+
+@pytest.mark.parametrize("kind", configuration.KINDS)
+def test_every_shipped_file_is_valid(kind):
+    for name in configuration.known(kind):
+        assert configuration._load(kind, name).name == name
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))], ids=lambda p: p.stem
+)
+def test_every_shipped_configuration_is_valid(path):
+    config = configuration.load_config(path)
+    assert config.dataset in configuration.known("dataset")
+    for model in config.models:
+        assert model in configuration.known("model")
+
+
+def test_shipped_configuration_mentions_every_key():
+    shipped = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    assert set(shipped) == set(Config.model_fields)
+    for group in ("paths", "preprocess", "parcellate", "folds", "explain"):
+        assert set(shipped[group]) == set(Config.model_fields[group].annotation.model_fields)
+
+
+def test_hash_depends_on_settings_and_not_on_the_name():
+    one = Model(name="one", model="bolt", hyper={"window": 20})
+    assert one.hash() == Model(name="two", model="bolt", hyper={"window": 20}).hash()
+    assert one.hash() != Model(name="one", model="bolt", hyper={"window": 10}).hash()
+    assert one.hash() != Model(name="one", model="bolt", hyper={"window": 20}, training=Training(epochs=3)).hash()
+
+
+def test_folders_and_prefixes():
+    assert folder_of("/data/sub-01/ses-a/func/sub-01_ses-a_task-rest_bold.nii.gz") == "sub-01/ses-a"
+    assert folder_of("sub-01_task-rest") == "sub-01"
+    assert prefix_of("sub-01/ses-a") == "sub-01_ses-a_"
+
+
+def test_runs_of_different_variants_never_share_a_folder():
+    layout = Layout(Config(dataset="phantom"))
+    assert layout.cache("a") != layout.cache("a", "truth")
+    assert layout.runs("a", "bolt-1", 0) != layout.runs("a", "bolt-1", 1)
+
+
+def test_schemas_for_editors_are_up_to_date():
+    """`make schemas` writes them."""
+    for name, schema in configuration.schemas().items():
+        assert json.loads((ROOT / f"config/schemas/{name}.json").read_text()) == json.loads(json.dumps(schema)), name

@@ -1,0 +1,240 @@
+"""Experiments as data: rows, sweeps, what cannot be run, what is shared."""
+
+from argparse import Namespace
+
+import pytest
+import yaml
+
+from bolt.cli.stages import Stages
+from bolt.config import Config, FoldSettings, Model, known, load_experiment, load_model
+from bolt.config.layout import Layout
+from bolt.experiments.entries import all_entries, entries, experiment_models, rows_of, with_first_looks
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table
+from tests.snake import write_yaml
+from tests.test_docs import blocks
+
+BY_FOLD = {
+    0: FoldSettings(hyper={"window": 40, "fringe_coefficient": 3}, training={"epochs": 7}),
+    1: FoldSettings(hyper={"window": 30}, training={"batch_size": 5}),
+}
+SWEEP = {"row": "{model}, {value}", "models": ["bolt"], "key": "train_share", "values": [1]}
+PAPER = "config/experiments/paper"
+
+
+def configured(**keys) -> Config:
+    return Config(**({"dataset": "abide1", "atlases": ["cc200"]} | keys))
+
+
+def experiment(folder, **keys):
+    file = write_yaml(folder / "mine.yaml", {"title": "Mine"} | keys)
+    return load_experiment(str(file))
+
+
+@pytest.mark.parametrize("name", known("experiment"))
+def test_every_experiment_has_its_rows_and_models(name):
+    found = load_experiment(name)
+    assert bool(rows_of(found, configured())) == (found.kind != "spectra")
+
+
+@pytest.mark.parametrize("name", ["comparison", "ablation", "window_size"])
+def test_every_row_of_the_papers_tables_has_a_row_here(name):
+    columns = {"comparison": ["model"], "window_size": ["window_size"]}.get(
+        name, ["cls_token", "windowing", "token_fusion", "cross_attention", "cwr"]
+    )
+    table = read_table(f"{PAPER}/{name}.tsv", text=tuple(columns))
+    theirs = {tuple(row) for row in table[columns].to_numpy()}
+    rows = [row.paper for row, _ in rows_of(load_experiment(name), configured()) if row.paper]
+    assert {tuple(paper[c] for c in columns) for paper in rows} == theirs
+    assert len(rows) == len(theirs)
+
+
+def test_equal_models_are_one_run():
+    config = configured()
+    whole = entries(config, load_experiment("ablation"))[-1]
+    window = next(e for e in entries(config, load_experiment("window_size")) if e.paper == {"window_size": "20"})
+    bolt = next(e for e in entries(config, load_experiment("comparison")) if e.row == "BolT")
+    assert whole.folders == window.folders == bolt.folders
+    assert whole.folders == [Layout(config).runs("cc200", whole.model, 0)]
+    windows = [e for e in entries(config, load_experiment("window_size")) if e.line == "windows only"]
+    assert entries(config, load_experiment("ablation"))[3].folders == windows[1].folders
+    assert whole.model.run_name in experiment_models(config)
+
+
+def test_a_window_longer_than_the_crop_is_noted_and_has_no_run():
+    found = {e.row: e for e in entries(configured(), load_experiment("window_size"))}
+    assert found["BolT, W = 200"].note == "the shortest scan that it reads, 200 volumes, is longer than the crop of 100"
+    assert not found["BolT, W = 200"].folders
+    assert found["BolT, W = 80"].folders and not found["BolT, W = 80"].note
+
+
+def test_what_a_row_changes(tmp_path):
+    row = {"model": "bolt", "hyper": {"window": 10}, "training": {"epochs": 3}, "train_share": 0.5}
+    mine = experiment(tmp_path, rows=[{"row": "small", **row}])
+    [(_, model)] = rows_of(mine, configured())
+    assert (model.hyper["window"], model.hyper["hidden"]) == (10, 400)
+    assert (model.training.epochs, model.training.batch_size, model.train_share) == (3, 32, 0.5)
+    assert model.name == "bolt"
+
+
+def test_what_a_row_changes_holds_in_every_fold_of_a_searched_model(tmp_path):
+    searched = load_model("bolt").model_copy(update={"by_fold": BY_FOLD})
+    file = write_yaml(tmp_path / "bolt_search.yaml", searched.model_dump(mode="json", exclude={"name"}))
+    row = {"model": str(file), "hyper": {"window": 80}, "training": {"epochs": 20}}
+    [(_, model), (_, whole)] = rows_of(
+        experiment(tmp_path, rows=[{"row": "80", **row}, {"row": "whole", "model": str(file)}]), configured()
+    )
+    first, second = model.for_fold(0), model.for_fold(1)
+    assert (first.hyper["window"], second.hyper["window"], first.training.epochs) == (80, 80, 20)
+    assert (first.hyper["fringe_coefficient"], second.training.batch_size) == (3, 5)  # as they were searched
+    assert whole.hash() == searched.hash()
+
+
+def test_a_first_look_bounds_the_epochs_of_torch_models():
+    quick = configured(quick={"epochs": 2})
+    whole, cheap = (
+        {row.row: model for row, model in rows_of(load_experiment("comparison"), c)} for c in (configured(), quick)
+    )
+    assert cheap["BolT"].training.epochs == 2
+    assert cheap["BolT"].run_name != whole["BolT"].run_name  # its runs are never taken for real ones
+    assert cheap["SVM"].run_name == whole["SVM"].run_name
+
+
+def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
+    sweep = {"row": "{model}: {value:.0%}", "models": ["svm", "bolt"], "key": "train_share", "values": [0.5, 1]}
+    found = rows_of(experiment(tmp_path, sweeps=[sweep]), configured())
+    assert [row.row for row, _ in found] == ["SVM: 50%", "SVM: 100%", "BolT: 50%", "BolT: 100%"]
+    assert [model.train_share for _, model in found] == [0.5, 1, 0.5, 1]
+    assert [(row.line, row.value) for row, _ in found[:2]] == [("SVM", 0.5), ("SVM", 1)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"rows": [{"model": "bolt", "training": {"epoch": 1}}]}, "row 'BolT'.*training.epoch.*did you mean 'epochs'"),
+        ({"rows": [{"model": "bollt"}]}, "unknown model 'bollt'.*did you mean 'bolt'"),
+        ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are called 'BolT'"),
+        ({"rows": [{"model": "bolt", "hyperr": {}}]}, "hyperr"),
+        ({"sweeps": [{"row": "x", "models": ["bolt"], "key": "window", "values": [1]}]}, "hyper.<setting>"),
+        ({"sweeps": [SWEEP | {"row": "{modell}"}]}, "mine.yaml: 'sweeps.0'.*may name {model}.*'{modell}'"),
+        ({"sweeps": [SWEEP | {"row": "{model, {value}"}]}, "mine.yaml: 'sweeps.0'.*cannot be read"),
+        (
+            {"sweeps": [SWEEP | {"row": "{value:d}", "key": "hyper.cwr_weight", "values": [1, 0.5]}]},
+            "'sweeps.0'.*with 0.5 this cannot be read",
+        ),
+        ({"sweeps": [SWEEP | {"values": [0.5, 10]}]}, "mine.yaml: 'sweeps.0'.*found 10 for train_share"),
+        ({}, "needs 'rows' or 'sweeps'"),
+    ],
+)
+def test_what_is_wrong_in_an_experiment_is_said(tmp_path, keys, words):
+    with pytest.raises(ConfigError, match=f"(?s){words}"):
+        rows_of(experiment(tmp_path, **keys), configured())
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        ({"rows": [{"model": "svm"}, {"model": "bol"}]}, "row 'bol'"),
+        ({"rows": [{"row": "Ours", "model": "bol"}]}, "row 'Ours'"),
+        ({"sweeps": [SWEEP | {"models": ["bolt", "bol"]}]}, "sweep '{model}, {value}'"),
+    ],
+)
+def test_an_unknown_model_is_named_with_its_row(tmp_path, keys, place):
+    with pytest.raises(ConfigError, match=rf"experiment 'mine', {place}: unknown model 'bol'.*did you mean 'bolt'"):
+        rows_of(experiment(tmp_path, **keys), configured())
+
+
+def test_a_broken_model_is_named_with_its_row(tmp_path):
+    model = write_yaml(tmp_path / "odd.yaml", {"model": "bolt", "hypr": {}})
+    with pytest.raises(ConfigError, match=r"experiment 'mine', row 'Odd', .*odd.yaml: unknown key 'hypr'"):
+        rows_of(experiment(tmp_path, rows=[{"row": "Odd", "model": str(model)}]), configured())
+
+
+def begun(results, dataset, *models: Model, **keys) -> Config:
+    """A dataset below `results` that has begun with runs of these models."""
+    config = configured(dataset=dataset, paths={"results": results}, **keys)
+    (results / dataset).mkdir(parents=True)
+    write_yaml(results / dataset / "config.yaml", config.model_dump(mode="json"))
+    for model in models:
+        Layout(config).runs("cc200", model, 0).mkdir(parents=True)
+    return config
+
+
+def test_every_dataset_that_has_begun_is_in_the_table_whatever_it_lists(tmp_path):
+    mine, results = experiment(tmp_path, rows=[{"model": "svm"}]), tmp_path / "results"
+    begun(results, "abide1")
+    assert all_entries(mine, results) == []
+    begun(results, "hcp_rest", svm(), experiments=["spectra"])
+    begun(results, "hcp_task", svm())
+    first, second = all_entries(mine, results)
+    assert (first.dataset, first.classes, second.dataset) == ("hcp_rest", ["female", "male"], "hcp_task")
+    assert first.folders[0].is_dir()
+
+
+def test_a_run_that_every_dataset_has_begins_no_experiment_but_of_the_present_one(tmp_path):
+    mine = experiment(tmp_path, rows=[{"model": "svm"}, {"model": "bolt"}])
+    for name in ("abide1", "hcp_rest"):
+        begun(tmp_path / "results", name, load_model("bolt"))
+    assert all_entries(mine, tmp_path / "results") == []
+    assert {entry.dataset for entry in all_entries(mine, tmp_path / "results", "hcp_rest")} == {"hcp_rest"}
+
+
+def test_a_run_of_two_experiments_begins_neither(tmp_path):
+    shared = {"model": "svm"}
+    first = write_yaml(tmp_path / "first.yaml", {"title": "First", "rows": [shared]})
+    mine = experiment(tmp_path, rows=[shared, {"model": "lstm", "train_share": 0.3}])
+    results = tmp_path / "results"
+    begun(results, "hcp_rest", svm(), experiments=[str(first)])
+    assert all_entries(mine, results) == []
+    [telling] = [model for row, model in rows_of(mine, configured()) if row.row == "LSTM"]
+    begun(results, "hcp_task", telling, experiments=[str(first), str(tmp_path / "moved.yaml")])
+    assert {entry.dataset for entry in all_entries(mine, results)} == {"hcp_task"}
+
+
+def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog):
+    mine, results = experiment(tmp_path, rows=[{"model": "svm"}]), tmp_path / "results"
+    begun(results, "hcp_rest", svm())
+    (results / "old").mkdir()
+    write_yaml(results / "old" / "config.yaml", {"dataset": "abide1", "experimnts": []})
+    assert {entry.dataset for entry in all_entries(mine, results, "hcp_rest")} == {"hcp_rest"}
+    assert "dataset 'old' is left out" in caplog.text
+    with pytest.raises(ConfigError, match="unknown key 'experimnts'"):
+        all_entries(mine, results, "old")
+
+
+def test_a_table_of_nothing_is_an_error(tmp_path):
+    file = write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "svm"}]})
+    begun(tmp_path, "abide1", experiments=[str(file)])
+    with pytest.raises(DataError, match="'mine' has no run of any dataset.*snakemake mine"):
+        Stages(Namespace(config=str(tmp_path / "abide1/config.yaml"), name="mine")).experiment()
+
+
+def svm() -> Model:
+    return rows_of(load_experiment("comparison"), configured())[0][1]
+
+
+def test_the_examples_of_the_page_are_experiments(tmp_path):
+    rows, sweep = (yaml.safe_load(block) for block in blocks("experiments.md", "yaml"))
+    assert [row.row for row, _ in rows_of(experiment(tmp_path, **rows), configured())] == [
+        "BolT",
+        "no fringe",
+        "slow start",
+    ]
+    assert [model.hyper["cwr_weight"] for _, model in rows_of(experiment(tmp_path, **sweep), configured())] == [
+        0,
+        0.1,
+        1,
+    ]
+
+
+def test_a_table_says_where_it_is_only_a_first_look(tmp_path):
+    for name, quick in (("abide1", {"epochs": 2}), ("hcp_rest", None), ("hcp_task", {"epochs": 3})):
+        write_yaml_of(configured(dataset=name, quick=quick), tmp_path / name / "config.yaml")
+    said = with_first_looks(load_experiment("ablation"), tmp_path, {"abide1", "hcp_rest"}).description
+    assert "a first look at abide1: torch models learned for at most 2 epoch(s)" in said
+    assert "hcp" not in said
+
+
+def write_yaml_of(config: Config, path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))

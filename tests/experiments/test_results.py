@@ -1,0 +1,226 @@
+"""From entries to tables of numbers; the paper's own family averages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Model, load_experiment
+from bolt.experiments.entries import Entry
+from bolt.experiments.results import (
+    families,
+    family_table,
+    gather,
+    paired_tests,
+    paper_values,
+    sites,
+    summaries,
+    with_paper,
+)
+from bolt.io.errors import DataError
+from bolt.io.files import write_status
+from tests.evaluate.test_paired import CLASSES, made_up
+
+METRICS = ["accuracy", "recall", "precision", "auc"]
+FAMILY = {
+    **dict.fromkeys(["SwinT", "Longformer", "BaND", "TFF", "IFT-Net", "HATNet"], "transformer"),
+    **dict.fromkeys(["LSTM", "CNN-LSTM", "GC-LSTM"], "RNN"),
+    **dict.fromkeys(["BrainGNN", "STAGIN"], "GNN"),
+    "BrainNetCNN": "CNN",
+    "SVM": "traditional",
+}
+TEXT = {  # improvements of BolT, per cent, as the paper's results section states them; NaN: a dash there
+    "hcp_rest": {
+        "transformer": (8.39, 11.13, 7.41, 5.87),
+        "RNN": (10.96, 13.78, 9.58, 7.95),
+        "GNN": (12.67, 11.85, 14.49, 12.10),
+        "CNN": (11.92, 13.59, 12.78, 10.84),
+        "traditional": (15.76, 23.51, 13.99, 14.00),
+    },
+    "hcp_task": {
+        "transformer": (1.14, 1.14, 1.00, 0.03),
+        "RNN": (2.35, 2.35, 2.21, 0.12),
+        "GNN": (6.84, 6.82, 6.18, 0.82),
+        "CNN": (6.09, 6.09, 5.98, 0.56),
+        "traditional": (7.75, 7.73, 7.67, 0.82),
+    },
+    "abide1": {
+        "transformer": (5.11, 10.56, np.nan, 4.88),
+        "RNN": (6.44, 9.63, 5.86, 7.22),
+        "GNN": (8.58, 12.53, 9.43, 10.69),
+        "CNN": (4.31, 0.64, 5.73, 4.46),
+        "traditional": (4.05, 8.15, 4.23, 4.68),
+    },
+}
+
+
+def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
+    """A folder ``seed-<s>`` as a training leaves it."""
+    run = folder / f"seed-{seed}"
+    for fold, part in predictions.groupby("fold"):
+        place = run / f"fold-{fold}"
+        place.mkdir(parents=True)
+        part.assign(subject=part["group"], seed=seed, site=[f"s{int(g) % 3}" for g in part["group"]]).to_csv(
+            place / "predictions.tsv", sep="\t", index=False
+        )
+        write_status(place / "status.json", "ok", "train")
+    return run
+
+
+def entry(row: str, folders: list[Path], **more: object) -> Entry:
+    model = Model(name=re.sub(r"\W", "_", row), model="bolt", family="" if row == "BolT" else more.pop("family", "RNN"))
+    given = {"dataset": "abide1", "atlas": "schaefer400", "folds": list(range(10)), "classes": CLASSES} | more
+    return Entry(row=row, model=model, folders=folders, **given)
+
+
+def test_the_papers_family_averages() -> None:
+    """All of the text from the paper's own table, but for one slip: SVM, recall in ABIDE, 8.15 for 8.185."""
+    paper = paper_values(load_experiment("comparison")).rename(columns={"model": "row"})
+    found = families(paper, FAMILY, "BolT", "paper_mean").set_index(["dataset", "family", "metric"])
+    slips = []
+    for dataset, rows in TEXT.items():
+        for family, values in rows.items():
+            for metric, value in zip(METRICS, values, strict=True):
+                own = found.loc[dataset, family, metric]
+                assert own["n_pairs"] == 2 * list(FAMILY.values()).count(family)
+                if abs(100 * own["improvement"] - value) > 0.02:
+                    slips.append((dataset, family, metric, round(100 * own["improvement"], 3)))
+    assert slips == [("abide1", "traditional", "recall", 8.185)]
+
+
+def test_a_missing_fold_is_named_and_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path, made_up(1.0, 0))
+    write_status(run / "fold-3" / "status.json", "failed", "train", DataError("loss is NaN"))
+    own = entry("LSTM", [run])
+    table = summaries(own, gather(own))
+    accuracy = table.set_index("metric").loc["accuracy"]
+    assert (accuracy["n_folds"], accuracy["expected_folds"], accuracy["missing_folds"]) == (9, 10, "3")
+    assert "loss is NaN" in accuracy["note"] and accuracy["n_scans"] == 108
+    assert accuracy["pooled_low"] < accuracy["pooled"] < accuracy["pooled_high"] and accuracy["no_skill"] == 0.5
+    assert accuracy["low"] < accuracy["mean"] < accuracy["high"]
+
+
+def test_a_fold_that_was_not_asked_for_is_a_missing_one(tmp_path: Path) -> None:
+    own = entry("LSTM", [write_run(tmp_path, made_up(1.0, 0))], folds=[0, 1, 2], outer=10)
+    accuracy = summaries(own, gather(own)).set_index("metric").loc["accuracy"]
+    assert (accuracy["n_folds"], accuracy["expected_folds"]) == (3, 10)
+    assert accuracy["missing_folds"] == "3, 4, 5, 6, 7, 8, 9" and "not asked for" in accuracy["note"]
+
+
+def test_an_undefined_metric_is_not_averaged_away(tmp_path: Path) -> None:
+    table = made_up(1.0, 0)
+    one_class = table[~((table.fold == 0) & (table.role == "test") & (table.label == "patient"))]
+    rows = [
+        entry("BolT", [write_run(tmp_path / "a", one_class)]),
+        entry("LSTM", [write_run(tmp_path / "b", one_class)]),
+    ]
+    found = [gather(row) for row in rows]
+    values = summaries(rows[0], found[0]).set_index("metric")
+    assert values["n_folds"].to_dict() | {"auc": 9, "recall": 9, "accuracy": 10} == values["n_folds"].to_dict()
+    assert values.loc["auc", "missing_folds"] == "0" and values.loc["auc", "note"] == "auc is undefined in fold 0"
+    assert pd.isna(values.loc["accuracy", "note"]) and set(values["expected_folds"]) == {10}
+    tests = paired_tests(rows, found, "BolT").set_index("metric")
+    assert (tests.loc["auc", "n_folds"], tests.loc["accuracy", "n_folds"]) == (9, 10)
+    assert tests.loc["auc", "note"] == "undefined in 1 of 10 folds"
+
+
+def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, made_up(1.0, seed), seed) for seed in (0, 1)]
+    (runs[1] / "fold-2" / "predictions.tsv").unlink()
+    own = entry("LSTM", runs)
+    found = gather(own)
+    assert list(found.missing) == [2] and set(found.predictions["fold"]) == set(range(10)) - {2}
+    table = summaries(own, found).set_index("metric")
+    tests = found.predictions[found.predictions.role == "test"]
+    right = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().groupby("fold").mean()
+    assert table.loc["accuracy", "mean"] == pytest.approx(right.mean())
+    assert table.loc["accuracy", "sd"] == pytest.approx(right.std(ddof=0))
+    assert table.loc["accuracy", "n_scans"] == 108  # two seeds predict the same scans
+
+
+def test_the_interval_is_the_means_own(tmp_path: Path) -> None:
+    """Probabilities that are shifted from fold to fold spoil the pooled AUC, and none of the folds'."""
+    table = made_up(1.0, 0, n=400)
+    shift = np.exp(table["fold"].map(dict(enumerate(np.random.default_rng(0).normal(0, 3, 10)))))
+    table["p_patient"] = table.p_patient * shift / (table.p_patient * shift + table.p_control)
+    own = entry("LSTM", [write_run(tmp_path, table.assign(p_control=1 - table.p_patient))])
+    auc = summaries(own, gather(own)).set_index("metric").loc["auc"]
+    assert auc["low"] < auc["mean"] < auc["high"] and auc["pooled"] < auc["low"]
+    assert (
+        0.5 < (auc["high"] - auc["low"]) / (4 * auc["sd"] / np.sqrt(10)) < 2
+    )  # as wide as folds that differ by chance
+
+
+def test_what_cannot_be_run_keeps_its_row_and_says_why(tmp_path: Path) -> None:
+    own = entry("W = 200", [], note="the window is longer than the crop")
+    table = with_paper(summaries(own, gather(own)), [own], None)
+    assert table[["mean", "pooled", "low"]].isna().all(axis=None) and len(table) == 7
+    assert set(table["note"]) == {"the window is longer than the crop"} and set(table["n_folds"]) == {0}
+
+
+def test_the_papers_values_stand_beside_ours(tmp_path: Path) -> None:
+    own = entry("SVM", [write_run(tmp_path, made_up(0.55, 0, n=400))], paper={"model": "SVM"}, family="traditional")
+    paper = paper_values(load_experiment("comparison"))
+    table = with_paper(summaries(own, gather(own)), [own], paper).set_index("metric")
+    theirs = paper[(paper.dataset == "abide1") & (paper.atlas == "schaefer400") & (paper.model == "SVM")]
+    for metric, value in theirs.set_index("metric")["paper_mean"].items():
+        row = table.loc[metric]
+        assert row["paper_mean"] == value and row["difference"] == pytest.approx(row["mean"] - value)
+        assert row["paper_inside"] == str(row["low"] <= value <= row["high"]).lower()
+    assert pd.isna(table.loc["brier", "paper_mean"]) and pd.isna(table.loc["brier", "paper_inside"])
+    alone = with_paper(summaries(own, gather(own)), [own], None)
+    assert alone["paper_mean"].isna().all() and alone["paper_inside"].isna().all()
+
+
+def test_sites_and_tests_of_entries(tmp_path: Path) -> None:
+    rows = [
+        entry("BolT", [write_run(tmp_path / "a", made_up(1.5, 1))]),
+        entry("LSTM", [write_run(tmp_path / "b", made_up(0.5, 2))]),
+        entry("W = 200", [], note="too long"),
+    ]
+    found = [gather(row) for row in rows]
+    table = sites(rows[0], found[0])
+    assert sorted(table["site"].unique()) == ["s0", "s1", "s2"]
+    assert table[table.metric == "accuracy"]["n_scans"].sum() == 120
+    tests = paired_tests(rows, found, "BolT")
+    assert set(tests["row"]) == {"LSTM"} and set(tests["reference"]) == {"BolT"}
+    assert paired_tests(rows, found, "unknown").empty
+
+
+def test_our_families_and_the_papers_are_of_the_same_rows() -> None:
+    names = ["BolT", "LSTM", "GC-LSTM", "BNT", "SVM"]
+    entries = [entry(name, [], **({"family": "traditional"} if name == "SVM" else {})) for name in names]
+    values = {"mean": [0.9, 0.8, 0.2, 0.1, 0.7], "paper_mean": [0.95, 0.85, 0.45, np.nan, 0.65]}
+    table = pd.DataFrame({"dataset": "abide1", "atlas": "a", "row": names, "metric": "accuracy", **values})
+    table = table.assign(expected_folds=10, n_folds=[10, 10, 8, 10, 10])
+    more = table.assign(metric="balanced_accuracy", paper_mean=np.nan)
+    found = family_table(pd.concat([table, more]), entries, "BolT").set_index(["family", "metric"])
+    rnn = found.loc["RNN", "accuracy"]
+    assert (rnn["improvement"], rnn["paper_improvement"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert (rnn["n_pairs"], rnn["expected_pairs"]) == (1, 2)
+    new = found.loc["RNN, not in the paper", "accuracy"]
+    assert new["improvement"] == pytest.approx(0.8) and np.isnan(new["paper_improvement"])
+    beyond = found.loc["RNN", "balanced_accuracy"]
+    assert beyond["improvement"] == pytest.approx(0.1) and np.isnan(beyond["paper_improvement"])
+    late = table.assign(n_folds=[8, 10, 10, 10, 10])  # of the reference: nothing can be compared
+    assert family_table(late, entries, "BolT")[["improvement", "paper_improvement"]].isna().all(axis=None)
+
+
+def test_our_families_count_whole_rows_alone() -> None:
+    entries = [entry("BolT", []), entry("LSTM", []), entry("GC-LSTM", []), entry("SVM", [], family="traditional")]
+    values = {"BolT": 0.9, "LSTM": 0.8, "GC-LSTM": 0.2, "SVM": 0.7}
+    table = pd.DataFrame(
+        [
+            {"dataset": "abide1", "atlas": "a", "row": row, "metric": "accuracy", "mean": mean, "paper_mean": np.nan}
+            for row, mean in values.items()
+        ]
+    ).assign(expected_folds=10, n_folds=[10, 10, 8, 10])
+    found = family_table(table, entries, "BolT").set_index("family")
+    assert found.loc["RNN", "improvement"] == pytest.approx(0.1)
+    assert (found.loc["RNN", "n_pairs"], found.loc["RNN", "expected_pairs"]) == (1, 2)
+    assert found.loc["traditional", "improvement"] == pytest.approx(0.2)
+    assert family_table(table, entries[:3], "BolT").empty

@@ -1,0 +1,274 @@
+"""Every planted leak is found, under its own name, and no clean table is refused."""
+
+import gzip
+import re
+import shutil
+from itertools import combinations
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bolt.cli.main import main
+from bolt.config import Folds
+from bolt.folds.audit import find_leaks
+from bolt.folds.check import file_hashes, series_hashes
+from bolt.folds.splits import make_folds
+from bolt.io.errors import LeakError
+from bolt.series.cache import SeriesCache, build_cache
+from tests.folds.test_splits import make_scans
+from tests.snake import series_dataset
+
+ROLES = ("train", "validation", "test")
+KINDS = ("scan_id", "subject", "group", "series")
+
+
+@st.composite
+def clean_tables(draw):
+    """Subjects with scans, in families where known, copies of recordings within a family; folds keep families whole."""
+    rows = []
+    for family in range(draw(st.integers(3, 8))):
+        known = draw(st.booleans())  # where the family is unknown, its only member stands alone
+        for member in range(draw(st.integers(1, 3)) if known else 1):
+            subject = f"s{family}.{member}"
+            for scan in range(draw(st.integers(1, 3))):
+                copied = known and draw(st.integers(0, 4)) == 0
+                content = f"copy {family}" if copied else f"{subject}.{scan}"
+                rows.append((f"{subject}.{scan}", subject, f"f{family}" if known else None, content, family))
+    scans = pd.DataFrame(rows, columns=["scan_id", "subject", "group", "series", "unit"])
+    n_units = int(scans["unit"].max()) + 1
+    parts = []
+    for fold in range(draw(st.integers(1, 3))):
+        role = draw(st.lists(st.sampled_from(ROLES), min_size=n_units, max_size=n_units))
+        role[:2] = ["train", "test"]
+        parts.append(scans[["scan_id"]].assign(fold=fold, role=[role[unit] for unit in scans["unit"]]))
+    folds = pd.concat(parts, ignore_index=True)
+    return scans, folds.iloc[draw(st.permutations(range(len(folds))))].reset_index(drop=True)
+
+
+def audit(scans, folds):
+    found = find_leaks(folds, scans, KINDS[:3], {"series": scans.set_index("scan_id")["series"]})
+    return {leak.kind: leak for leak in found}
+
+
+def plant(kind, scans, folds, draw):
+    """The tables with one leak: a scan, person, … of the training part of fold 0 comes back in its test part."""
+    part = folds[folds["fold"] == 0]
+    trained = draw(st.sampled_from(sorted(part.loc[part["role"] == "train", "scan_id"])))
+    tested = draw(st.sampled_from(sorted(part.loc[part["role"] == "test", "scan_id"])))
+    if kind == "scan_id":
+        row = pd.DataFrame([{"scan_id": trained, "fold": 0, "role": "test"}])
+        return scans, pd.concat([folds, row], ignore_index=True)
+    values = scans.set_index("scan_id")
+    value = values.loc[trained, kind]
+    value = "a family" if pd.isna(value) else value
+    values.loc[[trained, tested], kind] = value
+    return values.reset_index(), folds
+
+
+@given(clean_tables(), st.sampled_from(KINDS), st.data())
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_every_planted_leak_is_found_and_no_clean_table_refused(table, kind, data):
+    scans, folds = table
+    assert audit(scans, folds) == {}
+    found = audit(*plant(kind, scans, folds, data.draw))
+    assert kind in found
+    assert {"train", "test"} <= set(found[kind].roles)
+
+
+@given(clean_tables(), st.data())
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_the_audit_agrees_with_a_look_at_every_pair(table, data):
+    """Whatever happens to a table, the audit finds what a comparison of all pairs of scans finds, and nothing else."""
+    scans, folds = table
+    for _ in range(data.draw(st.integers(0, 3))):
+        column = data.draw(st.sampled_from(["subject", "group", "series", "role"]))
+        spoiled = folds if column == "role" else scans
+        row, other = (data.draw(st.integers(0, len(spoiled) - 1)) for _ in range(2))
+        spoiled.loc[row, column] = spoiled.loc[other, column]
+    about, expected = scans.set_index("scan_id"), set()
+    for _, part in folds.groupby("fold"):
+        for one, two in combinations(part.itertuples(), 2):
+            if one.role != two.role:
+                same = about.loc[one.scan_id], about.loc[two.scan_id]
+                expected |= {k for k in KINDS[1:] if same[0][k] == same[1][k] and not pd.isna(same[0][k])}
+    assert set(audit(scans, folds)) == expected
+
+
+# ---- copies of a recording -------------------------------------------------------------------
+
+
+def cache_of(scans, folder, series):
+    files = {}
+    for scan, values in series.items():
+        files[scan] = folder / f"{scan}.npy"
+        np.save(files[scan], values)
+    rois = pd.DataFrame({"value": range(1, 4), "name": list("abc"), "network": "n", "hemisphere": "L"})
+    scans = scans.assign(kind="series", n_volumes=12)
+    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
+    return SeriesCache(folder / "cache")
+
+
+def some_series(scans, seed=0):
+    random = np.random.default_rng(seed)
+    return {scan: random.standard_normal((12, 3)).astype(np.float32) for scan in scans["scan_id"]}
+
+
+def test_a_recording_under_two_names_must_not_straddle(tmp_path):
+    scans = make_scans(20)
+    series = some_series(scans)
+    clean = series_hashes(cache_of(scans, tmp_path, series))
+    make_folds(scans, Folds(outer=4), {"series": clean})
+    series["sub-003_run-0"] = series["sub-011_run-0"]
+    copied = series_hashes(cache_of(scans, tmp_path, series))
+    with pytest.raises(LeakError, match="series 'sub-003_run-0' and 'sub-011_run-0' is in") as caught:
+        make_folds(scans, Folds(outer=4), {"series": copied})
+    assert "one subject" in caught.value.mend
+    family = scans.assign(group=scans["group"].replace("sub-003", "sub-011"))
+    make_folds(family, Folds(outer=4), {"series": copied})
+
+
+def test_dead_scans_are_no_copies_of_one_another(tmp_path):
+    scans = make_scans(20)
+    series = some_series(scans) | {scan: np.zeros((12, 3), np.float32) for scan in scans["scan_id"][:2]}
+    hashes = series_hashes(cache_of(scans, tmp_path, series))
+    assert len(hashes) == 18 and hashes.is_unique
+
+
+def test_files_are_compared_by_content(tmp_path):
+    for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).write_text(text)
+    hashes = file_hashes(pd.DataFrame({"scan_id": list("abcd"), "bold": [str(tmp_path / n) for n in "abcd"]}))
+    assert hashes["a"] == hashes["b"] != hashes["c"] and "d" not in hashes
+
+
+def test_an_image_compressed_anew_is_the_same_recording(tmp_path):
+    data = np.random.default_rng(0).integers(0, 1000, (5, 6, 7, 8)).astype(np.int16)
+    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "a.nii.gz")
+    plain = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
+    (tmp_path / "b.nii.gz").write_bytes(gzip.compress(plain, 1))
+    (tmp_path / "c.nii").write_bytes(plain)
+    renamed = nib.Nifti1Image(data, np.diag([2.0, 2, 2, 1]))
+    renamed.header["descrip"] = "copy"
+    nib.save(renamed, tmp_path / "d.nii.gz")
+    data[0, 0, 0, 0] += 1
+    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "e.nii.gz")
+    (tmp_path / "f.nii.gz").write_bytes((tmp_path / "a.nii.gz").read_bytes()[:-20])
+    names = ["a.nii.gz", "b.nii.gz", "c.nii", "d.nii.gz", "e.nii.gz", "f.nii.gz"]
+    assert len({(tmp_path / name).read_bytes() for name in names}) == 6
+    hashes = file_hashes(pd.DataFrame({"scan_id": list("abcdef"), "bold": [str(tmp_path / name) for name in names]}))
+    assert hashes["a"] == hashes["b"] == hashes["c"] == hashes["d"] and hashes.nunique() == 3
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path):
+    scans = make_scans(24, scans_each=2).assign(bold="nowhere")
+    folds = make_folds(scans, Folds(outer=4))
+    scans.to_csv(tmp_path / "scans.tsv", sep="\t", index=False)
+    folds.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    return tmp_path, scans, folds
+
+
+def check(*arguments):
+    return main(["check-folds", *map(str, arguments)])
+
+
+def test_the_command_passes_clean_folds(tables, caplog):
+    folder, _, _ = tables
+    with caplog.at_level("INFO"):
+        assert check(folder / "folds.tsv") == 0
+        assert check(folder / "folds.tsv", "--scans", folder / "scans.tsv") == 0
+    assert "no leak in 4 folds of 48 scans; compared: scan_id, subject, group" in caplog.text
+
+
+def test_the_command_names_every_kind_of_leak(tables, capsys):
+    folder, _, folds = tables
+    row = folds.index[(folds.fold == 2) & (folds.role == "train")][0]
+    folds.loc[row, "role"] = "test"
+    folds.drop(columns="group").to_csv(folder / "folds.csv", index=False)
+    assert check(folder / "folds.csv") == 2
+    subject = folds.subject[row]
+    assert f"subject '{subject}' is in test and train of fold 2 (1 such cases)" in capsys.readouterr().err
+    assert check(folder / "folds.csv", "--scans", folder / "scans.tsv") == 2
+    line = capsys.readouterr().err
+    assert f"subject '{subject}'" in line and f"group '{subject}'" in line and line.count("\n") == 1
+
+
+def test_the_command_compares_the_series_of_a_cache(tables, capsys):
+    folder, scans, folds = tables
+    series = some_series(scans)
+    cache_of(scans, folder, series)
+    arguments = (folder / "folds.tsv", "--scans", folder / "scans.tsv", "--cache", folder / "cache")
+    assert check(*arguments) == 0
+    one, two = (folds.scan_id[(folds.fold == 0) & (folds.role == role)].iloc[0] for role in ("train", "test"))
+    series[one] = series[two]
+    cache_of(scans, folder, series)
+    assert check(*arguments) == 2
+    assert "series in" in (line := capsys.readouterr().err) and one in line and two in line
+
+
+def test_a_foreign_table_needs_no_fold_and_any_words_for_its_parts(tmp_path, capsys):
+    table = pd.DataFrame({"scan_id": list("abc"), "subject": ["1", "2", "1"], "role": ["dev", "dev", "holdout"]})
+    table.to_csv(tmp_path / "split.csv", index=False)
+    assert check(tmp_path / "split.csv") == 2
+    assert "subject '1' is in dev and holdout of fold 0" in capsys.readouterr().err
+    table.assign(subject=["1", "2", "3"]).to_csv(tmp_path / "split.csv", index=False)
+    assert check(tmp_path / "split.csv") == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["scan_id", "role"], "no column 'subject'.*--scans"),
+        (["scan_id", "subject"], "no column 'role'"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(tmp_path, capsys, columns, message):
+    pd.DataFrame([["a"] * len(columns)], columns=columns).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    assert check(tmp_path / "t.tsv") == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "message"),
+    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows name no subject")],
+)
+def test_a_table_that_does_not_say_who_was_scanned_is_refused(tmp_path, capsys, subjects, message):
+    folds = pd.DataFrame({"scan_id": ["a", "b"], "role": ["train", "test"]})
+    folds.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    scans = pd.DataFrame({"scan_id": ["a", "b", "b"], "subject": subjects})
+    scans.to_csv(tmp_path / "scans.tsv", sep="\t", index=False, na_rep="n/a")
+    assert check(tmp_path / "folds.tsv", "--scans", tmp_path / "scans.tsv") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_white_space_does_not_part_a_family(tmp_path, capsys):
+    table = pd.DataFrame({"scan_id": ["a", "b"], "subject": ["1", "2"], "group": ["F ", "F"], "role": ["x", "y"]})
+    table.to_csv(tmp_path / "split.csv", index=False)
+    assert check(tmp_path / "split.csv") == 2
+    assert "group 'F'" in capsys.readouterr().err
+
+
+def test_a_scan_that_nobody_knows_is_refused(tables, capsys):
+    folder, scans, _ = tables
+    scans.iloc[1:].to_csv(folder / "scans.tsv", sep="\t", index=False)
+    assert check(folder / "folds.tsv", "--scans", folder / "scans.tsv") == 2
+    assert "1 scans are not listed, such as 'sub-000_run-0'" in capsys.readouterr().err
+
+
+def test_the_workflows_own_folds_are_refused_over_a_copied_recording(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = str(series_dataset(tmp_path))
+    assert main(["index", "--config", config]) == 0
+    assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
+    assert main(["folds", "--config", config]) == 0
+    shutil.copy(tmp_path / "series/sub-03_task-rest.npy", tmp_path / "series/sub-08_task-rest.npy")
+    assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
+    assert main(["folds", "--config", config]) == 2
+    assert "'sub-03_task-rest' and 'sub-08_task-rest' is in " in capsys.readouterr().err

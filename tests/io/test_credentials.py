@@ -1,0 +1,30 @@
+"""Credentials are masked wherever a text is kept."""
+
+import pytest
+
+from bolt.io.credentials import without_credentials
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("s3://bucket/key", "s3://bucket/key"),
+        ("https://me:pass@host/a", "https://***@host/a"),
+        ("https://me:p@ss@host/a?x=1", "https://***@host/a?x=1"),
+        ("mail me@host.org", "mail me@host.org"),
+        ("https://host/a?token=abc&x=1", "https://host/a?token=***&x=1"),
+        (
+            "https://host/a?X-Amz-Signature=0f3a&X-Amz-Credential=AB/C",
+            "https://host/a?X-Amz-Signature=***&X-Amz-Credential=***",
+        ),
+        ("{'password': 'abc', 'user': 'me'}", "{'password': '***', 'user': 'me'}"),
+        ("aws_secret_access_key = abc/def+g", "aws_secret_access_key = ***"),
+        ("key AKIAABCDEFGHIJKLMNOP.", "key ***."),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
+        ("bolt explain --tokens 5 --config a.yaml", "bolt explain --tokens 5 --config a.yaml"),
+        ("tokens=5", "tokens=5"),
+    ],
+)
+def test_masks(text, kept):
+    assert without_credentials(text) == kept
+    assert without_credentials(kept) == kept

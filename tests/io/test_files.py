@@ -1,0 +1,127 @@
+"""Small files are whole or absent, and tables describe themselves."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+
+import pandas as pd
+import pytest
+
+from bolt.io import files
+from bolt.io.errors import BoltError, DataError
+from bolt.io.files import atomic, read_table, read_yaml, write_if_new, write_status, write_table, write_text
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_temporary_names_keep_their_suffix(tmp_path):
+    with atomic(tmp_path / "b.nii.gz") as temporary:
+        assert temporary.name.endswith(".nii.gz") and temporary.name.startswith(".")
+        temporary.touch()
+
+
+def test_table_round_trip_keeps_labels_text_and_missing_missing(tmp_path):
+    path = tmp_path / "t.tsv"
+    table = pd.DataFrame({"subject": ["001", "NA"], "age": [3.5, None]})
+    write_table(table, path, {"subject": "Person", "age": "Years"})
+    back = read_table(path, text=("subject",))
+    assert back.subject.tolist() == ["001", "NA"]
+    assert back.age.isna().tolist() == [False, True]
+    assert "n/a" in path.read_text()
+    assert json.loads((tmp_path / "t.json").read_text()) == {
+        "subject": {"Description": "Person"},
+        "age": {"Description": "Years"},
+    }
+
+
+def test_every_column_needs_a_description(tmp_path):
+    with pytest.raises(ValueError, match="age"):
+        write_table(pd.DataFrame({"age": [1]}), tmp_path / "t.tsv", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_unreadable_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.tsv: file not found"):
+        read_table(tmp_path / "gone.tsv")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(DataError, match="not valid YAML"):
+        read_yaml(tmp_path / "bad.yaml")
+
+
+def test_yaml_cannot_run_code(tmp_path):
+    (tmp_path / "evil.yaml").write_text("a: !!python/object/apply:os.system ['true']")
+    with pytest.raises(DataError, match="not valid YAML"):
+        read_yaml(tmp_path / "evil.yaml")
+
+
+def test_status_says_what_and_how_to_mend(tmp_path):
+    error = BoltError("it is empty", where="a.nii", mend="Fill it")
+    write_status(tmp_path / "status.json", "failed", "functional", error)
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status == {
+        "state": "failed",
+        "stage": "functional",
+        "reason": "a.nii: it is empty. Fill it.",
+        "mend": "Fill it",
+    }
+
+
+def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
+    with atomic(tmp_path / "weights.safetensors") as temporary:
+        temporary.touch(mode=0o600)
+    with open(tmp_path / "usual", "w"):
+        pass
+    assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_white_space_around_text_is_not_part_of_it(tmp_path):
+    (tmp_path / "t.tsv").write_text("group\tage\nF1 \t3\n F1\t4\n")
+    assert read_table(tmp_path / "t.tsv", text=("group",)).group.tolist() == ["F1", "F1"]
+
+
+def write_often(path, times):
+    for _ in range(times):
+        write_text("the same text " * 500, path)
+
+
+def test_many_processes_may_write_the_same_file(tmp_path):
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_often, args=(tmp_path / "README", 60)) for _ in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 6
+    assert [path.name for path in tmp_path.iterdir()] == ["README"]
+
+
+def test_what_killed_jobs_left_is_removed_and_what_running_ones_write_is_not(tmp_path, monkeypatch):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    names = {"dead": f".{dead.pid}-{files.HOST}.a.txt", "parent": f".{os.getppid()}-{files.HOST}.a.txt"}
+    names |= {"elsewhere": f".{dead.pid}-another.a.txt", "own": f".{os.getpid()}-{files.HOST}.a.txt"}
+    for name in names.values():
+        (tmp_path / name).touch()
+    write_text("text", tmp_path / "a.txt")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", names["parent"], names["elsewhere"]}
+    monkeypatch.setattr(files, "ABANDONED", -1.0)
+    write_text("text", tmp_path / "a.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_text_that_is_there_already_is_left_alone(tmp_path):
+    write_if_new("text", tmp_path / "a.txt")
+    before = (tmp_path / "a.txt").stat().st_ino
+    write_if_new("text", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").stat().st_ino == before
+    write_if_new("other", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "other"

@@ -1,0 +1,265 @@
+"""Headers are checked, streams equal nibabel, and what is damaged is named."""
+
+import gzip
+import struct
+import warnings
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.io.errors import DataError
+from bolt.io.files import sha256
+from bolt.io.volumes import VolumeWriter, check_bold, check_image, iter_volumes, space_of
+
+AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
+
+
+def save(path, data, tr=2.0, unit="sec", scale=None):
+    image = nib.Nifti1Image(data, AFFINE)
+    if data.ndim == 4:
+        image.header.set_zooms((*image.header.get_zooms()[:3], tr))
+    image.header.set_xyzt_units("mm", unit)
+    if scale:
+        image.header.set_slope_inter(*scale)
+    nib.save(image, path)
+    return path
+
+
+@pytest.fixture
+def data():
+    return np.random.default_rng(0).integers(-3000, 3000, (7, 8, 9, 6)).astype(np.int16)
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "float32", "float64", "int32", ">i2", ">f4"])
+def test_stream_equals_nibabel(tmp_path, data, name, dtype):
+    image = nib.Nifti1Image(np.abs(data % 200).astype(dtype), AFFINE)
+    if dtype.startswith(">"):
+        image = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE, nib.Nifti1Header(endianness=">"), dtype=dtype)
+    nib.save(image, tmp_path / name)
+    volumes = list(iter_volumes(tmp_path / name))
+    assert len(volumes) == 6
+    assert all(v.dtype == np.float32 and v.shape == (7, 8, 9) for v in volumes)
+    np.testing.assert_array_equal(np.stack(volumes, -1), np.asarray(nib.load(tmp_path / name).dataobj))
+
+
+def test_stream_applies_slope_and_intercept(tmp_path, data):
+    path = save(tmp_path / "a.nii.gz", data, scale=(0.5, 7))
+    np.testing.assert_allclose(np.stack(list(iter_volumes(path)), -1), data * 0.5 + 7, rtol=1e-6)
+
+
+def test_stream_of_a_3d_image_is_one_volume(tmp_path, data):
+    path = save(tmp_path / "a.nii.gz", data[..., 0])
+    np.testing.assert_array_equal(next(iter_volumes(path)), data[..., 0])
+    assert len(list(iter_volumes(path))) == 1
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_stream_of_some_voxels(tmp_path, data, name):
+    path = save(tmp_path / name, data, scale=(0.5, 7))
+    voxels = np.array([0, 3, 8, 7 * 8 * 9 - 1])
+    some, whole = list(iter_volumes(path, voxels)), list(iter_volumes(path))
+    assert all(v.dtype == np.float32 for v in some)
+    np.testing.assert_array_equal(np.stack(some), [volume.ravel(order="F")[voxels] for volume in whole])
+
+
+def test_cut_off_gzip_names_the_volume(tmp_path, data):
+    path = save(tmp_path / "a.nii.gz", np.random.default_rng(1).random((16, 16, 16, 6)).astype(np.float32))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    seen = []
+    with pytest.raises(DataError, match=r"cut off at volume 4 of 6") as caught:
+        for volume in iter_volumes(path):
+            seen.append(volume)
+    assert len(seen) == 4
+    assert caught.value.mend
+
+
+def test_cut_off_only_in_the_gzip_trailer_is_noticed(tmp_path, data):
+    path = save(tmp_path / "a.nii.gz", data)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="cut off at volume 0 of 6 or soon after"):  # all six are less than a block
+        list(iter_volumes(path))
+    large = np.random.default_rng(1).random((64, 64, 40, 3)).astype(np.float32)
+    path = save(tmp_path / "a.nii.gz", large)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="cut off (at volume 2 of 3 or soon after|after the last volume)"):
+        list(iter_volumes(path))
+
+
+def test_wrong_checksum_is_noticed(tmp_path, data):
+    path = save(tmp_path / "a.nii.gz", data)
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 0xFF  # the stored CRC
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match="damaged in one of its 6 volumes"):
+        list(iter_volumes(path))
+
+
+def test_garbage_in_the_deflate_stream_is_noticed(tmp_path):
+    path = save(tmp_path / "a.nii.gz", np.random.default_rng(1).random((16, 16, 16, 6)).astype(np.float32))
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(200)
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"damaged|cut off"):
+        list(iter_volumes(path))
+
+
+def test_cut_off_uncompressed_file_is_refused_by_its_header(tmp_path, data):
+    path = save(tmp_path / "a.nii", data)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match="cut off"):
+        check_image(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("a.nii.gz", b"", "empty", id="empty"),
+        pytest.param("a.nii.gz", b"<!DOCTYPE html><html>404</html>", "web page", id="web page"),
+        pytest.param("a.nii.gz", b"\n <html>404</html>", "web page", id="web page after white space"),
+        pytest.param("a.nii.gz", b"plain text", "not compressed with gzip", id="text"),
+        pytest.param("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI", id="zeros"),
+        pytest.param("a.nii.gz", gzip.compress(b"short"), "not a readable NIfTI|cut off", id="five bytes"),
+        pytest.param("a.nii.gz", gzip.compress(bytes(1000))[:15], "cut off within its header|not a readable", id="cut"),
+        pytest.param("a.nii", b"text" * 200, "not a readable NIfTI", id="text without compression"),
+        pytest.param("a.img", b"x", "not a .nii", id="another ending"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_a_remedy(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        check_image(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert caught.value.mend
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="not found"):
+        check_image(tmp_path / "a.nii.gz")
+
+
+def test_colour_images_are_refused(tmp_path):
+    colour = np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
+    nib.save(nib.Nifti1Image(colour, AFFINE), tmp_path / "a.nii")
+    with pytest.raises(DataError, match="not real numbers"):
+        check_image(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize(("tr", "unit", "seconds"), [(2.0, "sec", 2.0), (720.0, "msec", 0.72), (0.72, "sec", 0.72)])
+def test_repetition_time_in_any_unit(tmp_path, data, tr, unit, seconds):
+    info = check_bold(save(tmp_path / "a.nii.gz", data, tr, unit))
+    assert info.tr == seconds
+    assert info.shape == (7, 8, 9)
+    assert info.n_volumes == 6
+    assert info.voxel_sizes == pytest.approx(nib.affines.voxel_sizes(AFFINE), rel=1e-6)
+    np.testing.assert_allclose(info.affine, AFFINE, atol=1e-5)
+
+
+@pytest.mark.parametrize(("tr", "unit"), [(0.0, "sec"), (2000.0, "sec"), (2.0, "hz"), (-2.0, "sec"), (np.nan, "sec")])
+def test_no_usable_repetition_time(tmp_path, data, tr, unit):
+    path = save(tmp_path / "a.nii", data, 1.0, unit)
+    with path.open("r+b") as stream:  # nibabel refuses to write some of these
+        stream.seek(76 + 16)
+        stream.write(struct.pack("<f", tr))
+    with pytest.raises(DataError, match="no repetition time") as caught:
+        check_bold(path)
+    assert "sidecar" in caught.value.mend
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert check_bold(path, tr=2.0).tr == 2.0
+
+
+def test_sidecar_wins_and_a_difference_is_warned_of(tmp_path, data, recwarn):
+    path = save(tmp_path / "a.nii.gz", data, 1.79)
+    with pytest.warns(UserWarning, match=r"1\.79 s in the header and 2 s"):
+        assert check_bold(path, tr=2.0).tr == 2.0
+    recwarn.clear()
+    assert check_bold(path, tr=1.795).tr == 1.795
+    assert not recwarn
+
+
+@pytest.mark.parametrize("tr", [0, -1, np.nan, np.inf])
+def test_nonsense_in_the_sidecar(tmp_path, data, tr):
+    with pytest.raises(DataError, match="RepetitionTime"):
+        check_bold(save(tmp_path / "a.nii.gz", data), tr=tr)
+
+
+def test_3d_where_4d_is_due(tmp_path, data):
+    for number, shape in enumerate([(7, 8, 9), (7, 8, 9, 1)]):
+        path = save(tmp_path / f"{number}.nii.gz", data[..., :1].reshape(shape))
+        with pytest.raises(DataError, match=r"4D image is due.*one volume"):
+            check_bold(path)
+    with pytest.raises(DataError, match="5 dimensions"):
+        check_bold(save(tmp_path / "5.nii.gz", data.reshape(7, 8, 9, 3, 2)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_writer_round_trip(tmp_path, data, dtype):
+    path = tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz"
+    with VolumeWriter(path, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype) as writer:
+        for t in range(6):
+            writer.append(data[..., t])
+        assert not path.exists()
+    image = nib.load(path)
+    np.testing.assert_array_equal(np.asarray(image.dataobj), data)
+    np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
+    assert image.get_data_dtype() == dtype
+    assert image.header.get_xyzt_units() == ("mm", "sec")
+    assert int(image.header["sform_code"]) == 4  # MNI, as the name says
+    info = check_bold(path)
+    assert (info.tr, info.n_volumes) == (0.72, 6)
+    np.testing.assert_array_equal(np.stack(list(iter_volumes(path)), -1), data)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writer_is_deterministic(tmp_path, data):
+    for name in ("a.nii.gz", "b.nii.gz"):
+        with VolumeWriter(tmp_path / name, AFFINE, (7, 8, 9), tr=2) as writer:
+            writer.append(data[..., 0])
+            writer.append(data[..., 1])
+    assert sha256(tmp_path / "a.nii.gz") == sha256(tmp_path / "b.nii.gz")
+    (tmp_path / "b.nii.gz").write_bytes(b"else")
+    assert sha256(tmp_path / "a.nii.gz") != sha256(tmp_path / "b.nii.gz")
+
+
+def test_ants_reads_what_the_writer_wrote(tmp_path, data):
+    ants = pytest.importorskip("ants")
+    with VolumeWriter(tmp_path / "a.nii.gz", np.diag([2.0, 2, 2, 1]), (7, 8, 9), tr=2) as writer:
+        for t in range(6):
+            writer.append(data[..., t])
+    np.testing.assert_array_equal(ants.image_read(str(tmp_path / "a.nii.gz")).numpy(), data)
+
+
+def test_an_error_within_the_writer_leaves_nothing(tmp_path, data):
+    with pytest.raises(RuntimeError), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2) as writer:
+        writer.append(data[..., 0])
+        raise RuntimeError
+    with pytest.raises(ValueError, match="no volume"), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_writer_refuses_what_does_not_fit(tmp_path, data):
+    with VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16") as writer:
+        with pytest.raises(ValueError, match="shape"):
+            writer.append(data[1:, ..., 0])
+        with pytest.raises(ValueError, match="range"):
+            writer.append(data[..., 0] + 40000.0)
+        writer.append(data[..., 0] + 0.4)
+    np.testing.assert_array_equal(next(iter_volumes(tmp_path / "a.nii.gz")), data[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("sub-01_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz", "MNI152NLin6Asym"),
+        ("space-T1w_bold.nii.gz", "T1w"),
+        ("sub-01_task-myspace-x_bold.nii.gz", None),
+        ("bold.nii.gz", None),
+    ],
+)
+def test_space_of(name, space):
+    assert space_of(f"/data/space-wrong/{name}") == space

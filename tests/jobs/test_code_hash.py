@@ -1,0 +1,61 @@
+"""The code fingerprint changes with code, and with nothing else."""
+
+import pytest
+
+from bolt.jobs import code_hash as fingerprint
+from bolt.workflow.dependencies import STAGES
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "bolt"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text("from bolt import b\n\ndef f():\n    return b.g()\n")
+    (folder / "b.py").write_text("def g():\n    return 1\n")
+    (folder / "c.py").write_text("X = 1\n")
+    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    forget()
+    yield folder
+    forget()
+
+
+def forget():
+    fingerprint.fingerprint.cache_clear()
+    fingerprint._code.cache_clear()
+
+
+def fresh(*modules):
+    forget()
+    return fingerprint.fingerprint(*modules)
+
+
+def test_imported_code_counts(package):
+    before = fresh("bolt.a")
+    (package / "b.py").write_text("def g():\n    return 2\n")
+    assert fresh("bolt.a") != before
+
+
+def test_a_kernel_counts_with_its_module(package):
+    before = fresh("bolt.a")
+    (package / "b.cpp").write_text("int g() { return 1; }")
+    with_kernel = fresh("bolt.a")
+    (package / "b.cpp").write_text("int g() { return 2; }")
+    assert len({before, with_kernel, fresh("bolt.a")}) == 3
+
+
+def test_comments_docstrings_and_other_modules_do_not_count(package):
+    before = fresh("bolt.a")
+    (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')
+    (package / "c.py").write_text("X = 2\n")
+    assert fresh("bolt.a") == before
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"report"}))  # which shows what the run cost
+def test_what_notes_provenance_runs_nothing_again(stage):
+    seen, waiting = set(), list(STAGES[stage])
+    while waiting:
+        if (name := waiting.pop()) not in seen:
+            seen.add(name)
+            waiting += fingerprint._code(name)[0]
+    assert seen.isdisjoint({"bolt.jobs.provenance", "bolt.jobs.ledger", "bolt.jobs.outcome"})

@@ -1,0 +1,189 @@
+"""A bad scan is data, a crash is a crash."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bolt.config import ROOT
+from bolt.io.errors import BoltWarning, ConfigError, DataError
+from bolt.io.files import read_json, write_json
+from bolt.jobs.outcome import Outcome
+
+
+@pytest.fixture
+def outcome(tmp_path):
+    one = Outcome("parcellate", tmp_path / "status.json", attempt=1)
+    one.empty = [tmp_path / "series.npy", tmp_path / "mask.nii.gz"]
+    return one
+
+
+def bad():
+    raise DataError("voxels are NaN", where="a.nii.gz", mend="Convert it again")
+
+
+def crash():
+    raise ZeroDivisionError("no room")
+
+
+def test_bad_data_leaves_a_reason_and_empty_outputs(outcome, tmp_path):
+    (tmp_path / "series.npy").write_bytes(b"half")
+    outcome.of(bad)
+    status = read_json(tmp_path / "status.json")
+    assert status["state"] == "failed" and status["stage"] == "parcellate"
+    assert "a.nii.gz: voxels are NaN" in status["reason"] and status["mend"] == "Convert it again"
+    assert np.load(tmp_path / "series.npy").shape[0] == 0
+    assert (tmp_path / "mask.nii.gz").read_bytes() == b""
+
+
+def test_success_is_recorded_last(outcome, tmp_path):
+    outcome.of(lambda: (tmp_path / "series.npy").write_bytes(b"x") and None)
+    assert read_json(tmp_path / "status.json")["state"] == "ok"
+
+
+def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        outcome.of(crash)
+    assert not (tmp_path / "status.json").exists()
+    outcome.attempt, outcome.again = Outcome.ATTEMPTS, "snakemake --force x"
+    outcome.of(crash)
+    status = read_json(tmp_path / "status.json")
+    assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
+    assert status["mend"].endswith("To ask for it again: snakemake --force x")
+
+
+def test_bad_data_is_asked_for_again_only_where_it_may_mend_by_itself(outcome, tmp_path):
+    outcome.again = "snakemake --force x"
+    outcome.of(bad)
+    assert read_json(tmp_path / "status.json")["mend"] == "Convert it again"
+    outcome.passing = True
+    outcome.of(bad)
+    assert read_json(tmp_path / "status.json")["mend"].endswith("To ask for it again: snakemake --force x")
+
+
+def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
+    outcome.attempt = Outcome.ATTEMPTS
+    outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    status = read_json(tmp_path / "status.json")
+    assert status["state"] == "failed" and "killed by signal 9" in status["reason"]
+    assert np.load(tmp_path / "series.npy").shape[0] == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
+def test_success_and_bad_data_are_the_same_in_every_attempt(outcome, tmp_path, attempt):
+    outcome.attempt = attempt
+    outcome.of(lambda: None)
+    assert read_json(tmp_path / "status.json")["state"] == "ok"
+    outcome.of(bad)
+    assert "voxels are NaN" in read_json(tmp_path / "status.json")["reason"]
+
+
+@pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
+def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path, attempt):
+    outcome.attempt = attempt
+
+    def wrong():
+        raise ConfigError("no such device")
+
+    with pytest.raises(ConfigError):
+        outcome.of(wrong)
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_by_hand_a_crash_is_always_shown(outcome):
+    outcome.attempt = 0
+    with pytest.raises(ZeroDivisionError):
+        outcome.of(crash)
+
+
+def test_what_failed_before_is_passed_on_without_work(outcome, tmp_path):
+    before = {"state": "failed", "stage": "functional", "reason": "no brain", "mend": ""}
+    write_json(before, tmp_path / "before.json")
+    outcome.of(bad)  # in a run before
+    assert (tmp_path / "crash.txt").is_file()
+    outcome.after(tmp_path / "before.json")
+    outcome.of(lambda: pytest.fail("worked on nothing"))
+    assert not (tmp_path / "crash.txt").exists()
+    assert json.loads((tmp_path / "status.json").read_text()) == before
+    assert np.load(tmp_path / "series.npy").shape[0] == 0
+
+
+def test_attempts_agree_with_the_default_profile():
+    import yaml
+
+    from bolt.config import ROOT
+
+    assert (
+        yaml.safe_load((ROOT / "workflow/profiles/default/config.yaml").read_text())["retries"] + 1 == Outcome.ATTEMPTS
+    )
+
+
+REPORTED = """
+import os, signal, sys
+from pathlib import Path
+from bolt.errors import DataError
+from bolt.outcome import Outcome
+from bolt.progress import at_step
+
+def work():
+    print("line of the log", file=sys.stderr)
+    at_step("anatomical.brain")
+    {what}
+
+Outcome("anatomical", Path(sys.argv[1]), attempt=2).of(work)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("raise DataError('no brain', where='T1w.nii.gz', mend='Look at it')", "T1w.nii.gz: no brain"),
+        ("raise ZeroDivisionError('a bug')", "ZeroDivisionError: a bug"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+    ],
+)
+def test_a_failure_leaves_a_report_with_step_command_and_log(tmp_path, what, said):
+    status, log = tmp_path / "sub-01_task-rest_status.json", tmp_path / "sub-01.log"
+    with log.open("w") as file:
+        command = [sys.executable, "-c", REPORTED.format(what=what), str(status)]
+        subprocess.run(command, stderr=file, stdout=file, check=True, cwd=ROOT)
+    report = Path(read_json(status)["report"])
+    assert report == tmp_path / "sub-01_task-rest_crash.txt"
+    text = report.read_text()
+    assert said in text and "line of the log" in text and str(log) in text
+    assert re.search(r"^step +anatomical\.brain$", text, re.MULTILINE)
+    assert re.search(rf"^command +python -m bolt {re.escape(str(status))}$", text, re.MULTILINE)
+
+
+def test_the_report_goes_when_the_scan_is_mended(outcome, tmp_path):
+    outcome.of(bad)
+    assert (tmp_path / "crash.txt").is_file()
+    outcome.of(lambda: None)
+    assert not (tmp_path / "crash.txt").exists() and "report" not in read_json(tmp_path / "status.json")
+
+
+def test_what_is_odd_is_listed_and_carried_on(tmp_path):
+    def odd():
+        for _ in range(2):
+            warnings.warn("b.nii: TR differs", BoltWarning, stacklevel=1)
+        warnings.warn("deprecated", FutureWarning, stacklevel=1)
+
+    first = Outcome("functional", tmp_path / "first.json", attempt=1)
+    with pytest.warns(FutureWarning, match="deprecated"):
+        first.of(odd)
+    assert read_json(first.status)["warnings"] == [{"stage": "functional", "warning": "b.nii: TR differs"}]
+    second = Outcome("parcellate", tmp_path / "second.json", attempt=1)
+    second.after(first.status)
+    second.of(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
+    assert [entry["stage"] for entry in read_json(second.status)["warnings"]] == ["functional", "parcellate"]
+    second.after(tmp_path / "third.json")
+    write_json({"state": "ok", "stage": "x", "reason": "", "mend": ""}, tmp_path / "third.json")
+    second.of(lambda: None)
+    assert "warnings" not in read_json(second.status)

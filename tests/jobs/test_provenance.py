@@ -1,0 +1,162 @@
+"""What made a result, and what it cost: beside it, complete and true."""
+
+import hashlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bolt.cli.stages import Stages
+from bolt.config import ROOT
+from bolt.io.errors import DataError
+from bolt.io.files import read_json
+from bolt.jobs import provenance as module
+from bolt.jobs.outcome import Outcome
+from bolt.jobs.provenance import LISTED, beside, commit, hashes, provenance
+
+KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
+KEYS |= {"inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
+MEGABYTES = 200
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A git checkout of one file that is taken for the package's."""
+
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    (tmp_path / "bolt").mkdir()
+    (tmp_path / "bolt/a.py").write_text("A = 1\n")
+    git("add", "bolt")
+    git("commit", "-q", "-m", "first")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    commit.cache_clear()
+    yield tmp_path, git("rev-parse", "HEAD").strip()
+    commit.cache_clear()
+
+
+def test_versions_inputs_and_facts_are_named(tmp_path):
+    (tmp_path / "in.txt").write_text("x")
+    facts = provenance([tmp_path / "in.txt"], seed=3)
+    assert set(facts) == KEYS | {"seed"}
+    assert facts["seed"] == 3 and "torch" in facts["packages"] and facts["job"]["host"]
+    assert facts["inputs"] == {str(tmp_path / "in.txt"): hashlib.sha256(b"x").hexdigest()}
+    assert facts["wall_seconds"] > 0 and facts["cpu_seconds"] > 0
+
+
+def test_a_large_group_has_the_hash_of_what_sha256sum_prints(tmp_path):
+    files = [tmp_path / f"{i:03d}.npy" for i in range(LISTED + 1)]
+    for i, file in enumerate(files):
+        file.write_text(str(i))
+    found = hashes([files[0], list(reversed(files))])
+    printed = subprocess.run(["sha256sum", *map(str, files)], capture_output=True, check=True).stdout
+    assert found == {
+        str(files[0]): hashlib.sha256(b"0").hexdigest(),
+        f"{tmp_path} ({LISTED + 1} files)": hashlib.sha256(printed).hexdigest(),
+    }
+    assert len(hashes([files[:LISTED]])) == LISTED
+
+
+def test_an_input_that_is_gone_costs_no_result(tmp_path):
+    assert hashes([tmp_path / "gone.nii"]) == {str(tmp_path / "gone.nii"): None}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "changed"),
+    [
+        ("bolt/a.py", "A = 1\n", False),
+        ("bolt/a.py", "A = 2\n", True),
+        ("bolt/new.py", "", True),
+        ("mine.yaml", "dataset: mine\n", False),
+    ],
+)
+def test_the_commit_is_marked_where_the_code_was_changed(checkout, file, text, changed):
+    folder, head = checkout
+    (folder / file).write_text(text)
+    assert commit() == {"commit": head, "changed": changed}
+
+
+def test_no_checkout_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    commit.cache_clear()
+    assert commit() == {"commit": None, "changed": None}
+    commit.cache_clear()
+    assert provenance()["bolt"]
+
+
+def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setattr(sys, "argv", ["bolt", "index", "--config", "https://me:secret@host/config.yaml"])
+    facts = provenance(attempt=2)
+    assert facts["job"] | {"host": ""} == {"host": "", "slurm_job": "4711", "attempt": 2}
+    assert facts["command"] == "bolt index --config https://***@host/config.yaml"
+
+
+@pytest.mark.parametrize(
+    ("result", "place"),
+    [
+        ("scans.tsv", "scans_provenance.json"),
+        ("status.json", "provenance.json"),
+        ("explain_status.json", "explain_provenance.json"),
+        ("sub-01_task-rest_status.json", "sub-01_task-rest_provenance.json"),
+    ],
+)
+def test_places(result, place):
+    assert beside(Path("a") / result) == Path("a") / place
+
+
+@pytest.mark.parametrize(("used", "expected"), [(True, "cuda: NVIDIA H200"), (False, "cpu")])
+def test_the_gpu_is_named_where_it_was_used(monkeypatch, used, expected):
+    cuda = SimpleNamespace(is_initialized=lambda: used, get_device_name=lambda: "NVIDIA H200")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert provenance()["device"] == expected
+
+
+def test_every_command_of_a_rule_notes_its_provenance():
+    rules = "".join(file.read_text() for file in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    commands = set(re.findall(r"python -m bolt ([a-z-]+)", rules)) - {"resources"}  # which makes no result
+    methods = {name: inspect.getsource(getattr(Stages, name.replace("-", "_"))) for name in sorted(commands)}
+    assert len(methods) > 25
+    assert [name for name, code in methods.items() if "self._note(" not in code and "self._outcome(" not in code] == []
+
+
+# ---- memory and time, of processes of their own ----------------------------------------------------------------------
+FILL = f"import numpy; numpy.ones({MEGABYTES} * 1_000_000, 'u1')"
+JOB = f"""
+import subprocess, sys
+from pathlib import Path
+from bolt.outcome import Outcome
+code = {FILL!r}
+work = {{"itself": lambda: exec(code), "child": lambda: subprocess.run([sys.executable, "-c", code], check=True)}}
+Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).of(work[sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize(("attempt", "who"), [(1, "child"), (Outcome.ATTEMPTS, "itself")])
+def test_memory_and_time_of_children_and_of_the_last_attempt(tmp_path, attempt, who):
+    subprocess.run([sys.executable, "-c", JOB, str(tmp_path), str(attempt), who], cwd=ROOT, check=True)
+    found = read_json(tmp_path / "provenance.json")
+    assert MEGABYTES <= found["peak_memory_mb"] < 4 * MEGABYTES
+    assert found["wall_seconds"] > 0.1 and found["cpu_seconds"] > 0.3  # of the parent too, which imported everything
+    assert found["job"]["attempt"] == attempt and found["device"] == "cpu"
+
+
+def test_a_failure_leaves_no_provenance_of_a_result_before_it(tmp_path):
+    one = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
+    one.of(lambda: None)
+    assert read_json(tmp_path / "sub-01_provenance.json")["stage"] == "parcellate"
+    one.of(bad)
+    assert not (tmp_path / "sub-01_provenance.json").exists()
+
+
+def bad():
+    raise DataError("voxels are NaN")

@@ -1,0 +1,92 @@
+"""aCompCor against nipype's, and pure tissue masks."""
+
+from __future__ import annotations
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nipype.algorithms import confounds as nipype_confounds
+
+from bolt.preprocess.functional import compcor
+
+TR = 2.0
+
+
+@pytest.fixture
+def noise() -> np.ndarray:
+    """(N, T) voxels: two shared fluctuations, a drift, noise of their own."""
+    rng = np.random.default_rng(4)
+    shared = rng.standard_normal((2, 80))
+    mixed = rng.standard_normal((240, 2)) @ (shared * [[3], [1.5]])
+    return (1000 + mixed + np.linspace(-20, 20, 80) + rng.standard_normal((240, 80))).astype(np.float32)
+
+
+def signals(noise: np.ndarray, masks: dict[str, np.ndarray]) -> compcor.TissueSignals:
+    found = compcor.TissueSignals(masks)
+    for volume in noise.T:
+        found.add(volume)
+    return found
+
+
+def test_components_are_nipypes(noise):
+    shape = (8, 10, 3)
+    places = np.arange(240)
+    masks = {"white_matter": places < 90, "csf": places >= 150}
+    table, metadata = signals(noise, masks).components(TR, 0)
+    both = [masks["white_matter"] | masks["csf"], masks["csf"], masks["white_matter"]]
+    theirs, basis, about = nipype_confounds.compute_noise_components(
+        noise.reshape(*shape, 80),
+        [nib.Nifti1Image(mask.reshape(shape).astype(np.uint8), np.eye(4)) for mask in both],
+        filter_type="cosine",
+        period_cut=100,  # it counts the constant among the cosines: so that it has our two
+        repetition_time=TR,
+        mask_names=["combined", "CSF", "WM"],
+    )
+    assert list(table)[:1] == ["a_comp_cor_00"] and table.shape == theirs.shape
+    likeness = [abs(np.corrcoef(ours, column)[0, 1]) for ours, column in zip(table.to_numpy().T, theirs.T, strict=True)]
+    assert min(likeness) > 0.999
+    kept = np.asarray(about["retained"])
+    assert [entry["Mask"] for entry in metadata.values()] == list(np.asarray(about["mask"])[kept])
+    for key, name in (("VarianceExplained", "variance_explained"), ("SingularValue", "singular_value")):
+        np.testing.assert_allclose([entry[key] for entry in metadata.values()], about[name][kept], rtol=1e-3)
+    ours = np.linalg.qr(compcor.cosine_drift(80, TR))[0]
+    np.testing.assert_allclose(np.abs(ours.T @ basis / np.linalg.norm(basis, axis=0)).max(axis=1), 1, rtol=1e-6)
+
+
+def test_shared_fluctuations_are_found(noise):
+    table, _ = signals(noise, {"csf": np.ones(240, dtype=bool)}).components(TR, 0)
+    assert [name for name in table if name.startswith(("a", "w"))] == []  # no white matter
+    drift_free = noise - noise.mean(axis=1, keepdims=True)
+    largest = np.linalg.svd(drift_free - np.polynomial.Polynomial.fit(range(80), drift_free.mean(0), 1)(np.arange(80)))
+    assert abs(np.corrcoef(table["c_comp_cor_00"], largest[2][0])[0, 1]) > 0.9
+
+
+def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
+    rng = np.random.default_rng(0)
+    fluid, white = np.linalg.qr(rng.standard_normal((80, 2)))[0].T
+    series = np.concatenate([np.tile(fluid, (40, 1)), np.tile(white, (400, 1))]) + 0.05 * rng.standard_normal((440, 80))
+    masks = {"csf": np.arange(440) < 40, "white_matter": np.arange(440) >= 40}
+    whole, about = signals(series, masks).components(TR, 0)
+    monkeypatch.setattr(compcor, "MOST", 40)
+    thinned, described = signals(series, masks).components(TR, 0)
+    name = "a_comp_cor_00"
+    assert abs(np.corrcoef(thinned[name], white)[0, 1]) > 0.95  # not the mean of both
+    assert abs(np.corrcoef(thinned[name], whole[name])[0, 1]) > 0.99
+    for key in ("SingularValue", "VarianceExplained"):
+        assert described[name][key] == pytest.approx(about[name][key], rel=0.05)
+
+
+def test_only_pure_voxels_are_taken():
+    share = np.concatenate([np.full(500, 1.0), np.full(500, 0.9), np.full(500, 0.2)])
+    assert compcor.purest(share).sum() == 500
+    few = np.concatenate([np.full(20, 1.0), np.linspace(0.9, 0.3, 500)])
+    chosen = compcor.purest(few)
+    assert chosen.sum() == 100 and chosen[:100].all()  # the purest, where few are pure
+    assert not compcor.purest(np.full(50, 0.4)).any()
+
+
+def test_a_voxel_is_as_pure_as_what_it_mixes():
+    tissue = np.zeros((20, 20, 20))
+    tissue[5:15, 5:15, 5:15] = 1
+    share = compcor.voxel_share(tissue, np.ones(3), 3.0)
+    assert share[10, 10, 10] == pytest.approx(1) and share[5, 10, 10] == pytest.approx(2 / 3)

@@ -1,0 +1,180 @@
+"""Confound time series against definitions and against nipype."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nilearn.interfaces.fmriprep import load_confounds_strategy
+from nipype.algorithms import confounds as nipype_confounds
+
+from bolt.config import known, load_denoise
+from bolt.io.files import read_json, read_table
+from bolt.preprocess import images
+from bolt.preprocess.functional import confounds
+from bolt.preprocess.functional.compcor import TissueSignals
+from bolt.series.denoise import choose_confounds
+
+
+def test_framewise_displacement_is_powers():
+    motion = np.zeros((3, 6))
+    motion[1] = [0.1, -0.2, 0.3, 0.01, 0, -0.02]
+    motion[2] = motion[1]
+    found = confounds.framewise_displacement(motion)
+    assert np.isnan(found[0])
+    np.testing.assert_allclose(found[1:], [0.6 + 50 * 0.03, 0])
+
+
+@pytest.fixture
+def brain() -> np.ndarray:
+    """(N, T) autocorrelated voxels."""
+    rng = np.random.default_rng(3)
+    noise = rng.standard_normal((300, 60))
+    for t in range(1, 60):
+        noise[:, t] += 0.4 * noise[:, t - 1]
+    return (rng.uniform(400, 900, (300, 1)) + 8 * noise).astype(np.float32)
+
+
+def fed(brain: np.ndarray, unsteady: int = 0) -> confounds.BrainStatistics:
+    statistics = confounds.BrainStatistics(len(brain), unsteady)
+    for volume in brain.T:
+        statistics.add(volume)
+    return statistics
+
+
+def tissues(brain: np.ndarray) -> TissueSignals:
+    """The first third of the voxels are white matter, the second CSF."""
+    place = np.arange(len(brain))
+    signals = TissueSignals({"white_matter": place < 100, "csf": (place >= 100) & (place < 200)})
+    for volume in brain.T:
+        signals.add(volume)
+    return signals
+
+
+def written(brain: np.ndarray, rows: np.ndarray, folder: Path, unsteady: int = 0) -> Path:
+    """The table of a scan whose head moves by `rows` (T, 6)."""
+    matrices = np.stack([images.rigid_matrix(row, np.zeros(3)) for row in rows])
+    confounds.write_motion(matrices, np.zeros(3), folder / "motion.tsv")
+    path = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
+    confounds.write_confounds(folder / "motion.tsv", fed(brain, unsteady), tissues(brain), 2.0, path)
+    return path
+
+
+def quiet(n_volumes: int = 60) -> np.ndarray:
+    """(T, 6) of a head that hardly moves."""
+    return np.random.default_rng(2).normal(0, [0.02] * 3 + [0.0003] * 3, (n_volumes, 6))
+
+
+def test_dvars_agree_with_nipype(brain, tmp_path, monkeypatch):
+    """nipype takes the autocorrelation from a package that is not a dependency; its definition is put there."""
+    monkeypatch.setattr(nipype_confounds, "_AR_est_YW", lambda x, order: (x[1:] * x[:-1]).sum() / (x * x).sum())
+    shape = (10, 10, 3)
+    nib.save(nib.Nifti1Image(brain.reshape(*shape, 60), np.eye(4)), tmp_path / "bold.nii.gz")
+    nib.save(nib.Nifti1Image(np.ones(shape, np.uint8), np.eye(4)), tmp_path / "mask.nii.gz")
+    paths = [str(tmp_path / name) for name in ("bold.nii.gz", "mask.nii.gz")]
+    theirs_std, theirs, _ = nipype_confounds.compute_dvars(*paths)
+    ours, ours_std = fed(brain).dvars()
+    assert np.isnan(ours[0]) and np.isnan(ours_std[0])
+    np.testing.assert_allclose(ours[1:], theirs, rtol=1e-4)
+    np.testing.assert_allclose(ours_std[1:], theirs_std, rtol=1e-3)
+
+
+def test_a_sample_of_voxels_stands_for_the_brain(brain, monkeypatch):
+    whole = fed(brain).dvars()[1]
+    monkeypatch.setattr(confounds, "SAMPLE", 100)
+    np.testing.assert_allclose(fed(brain).dvars()[1][1:], whole[1:], rtol=0.03)
+
+
+def test_global_signal_and_tsnr(brain):
+    statistics = fed(brain)
+    np.testing.assert_allclose(statistics.global_signal, brain.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(statistics.tsnr, brain.mean(axis=1) / brain.std(axis=1, ddof=1), rtol=1e-3)
+
+
+def test_a_constant_brain_has_no_standardised_dvars():
+    statistics = fed(np.full((10, 5), 7, dtype=np.float32))
+    assert np.isnan(statistics.dvars()[1]).all()
+    assert (statistics.tsnr == 0).all()
+
+
+def test_tables_are_written_and_read_back(brain, tmp_path):
+    rng = np.random.default_rng(1)
+    centre = np.array([1.0, -20, 15])
+    rows = rng.normal(0, [0.5] * 3 + [0.01] * 3, (60, 6))
+    matrices = np.stack([images.rigid_matrix(row, centre) for row in rows])
+    confounds.write_motion(matrices, centre, tmp_path / "motion.tsv")
+    np.testing.assert_allclose(confounds.read_motion(tmp_path / "motion.tsv"), matrices, atol=1e-9)
+    path = written(brain, rows, tmp_path)
+    table = read_table(path)
+    assert list(table.columns[:6]) == list(confounds.MOTION)
+    np.testing.assert_allclose(table[list(confounds.MOTION)], rows, atol=1e-9)
+    # displacement (two kinds) and DVARS (two), and two derivatives of six positions and three signals
+    assert path.read_text().splitlines()[1].count("n/a") == 4 + 2 * 9
+    np.testing.assert_allclose(table.rot_y_derivative1_power2[1:], np.diff(rows[:, 4]) ** 2, atol=1e-9)
+    np.testing.assert_allclose(table.csf, brain[100:200].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(table.white_matter, brain[:100].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(table.csf_wm, brain[:200].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(table.csf_derivative1_power2[1:], np.diff(table.csf) ** 2, rtol=1e-6)
+    assert set(read_json(path.with_suffix(".json"))) == set(table.columns)
+
+
+def test_jenkinsons_displacement_is_the_mean_over_a_sphere():
+    rng = np.random.default_rng(5)
+    centre = np.array([3.0, -20, 12])
+    matrices = np.stack([images.rigid_matrix(row, centre) for row in rng.normal(0, [1] * 3 + [0.03] * 3, (2, 6))])
+    inside = rng.uniform(-80, 80, (400_000, 3))
+    inside = inside[np.linalg.norm(inside, axis=1) < 80] + centre
+    before = images.apply(np.linalg.inv(matrices[0]), inside)
+    moved = images.apply(matrices[1], before) - inside
+    found = confounds.root_mean_square_displacement(matrices, centre)
+    assert np.isnan(found[0])
+    np.testing.assert_allclose(found[1], np.sqrt((moved**2).sum(axis=1).mean()), rtol=5e-3)
+
+
+def test_volumes_before_the_steady_state_have_no_say(brain, tmp_path):
+    bright = brain.copy()
+    bright[:, :2] *= [1.5, 1.2]
+    np.testing.assert_allclose(fed(bright, 2).tsnr, fed(brain[:, 2:]).tsnr, rtol=1e-4)
+    path = written(bright, quiet(), tmp_path, unsteady=2)
+    table = read_table(path)
+    assert [c for c in table if c.startswith("non_steady")] == [
+        "non_steady_state_outlier00",
+        "non_steady_state_outlier01",
+    ]
+    np.testing.assert_array_equal(table.filter(like="non_steady").iloc[:3], [[1, 0], [0, 1], [0, 0]])
+    assert table.std_dvars[:3].isna().all() and table.std_dvars[3:].notna().all()
+    np.testing.assert_allclose(table.std_dvars[3:], fed(brain[:, 2:]).dvars()[1][1:], rtol=1e-4)
+    assert (table.filter(regex="comp_cor|cosine").iloc[:2] == 0).all(axis=None)
+    assert not [c for c in table if c.startswith("motion_outlier")]
+
+
+def test_motion_outliers_are_volumes_above_the_thresholds(brain, tmp_path):
+    rows, spiked = quiet(), brain.copy()
+    rows[20:, 0] += 0.7
+    spiked[:, 40] += 60
+    table = read_table(written(spiked, rows, tmp_path))
+    flags = table.filter(like="motion_outlier").to_numpy()
+    np.testing.assert_array_equal(np.flatnonzero(flags.sum(axis=1)), [20, 40, 41])
+    assert (flags.sum(axis=0) == 1).all()
+
+
+@pytest.mark.parametrize("strategy", ["simple", "scrubbing", "compcor"])
+def test_nilearn_reads_our_files(brain, tmp_path, strategy):
+    bright, rows = brain.copy(), quiet()
+    bright[:, 0] *= 1.4
+    rows[30:, 1] += 0.9
+    written(bright, rows, tmp_path, unsteady=1)
+    image = tmp_path / "sub-01_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz"
+    table, kept = load_confounds_strategy(str(image), strategy)
+    wanted = {"simple": ["csf", "white_matter"], "scrubbing": ["csf_derivative1"], "compcor": ["a_comp_cor_00"]}
+    assert {"rot_z_derivative1_power2", "cosine00", *wanted[strategy]} <= set(table)
+    assert 0 not in kept and (30 in kept) == (strategy != "scrubbing")
+
+
+@pytest.mark.parametrize("strategy", [name for name in known("denoising") if load_denoise(name).strategy is None])
+def test_every_shipped_strategy_finds_its_columns(brain, tmp_path, strategy):
+    path, denoise = written(brain, quiet(), tmp_path), load_denoise(strategy)
+    chosen = choose_confounds(read_table(path), denoise, 60, "scan.nii.gz")
+    assert (0 if chosen.regressors is None else chosen.regressors.shape[1]) >= len(denoise.confounds)

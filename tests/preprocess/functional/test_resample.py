@@ -1,0 +1,83 @@
+"""One interpolation through all transforms."""
+
+from __future__ import annotations
+
+import functools
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.io.errors import DataError
+from bolt.preprocess import images
+from bolt.preprocess.functional import resample
+from bolt.preprocess.functional.confounds import write_motion
+from bolt.preprocess.functional.steps import Resample
+
+AFFINE = np.array([[3.0, 0, 0, -15], [0, 3, 0, -12], [0, 0, 3, -18], [0, 0, 0, 1]])
+SHAPE = (11, 9, 12)
+
+
+def grid_points() -> np.ndarray:
+    return images.apply(AFFINE, np.argwhere(np.ones(SHAPE)).astype(float))
+
+
+def test_without_transforms_the_voxels_come_back():
+    volumes = np.random.default_rng(0).normal(100, 10, (3, *SHAPE)).astype(np.float32)
+    still = np.repeat(np.eye(4)[None], 3, axis=0)
+    for volume, values in zip(volumes, resample.resample(volumes, AFFINE, still, grid_points()), strict=True):
+        np.testing.assert_allclose(values.reshape(SHAPE), volume, rtol=1e-4)
+
+
+def test_motion_is_followed():
+    """A head that moves by a voxel is found a voxel further on."""
+    volume = np.random.default_rng(0).normal(100, 10, SHAPE).astype(np.float32)
+    later = np.roll(volume, 1, axis=1)
+    position = images.rigid_matrix(np.array([0, 3.0, 0, 0, 0, 0]), np.zeros(3))
+    (values,) = resample.resample([later], AFFINE, position[None], grid_points())
+    np.testing.assert_allclose(values.reshape(SHAPE)[:, :-1], volume[:, :-1], rtol=1e-4)
+
+
+def test_transforms_are_chained_from_template_to_bold(tmp_path):
+    to_space = images.rigid_matrix(np.array([2.0, 0, 0, 0, 0, 0.1]), np.zeros(3))
+    to_t1w = images.rigid_matrix(np.array([0, -4.0, 1, 0.2, 0, 0]), np.zeros(3))
+    images.write_matrix(to_space, tmp_path / "a.txt")
+    images.write_matrix(to_t1w, tmp_path / "b.txt")
+    points = resample.places_of_grid(SHAPE, AFFINE, [tmp_path / "a.txt", tmp_path / "b.txt"])
+    assert points.shape == (*SHAPE, 3)
+    np.testing.assert_allclose(points.reshape(-1, 3), images.apply(to_t1w @ to_space, grid_points()), atol=1e-3)
+
+
+def test_field_holds_what_every_volume_has_acquired():
+    positions = np.stack([np.eye(4), images.rigid_matrix(np.array([0, 0, 6.0, 0, 0, 0]), np.zeros(3))])
+    inside = resample.field_mask(grid_points(), positions, SHAPE, AFFINE).reshape(SHAPE)
+    assert inside[:, :, :-2].all()
+    assert not inside[:, :, -2:].any()
+
+
+def test_a_volume_that_is_dropped_costs_no_voxel_and_one_that_costs_all_is_named(tmp_path):
+    brain = np.zeros((20, 20, 20))
+    brain[4:16, 4:16, 4:16] = 1
+    files = {name: str(tmp_path / f"{name}.nii.gz") for name in ("bold", "t1w_mask")}
+    affine = np.diag([4.0, 4, 4, 1])
+    scan = nib.Nifti1Image((100 * brain[..., None] + np.arange(8)).astype(np.float32), affine)
+    nib.save(scan, files["bold"])
+    images.save(brain, affine, files["t1w_mask"])
+    images.write_matrix(np.eye(4), tmp_path / "still.txt")
+    positions = np.repeat(np.eye(4)[None], 8, axis=0)
+    positions[:2, 0, 3] = [20, 200]  # mm
+    write_motion(positions, np.full(3, 40.0), tmp_path / "motion.tsv")
+    still = dict.fromkeys(("bold_to_t1w", "t1w_to_space"), str(tmp_path / "still.txt"))
+    keys = {**files, **still, "motion": str(tmp_path / "motion.tsv"), "template": files["t1w_mask"]}
+    step = functools.partial(Resample, **keys, resolution=4.0, tr=2.0, output="native")
+    made = step(unsteady=2).work(tmp_path)
+    np.testing.assert_array_equal(images.load(made["mask"])[0], brain)
+    with pytest.raises(DataError, match=r"volume 1 \(counted from 0\) alone lacks 100% of the brain"):
+        step(unsteady=1).work(tmp_path)
+
+
+def test_output_reaches_a_little_beyond_the_brain():
+    brain = np.zeros(SHAPE, dtype=bool)
+    brain[5, 4, 6] = True
+    area = resample.output_area(brain, AFFINE)
+    assert area[3:8, 4, 6].all() and not area[2, 4, 6] and not area[8, 4, 6]

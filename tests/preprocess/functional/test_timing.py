@@ -1,0 +1,167 @@
+"""Slices shifted in time, and volumes before the steady state."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nipype.algorithms.confounds import is_outlier
+
+from bolt.config import load_registration
+from bolt.io.errors import BoltWarning, DataError
+from bolt.io.files import write_json
+from bolt.io.sidecars import metadata_of
+from bolt.preprocess.functional import motion, timing
+from bolt.preprocess.functional.steps import Reference
+
+TR, SLICES = 2.0, 10
+INTERLEAVED = [*np.arange(0, SLICES, 2), *np.arange(1, SLICES, 2)]
+TIMES = np.argsort(INTERLEAVED) * TR / SLICES
+
+
+def sine(times: np.ndarray, hertz: float, n_volumes: int = 100) -> np.ndarray:
+    """(2, 2, S, T): every slice sees the sine at its own times."""
+    seen = np.sin(2 * np.pi * hertz * (TR * np.arange(n_volumes) + times[:, None]))
+    return (500 + 10 * np.broadcast_to(seen, (2, 2, *seen.shape))).astype(np.float32)
+
+
+@pytest.mark.parametrize("hertz", [0.01, 0.05, 0.1, 0.15])
+def test_a_sine_is_the_same_in_all_slices(hertz):
+    slices = timing.SliceTimes(TIMES, 2)
+    scan = sine(TIMES, hertz)
+    done = np.stack(list(timing.slice_timed(np.moveaxis(scan, -1, 0), slices, TR)))
+    due = sine(np.full(SLICES, slices.middle), hertz)
+    inner = slice(timing.TAPS, -timing.TAPS)
+    before = np.abs(scan - due)[..., inner].max()
+    assert done.shape == (100, 2, 2, SLICES)
+    assert np.abs(np.moveaxis(done, 0, -1) - due)[..., inner].max() < 0.03 * before
+    assert np.abs(np.moveaxis(done, 0, -1) - due).max() < 1.1 * before  # the ends are no worse than they were
+
+
+def test_volumes_before_the_steady_state_leak_into_none():
+    slices = timing.SliceTimes(TIMES, 2)
+    scan = np.moveaxis(sine(TIMES, 0.03), -1, 0)
+    bright = scan.copy()
+    bright[:3] *= 2
+    done = np.stack(list(timing.slice_timed(bright, slices, TR, 3)))
+    np.testing.assert_array_equal(done[:3], bright[:3])
+    np.testing.assert_array_equal(done[3:], np.stack(list(timing.slice_timed(scan[3:], slices, TR))))
+
+
+def test_a_window_of_volumes_is_held_and_no_more():
+    asked = 0
+
+    def volumes():
+        nonlocal asked
+        for _ in range(50):
+            asked += 1
+            yield np.ones((2, 2, SLICES), np.float32)
+
+    stream = timing.slice_timed(volumes(), timing.SliceTimes(TIMES, 2), TR)
+    next(stream)
+    assert asked == timing.TAPS + 1
+    assert len(list(stream)) == 49
+    assert len(list(timing.slice_timed(volumes(), None, TR))) == 50
+
+
+@pytest.mark.parametrize("n_volumes", [1, 2, 5])
+def test_short_scans_keep_their_length(n_volumes):
+    scan = np.moveaxis(sine(TIMES, 0.03, n_volumes), -1, 0)
+    assert len(list(timing.slice_timed(scan, timing.SliceTimes(TIMES, 2), TR))) == n_volumes
+
+
+def write_bold(folder: Path, **about) -> Path:
+    path = folder / "sub-01" / "func" / "sub-01_task-rest_bold.nii.gz"
+    path.parent.mkdir(parents=True)
+    nib.save(nib.Nifti1Image(np.zeros((4, 4, SLICES, 3), np.float32), np.eye(4)), path)
+    write_json({"Name": "x", "BIDSVersion": "1.10.0"}, folder / "dataset_description.json")
+    write_json(about, folder / "task-rest_bold.json")
+    return path
+
+
+def test_slice_times_are_inherited_and_turned(tmp_path):
+    path = write_bold(tmp_path, SliceTiming=list(TIMES), SliceEncodingDirection="k-")
+    found = timing.read_slice_times(path, (4, 4, SLICES), TR)
+    np.testing.assert_allclose(found.times, TIMES[::-1])
+    assert (found.axis, found.middle) == (2, pytest.approx(0.9))
+    write_json({"SliceEncodingDirection": "k"}, path.parent / "sub-01_task-rest_bold.json")
+    write_json({"SliceTiming": [9.0]}, path.parent / "sub-01_task-other_bold.json")
+    assert metadata_of(path)["SliceEncodingDirection"] == "k"
+    np.testing.assert_allclose(timing.read_slice_times(path, (4, 4, SLICES), TR).times, TIMES)
+    write_json({"SliceTiming": [0.0] * SLICES}, path.parent / "sub-01_task-rest_bold.json")
+    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None  # all at once
+    write_json({}, tmp_path / "task-rest_bold.json")
+    write_json({}, path.parent / "sub-01_task-rest_bold.json")
+    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"SliceTiming": list(1000 * TIMES)}, "milliseconds"),
+        ({"SliceTiming": list(TIMES[:7])}, f"7 times for {SLICES} slices along k"),
+        ({"SliceTiming": list(TIMES), "SliceEncodingDirection": "i"}, f"{SLICES} times for 4 slices along i"),
+        ({"SliceTiming": ["a"] * SLICES}, "cannot be read"),
+        ({"SliceTiming": [-1.0, *TIMES[1:]]}, "negative"),
+    ],
+)
+def test_slice_times_that_cannot_be_are_refused(tmp_path, about, message):
+    path = write_bold(tmp_path, **about)
+    with pytest.raises(DataError, match=message) as error:
+        timing.read_slice_times(path, (4, 4, SLICES), TR)
+    assert "slice_timing" in error.value.mend
+
+
+@pytest.mark.parametrize("bright", [0, 1, 3])
+def test_volumes_before_the_steady_state_are_counted_as_nipype_does(tmp_path, bright):
+    rng = np.random.default_rng(bright)
+    means = 500 + rng.normal(0, 1, 60)
+    means[:bright] *= 1 + 0.3 / np.arange(1, bright + 1)
+    scan = (means * rng.uniform(0.5, 1.5, (5, 5, 5, 1))).astype(np.float32)
+    nib.save(nib.Nifti1Image(scan, np.eye(4)), tmp_path / "bold.nii.gz")
+    with pytest.warns(BoltWarning, match=f"first {bright} volume") if bright else nullcontext():
+        found = timing.count_unsteady(tmp_path / "bold.nii.gz", 60, TR)
+    assert found == bright == is_outlier(means[:50])
+
+
+def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
+    means = 500 + np.random.default_rng(0).normal(0, 1, 120)
+    means[:20] *= 1.05
+    nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
+    assert timing.unsteady(means[:50]) == 20
+    with pytest.warns(BoltWarning, match="first 20 volumes stands out.*all are kept"):
+        assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, TR) == 0
+
+
+@pytest.mark.parametrize(("steady_state", "dropped"), [("auto", 2), (0, 0), (3, 3)])
+def test_the_reference_leaves_out_as_many_volumes_as_are_asked_for(tmp_path, monkeypatch, steady_state, dropped):
+    means = 100.0 + np.arange(12)
+    means[:2] = 900
+    nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
+    seen = []
+
+    def reference(volumes, *_):
+        seen.extend(float(volume.mean()) for volume in volumes)
+        return np.ones((4, 4, 4)), np.ones((4, 4, 4))
+
+    monkeypatch.setattr(motion, "motion_reference", reference)
+    given = {"bold": str(tmp_path / "bold.nii.gz"), "tr": TR, "settings": load_registration("testing").model_dump()}
+    with pytest.warns(BoltWarning) if steady_state == "auto" else nullcontext():
+        made = Reference(**given, steady_state=steady_state).work(tmp_path)
+    assert made["unsteady"] == dropped and seen == list(means[dropped:])
+    with pytest.raises(DataError, match="leaves 4 of 12 volumes"):
+        Reference(**given, steady_state=8).work(tmp_path)
+
+
+def test_how_many_volumes_saturation_explains():
+    assert timing.most_unsteady(200, 2.0) == 8  # 15 s
+    assert timing.most_unsteady(1200, 0.72) == 10
+    assert timing.most_unsteady(24, 2.0) == 4  # a fifth
+    assert timing.most_unsteady(4, 2.0) == 0
+
+
+def test_a_signal_that_never_changes_is_steady():
+    assert timing.unsteady(np.ones(20)) == 0

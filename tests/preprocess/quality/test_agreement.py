@@ -1,0 +1,108 @@
+"""Measures that notice a wrong place and a wrong side, and hints of artefacts, against images made to have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from bolt.config import load_registration
+from bolt.preprocess import images
+from bolt.preprocess.information import normalised_mutual_information
+from bolt.preprocess.quality import agreement
+from bolt.preprocess.quality.agreement import _mirrored, coregistration_numbers, shift_margin
+from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
+
+
+def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:
+    data = ndimage.gaussian_filter(np.random.default_rng(seed).normal(size=(size,) * 3), sigma)
+    return data / data.std()
+
+
+def test_mutual_information_of_equal_and_of_independent_images():
+    a, b = (np.random.default_rng(seed).normal(size=20_000) for seed in (0, 1))
+    assert normalised_mutual_information(a, a) == pytest.approx(1)
+    assert normalised_mutual_information(a, -(a**3)) > 0.4  # another contrast of the same
+    assert normalised_mutual_information(a, b) < 0.01
+    assert normalised_mutual_information(a, np.ones(20_000)) == 0
+
+
+def test_few_voxels_tell_nothing():
+    a, b = (np.random.default_rng(seed).normal(size=2000) for seed in (0, 1))
+    assert normalised_mutual_information(a[:999], a[:999]) == 0
+    assert normalised_mutual_information(a, a) == pytest.approx(1) and normalised_mutual_information(a, b) < 0.05
+    assert normalised_mutual_information(a[:0], b[:0]) == 0
+
+
+@pytest.mark.parametrize(("away", "tells"), [(0, True), (90, False), (300, False)])
+def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, tells):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:-5, 5:-5, 5:-5] = 1
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    found = np.eye(4)
+    found[0, 3] = away  # mm
+    monkeypatch.setattr(agreement, "_register_mirrored", lambda *_: found)
+    numbers = coregistration_numbers(bold, mask, t1w, mask, np.eye(4), load_registration("testing"))
+    assert numbers["coregistration_nmi"] > 0.3 and numbers["coregistration_shift_margin"] > 2
+    assert ("coregistration_flip_margin" in numbers) is tells
+    apart = np.eye(4)
+    apart[0, 3] = 118  # one layer of voxels in common
+    assert set(coregistration_numbers(bold, mask, t1w, mask, apart, load_registration("testing")).values()) == {0.0}
+
+
+def test_the_margin_tells_the_right_place_from_ten_millimetres_away():
+    truth = blobs(0)
+    other = -truth + 0.5 * blobs(1)
+    mask = np.zeros(truth.shape, bool)
+    mask[8:-8, 8:-8, 8:-8] = True
+    spacing = np.full(3, 3.0)
+    assert shift_margin(truth, other, mask, spacing) > 3
+    for axis in range(3):
+        assert shift_margin(truth, np.roll(other, 3, axis), mask, spacing) < 0.7
+    assert shift_margin(truth, other[::-1], mask, spacing) < 1.5
+
+
+@pytest.mark.slow
+def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
+    """On a head of 4-mm voxels, bent at random; its bend is all that tells left from right."""
+    settings = load_registration("testing")
+    t1w = images.read(head.t1w)
+    mask = t1w.new_image_like((t1w.numpy() > 20).astype(np.float32))
+    bold = t1w.new_image_like(100 - 0.8 * t1w.numpy() * mask.numpy())
+
+    def numbers(image, matrix):
+        return coregistration_numbers(image, mask if image is bold else _mirrored(mask), t1w, mask, matrix, settings)
+
+    right = numbers(bold, np.eye(4))
+    assert right["coregistration_shift_margin"] > 1.5 and right["coregistration_flip_margin"] > 1.5
+    away = np.eye(4)
+    away[:3, 3] = [6.0, 6.0, -5.0]
+    assert numbers(bold, away)["coregistration_shift_margin"] < 1
+    affine = images.affine_of(bold)
+    centre = affine @ [(bold.shape[0] - 1) / 2, 0, 0, 1]
+    assert abs(centre[0]) < 3  # the grid's middle is the head's, so that mirroring it moves it little
+    assert numbers(_mirrored(bold), np.eye(4))["coregistration_flip_margin"] < 0.8
+
+
+def test_a_ghost_is_seen_and_its_absence_as_well():
+    brain = np.zeros((64, 64, 20), bool)
+    brain[20:44, 22:42, 5:15] = True
+    clean = 5 + 100.0 * brain + np.random.default_rng(0).normal(0, 1, brain.shape)
+    assert abs(ghost_ratio(clean, brain)) < 0.01
+    for axis in (0, 1):
+        ghosted = clean + 8 * np.roll(brain, 32, axis)
+        assert ghost_ratio(ghosted, brain) == pytest.approx(0.08, abs=0.015)
+    assert ghost_ratio(clean, np.ones_like(brain)) is None  # no background
+
+
+def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
+    rng = np.random.default_rng(0)
+    brain = np.ones((10, 10, 8), bool)
+    volumes = 100 + rng.normal(0, 1, (40, 10, 10, 8))
+    assert slice_jumps(iter(volumes), brain) == 0
+    volumes[20] += 30  # all slices: the head
+    assert slice_jumps(iter(volumes), brain) == 0
+    volumes[11, :, :, 3] += 30
+    assert slice_jumps(iter(volumes), brain) >= 1
+    assert slice_jumps(iter(volumes[:2]), brain) == 0

@@ -1,0 +1,101 @@
+"""Templates come from a filled TemplateFlow home without a network."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.io.errors import ConfigError, DataError
+from bolt.preprocess import templates
+from tests.shared import shared_data
+
+SPACE = "MNI152NLin6Asym"
+
+
+@pytest.fixture
+def home(tmp_path):
+    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
+    folder.mkdir(parents=True)
+    for part, value in (("T1w", 5), ("desc-brain_T1w", 6), ("desc-brain_mask", 1)):
+        image = nib.Nifti1Image(np.full((4, 4, 4), value, np.uint8), np.diag([2.0, 2, 2, 1]))
+        nib.save(image, folder / f"tpl-{SPACE}_res-02_{part}.nii.gz")
+    (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": SPACE}))
+    return folder.parent
+
+
+def test_whole_head_and_mask_are_taken(home, tmp_path):
+    templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["T1w.nii.gz", "brain_mask.nii.gz"]
+    assert nib.load(tmp_path / "out" / "T1w.nii.gz").get_fdata().max() == 5  # not the one without a skull
+
+
+def test_an_unknown_space_lists_the_known(home, tmp_path):
+    with pytest.raises(ConfigError, match=SPACE):
+        templates.stage_template("MNI305x", 2.0, tmp_path / "out", home)
+
+
+def test_a_missing_file_says_how_to_fill_the_home(home, tmp_path):
+    next(home.rglob("*brain_mask.nii.gz")).unlink()
+    with pytest.raises(DataError, match="TEMPLATEFLOW_HOME") as error:
+        templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
+    assert str(home) in error.value.where
+
+
+def test_an_unfetched_file_without_a_network_says_how_to_fill_the_home(home, tmp_path, monkeypatch):
+    next(home.rglob("*brain_mask.nii.gz")).write_bytes(b"")
+
+    def no_route(*args, **kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("templateflow.client.TemplateFlowClient.get", no_route)
+    with pytest.raises(DataError, match=r"no route to host.*TEMPLATEFLOW_HOME"):
+        templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
+
+
+def test_the_phantoms_template_needs_no_download(tmp_path):
+    templates.stage_template(templates.PHANTOM_SPACE, 6.0, tmp_path / "out")
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == ["T1w.nii.gz", "brain_mask.nii.gz", "gm.nii.gz"]
+    images = [nib.load(tmp_path / "out" / name) for name in names]
+    assert len({image.shape for image in images}) == 1
+    head, brain = images[0].get_fdata(), images[1].get_fdata() > 0
+    assert (head[~brain] > 0.2 * head[brain].mean()).any()  # a skull around the brain
+
+
+@pytest.mark.parametrize("space", ["MNI152NLin6Asym", "MNI152NLin2009cAsym"])
+def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
+    """The real files, with every connection refused."""
+    home = shared_data("templateflow")
+    if not (home / f"tpl-{space}").is_dir():
+        pytest.skip(f"the TemplateFlow home does not hold {space}")
+
+    def refused(*args):
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    templates.stage_template(space, 2.0, tmp_path, home)
+    brain, head = (nib.load(tmp_path / name) for name in ("brain_mask.nii.gz", "T1w.nii.gz"))
+    np.testing.assert_array_equal(brain.affine, head.affine)
+    litres = (np.asarray(brain.dataobj) > 0).sum() * np.prod(brain.header.get_zooms()) / 1e6
+    assert 1.5 < litres < 2.2
+
+
+def test_the_other_mni_template_is_taken_with_its_grey_matter(home, tmp_path):
+    """TemplateFlow's names of MNI152NLin2009cAsym: a probability of grey matter at both resolutions."""
+    space = "MNI152NLin2009cAsym"
+    folder = home / f"tpl-{space}"
+    folder.mkdir()
+    (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": space}))
+    for resolution in (1, 2):
+        grid = np.diag([resolution, resolution, resolution, 1.0])
+        for part in ("T1w", "desc-brain_T1w", "desc-brain_mask", "label-GM_probseg", "label-WM_probseg"):
+            image = nib.Nifti1Image(np.full((4, 4, 4), resolution, np.uint8), grid)
+            nib.save(image, folder / f"tpl-{space}_res-0{resolution}_{part}.nii.gz")
+    templates.stage_template(space, 2.0, tmp_path / "out", home)
+    made = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made == ["T1w.nii.gz", "brain_mask.nii.gz", "gm.nii.gz"]
+    assert all(nib.load(tmp_path / "out" / name).get_fdata().max() == 2 for name in made)

@@ -1,0 +1,137 @@
+"""Pages of quality: every link leads somewhere, and what is wrong is said in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.cohort.quality import gather_quality
+from bolt.config import Config
+from bolt.config.layout import Layout
+from bolt.datasets import COLUMNS
+from bolt.io.errors import DataError
+from bolt.io.files import write_json, write_status, write_table
+from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.figures.strips import coverage_strip, outlying, strip
+from bolt.report.pages.quality import Judge, write_pages
+
+T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "template_shift_margin": 3.1}
+BOLD = {"n_volumes": 100, "mean_fd": 0.2, "coregistration_shift_margin": 4.2, "coregistration_flip_margin": 5.0}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """Ten subjects: sub-3 is flipped, sub-5 moved much, sub-7 failed, sub-9 is unlike the others."""
+    folder = tmp_path_factory.mktemp("pages")
+    paths = {"results": str(folder / "results"), "work": str(folder / "work")}
+    config = Config(dataset="own", atlases=["dosenbach160"], paths=paths, quality={"max_mean_fd": 0.5})
+    layout, rows = Layout(config), []
+    for i in range(10):
+        subject = f"sub-{i}"
+        scan = f"{subject}_task-rest"
+        rows.append({"scan_id": scan, "subject": subject, "kind": "raw", "t1w": f"/raw/{subject}_T1w.nii.gz"})
+        change = {3: {"coregistration_flip_margin": 0.1}, 5: {"mean_fd": 0.7}, 9: {"coregistration_shift_margin": 2.1}}
+        numbers = BOLD | {"mean_fd": 0.2 + 0.01 * i} | change.get(i, {})
+        write_json(T1W, layout.anatomical(subject) / f"{subject}_desc-quality.json")
+        write_json(numbers, layout.functional(subject) / f"{scan}_desc-quality.json")
+        covered = pd.DataFrame({"value": range(1, 11), "name": [*"abcefghij", "<d>"], "coverage": [0.9] * 9 + [0.2]})
+        covered["covered"] = [1] * 9 + [0]
+        write_table(covered, layout.coverage(scan, "dosenbach160"), dict.fromkeys(covered, "Test"))
+        error = DataError("no brain found") if i == 7 else None
+        for status in (layout.functional_status(scan), layout.series_status(scan)):
+            write_status(status, "failed" if error else "ok", "functional", error)
+        write_status(layout.anatomical_status(subject), "ok", "anatomical")
+        figures = layout.derivatives / subject / "figures"
+        figures.mkdir()
+        for name in (f"{subject}_desc-tissues_T1w.webp", f"{scan}_desc-carpetplot_bold.webp"):
+            (figures / name).write_bytes(b"picture")
+        (figures / f"{scan}_desc-coregistration_boldref.svg").write_text("<svg/>")
+        for space in (layout.space, "Former"):
+            (figures / f"{scan}_space-{space}_desc-tsnr_boldmap.webp").write_bytes(b"picture")
+    (layout.functional("sub-7") / "sub-7_task-rest_crash.txt").write_text("Traceback")
+    scans = pd.DataFrame(rows, columns=list(COLUMNS))
+    write_table(scans, layout.scans, COLUMNS)
+    gather_quality(scans, config, layout)
+    write_pages(config, layout)
+    return layout
+
+
+def page(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_link_and_picture_exists_and_nothing_comes_from_elsewhere(made: Layout) -> None:
+    pages = [made.quality_page, *sorted(made.derivatives.glob("*.html"))]
+    assert len(pages) == 11
+    for path in pages:
+        text = page(path)
+        assert not re.search(r'(?:src|href)="https?:', text)
+        places = [p for p in re.findall(r'(?:src|href|data)="([^"#]+)"', text) if p != "index.html"]
+        assert places and all((path.parent / place).is_file() for place in places)
+        names = set(re.findall(r' id="([^"]+)"', text))
+        assert set(re.findall(r'href="#([^"]+)"', text)) <= names
+
+
+def test_the_group_page_lists_who_is_left_out_and_why(made: Layout) -> None:
+    text = page(made.quality_page)
+    left_out = re.search(r'<section id="left-out">(.*?)</section>', text, re.S)[1]  # type: ignore[index]
+    assert left_out.count("<tr>") == 4
+    assert "left and right seem to be exchanged" in left_out
+    assert "mean FD 0.7 mm is above the cut-off 0.5" in left_out
+    assert "functional: no brain found." in left_out
+    assert "10 scans: 6 good, 1 to be looked at, 3 left out" in text
+
+
+def test_the_group_page_can_be_sorted_by_every_measure(made: Layout) -> None:
+    text = page(made.quality_page)
+    table = re.search(r'<table class="sortable">(.*?)</table>', text, re.S)[1]  # type: ignore[index]
+    head, *rows = re.findall(r"<tr.*?</tr>", table, re.S)
+    assert len(rows) == 10
+    columns = head.count("<th")
+    assert columns == head.count("<button>") == 10  # scan, state, and eight measures
+    assert all(row.count("<td") == columns for row in rows)
+    assert "addEventListener" in text
+
+
+def test_a_subjects_page_says_what_to_think_of_a_number(made: Layout) -> None:
+    good, flipped, failed, odd = (page(made.derivatives / f"sub-{i}.html") for i in (0, 3, 7, 9))
+    assert '<span class="state ok">ok</span>' in good and "good, cut-off 0.8" in good
+    assert "beyond, cut-off 0.8" in flipped and "state excluded" in flipped
+    assert "functional: no brain found." in failed and "crash.txt" in failed
+    assert "look: unlike the other scans" in odd and "state look" in odd
+    assert "9 of 10 ROIs are covered" in good and "Not covered: &lt;d&gt;" in good
+    assert good.index("coregistration_boldref.svg") < good.index("carpetplot_bold.webp")  # the order of importance
+
+
+def test_pictures_are_of_this_run_alone(made: Layout) -> None:
+    """None of the space that was configured before, and none of a scan that failed since they were drawn."""
+    good, flipped, failed = (page(made.derivatives / f"sub-{i}.html") for i in (0, 3, 7))
+    assert "space-Former" not in good and f"space-{made.space}_desc-tsnr" in good
+    assert "carpetplot" in flipped  # left out for its quality: here one sees why
+    assert "tissues_T1w" in failed and "carpetplot" not in failed and "ROIs are covered" not in failed
+
+
+def test_few_scans_are_not_compared_with_each_other() -> None:
+    table = pd.DataFrame({"scan_id": list("abc"), "mean_fd": [0.1, 0.1, 0.29]})
+    table = table.reindex(columns=[*table.columns, *(name for name in MEASURES if name != "mean_fd")])
+    light = Judge(Config(dataset="own"), table).light("mean_fd", 0.29, "c")
+    assert (light.state, light.words) == ("good", "good")
+    assert Judge(Config(dataset="own"), table).light("mean_fd", 0.31, "c").words == "look: above 0.3"
+
+
+def test_strips_mark_what_stands_out() -> None:
+    values = pd.Series([1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 5.0, -3.0], index=list("abcdefgh"))
+    assert outlying(values, "low")[lambda s: s].index.tolist() == ["g"]
+    assert outlying(values, "high")[lambda s: s].index.tolist() == ["h"]
+    assert outlying(values, "")[lambda s: s].index.tolist() == ["g", "h"]
+    excluded = values.index == "a"
+    drawing = strip(values, outlying(values, "low"), pd.Series(excluded, values.index), 4.0)
+    assert drawing.count("<circle") == 2 and 'href="#g"' in drawing and 'class="out"' in drawing
+    assert drawing.count("h0") == 6 and 'class="cut"' in drawing
+    roi = pd.DataFrame({"name": ["x", "y", "z"], "coverage": [1.0, 0.2, 0.7]})
+    drawing = coverage_strip(roi, ["B", "A", "B"], 0.5)
+    assert drawing.count("<rect") == 3 and drawing.count("#b42318") == 1
+    assert drawing.index("y: 20 %") < drawing.index("x: 100 %")  # by network

@@ -1,0 +1,118 @@
+"""Sanity checks and stability in words, tables and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.explain.trust.sanity import SANITY_COLUMNS, summary
+from bolt.explain.trust.stability import STABILITY_COLUMNS, curve_pairs, map_pairs, with_summaries
+from bolt.io.files import write_table
+from bolt.report.html import Block, Picture, Table, Text
+from bolt.report.sections.explanation.sanity import sanity_blocks, sanity_table
+from bolt.report.sections.explanation.stability import stability_blocks, stability_table
+
+RANDOM = np.random.default_rng(3)
+LAYERS = ("none", "classifier", "block 1", "input")
+
+
+def checked(end: float, *, independent: bool = True) -> pd.DataFrame:
+    """A ``sanity.tsv`` of two folds whose correlation falls from 1 to `end`."""
+    rows = []
+    for fold, i in [(f, i) for f in "12" for i in range(6)]:
+        about = {"scan_id": f"s{fold}{i}", "group": f"p{fold}{i}", "fold": fold}
+        for step, layer in enumerate(LAYERS):
+            rho = 1 + (end - 1) * step / 3 + 0.01 * i
+            values = {"rho": rho, "rho_raw": (1 + rho) / 2}
+            rows.append({**about, "check": "cascade", "step": step, "layer": layer, **values})
+            if step and independent:
+                rows.append({**about, "check": "independent", "step": np.nan, "layer": layer, **values})
+        if fold == "1":
+            values = {"rho": end / 2, "rho_raw": 0.5}
+            rows.append({**about, "check": "permuted labels", "step": np.nan, "layer": np.nan, **values})
+    return summary(pd.DataFrame(rows))
+
+
+def place(folder: Path) -> Any:
+    """As much of a layout as the blocks ask for."""
+    return SimpleNamespace(explanation=lambda *run: folder, report=folder / "report" / "index.html")
+
+
+def words(blocks: list[Block]) -> str:
+    return " ".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def show(blocks: Any, folder: Path) -> list[Block]:
+    config: Any = None
+    return blocks(config, config, place(folder), "toy", config, 0, "toy")
+
+
+def test_what_is_gone_has_passed_and_is_drawn(tmp_path: Path) -> None:
+    write_table(checked(0.052), tmp_path / "sanity.tsv", SANITY_COLUMNS)
+    blocks = show(sanity_blocks, tmp_path)
+    assert words(blocks).count("Passed:") == 2 and "Not passed" not in words(blocks)
+    assert not any(block.warning for block in blocks if isinstance(block, Text))
+    (picture,) = (block for block in blocks if isinstance(block, Picture))
+    assert picture.file.stat().st_size > 10_000 and picture.file.with_suffix(".svg").is_file()
+    (table,) = (block.frame for block in blocks if isinstance(block, Table))
+    assert table[""].tolist() == [
+        "all layers random", "fold 1", "fold 2", "model trained on permuted labels", "fold 1",
+    ]  # fmt: skip
+    assert table["ρ [95 %]"].iloc[0].startswith("0.08 [0.")
+
+
+def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
+    write_table(checked(-0.603, independent=False), tmp_path / "sanity.tsv", SANITY_COLUMNS)
+    found = [block for block in show(sanity_blocks, tmp_path) if isinstance(block, Text) and block.warning]
+    assert [f"ρ = {value}" in block.text for value, block in zip(("−0.58", "−0.30"), found, strict=True)] == [True] * 2
+
+
+def test_what_cannot_be_compared_or_was_not_done_is_said() -> None:
+    table = checked(0.1)
+    table.loc[table["check"] == "cascade", ["rho", "low", "high"]] = np.nan
+    table.loc[table["verdict"].notna(), "verdict"] = ["not passed", "not done"]
+    table["note"] = np.where(table["check"] == "permuted labels", "the loss is not finite", None)
+    shown = sanity_table(table)
+    assert shown["ρ [95 %]"].iloc[0] == "–" and shown["the importance is"].iloc[0] == "not gone: not passed"
+    assert shown["note"].iloc[3] == "the loss is not finite"
+
+
+def folds_table(n: int, classes: list[str]) -> pd.DataFrame:
+    base = RANDOM.standard_normal((len(classes), 60))
+    maps = {str(k): base + RANDOM.standard_normal(base.shape) for k in range(n)}
+    scans = pd.DataFrame({"scan_id": [f"s{i}" for i in range(8)], "predicted": "a"})
+    own = [RANDOM.random(30) for _ in range(8)]
+    curves = {str(k): (scans, [x + RANDOM.random(30) for x in own]) for k in range(n)}
+    rows = [{"between": "folds", **row} for row in (*map_pairs(maps, classes, 0.05), *curve_pairs(curves))]
+    rows += [{**row, "between": "seeds"} for row in rows if (row["one"], row["other"]) == ("0", "1")]
+    return with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
+
+
+def test_ten_folds_and_three_classes_are_drawn_and_told(tmp_path: Path) -> None:
+    write_table(folds_table(11, ["a", "b", "c"]), tmp_path / "stability.tsv", STABILITY_COLUMNS)
+    blocks = show(stability_blocks, tmp_path)
+    (picture,) = (block for block in blocks if isinstance(block, Picture))
+    assert picture.file.is_file() and "mean over the classes" in picture.caption and "8 scans" in picture.caption
+    assert "not that it has been found again in new ones" in words(blocks)
+
+
+def test_a_row_a_class_and_what_is_compared() -> None:
+    table = stability_table(folds_table(3, ["a", "b"]))
+    assert table[""].tolist() == ["regions, a", "regions, b", "importance over time"] * 2
+    assert table["between"].tolist() == ["3 pairs of folds"] * 3 + ["1 pair of seeds"] * 3
+    assert "[" in table["correlation"].iloc[0] and "[" not in table["correlation"].iloc[3]
+
+
+@pytest.mark.parametrize("blocks", [sanity_blocks, stability_blocks])
+def test_nothing_is_shown_of_what_is_not_there(blocks: Any, tmp_path: Path) -> None:
+    assert show(blocks, tmp_path) == []
+
+
+def test_one_fold_says_that_it_is_one(tmp_path: Path) -> None:
+    write_table(pd.DataFrame(columns=list(STABILITY_COLUMNS)), tmp_path / "stability.tsv", STABILITY_COLUMNS)
+    assert "train more folds" in words(show(stability_blocks, tmp_path))

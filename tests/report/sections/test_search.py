@@ -1,0 +1,116 @@
+"""What the report says of a search."""
+
+import pandas as pd
+import pytest
+import yaml
+
+from bolt.config import Config, Dataset, load_model
+from bolt.config.layout import Layout
+from bolt.evaluate.classes import METRICS
+from bolt.io.files import read_table, write_json, write_table
+from bolt.report.sections.search import chosen, search_sections
+from bolt.training.tuning.choice import trials_of, write_choice
+from bolt.training.tuning.search import TRIALS
+
+CONFIG = Config(dataset="toy", atlases=["toy"], models=["bolt"])
+DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=["no", "yes"])
+RATES = {0: 1e-3, 1: 4e-3}
+
+
+def layout_of(folder) -> Layout:
+    paths = {"results": folder / "results", "work": folder / "work"}
+    return Layout(CONFIG.model_copy(update={"paths": type(CONFIG.paths)(**paths)}))
+
+
+def write_studies(layout: Layout) -> dict:
+    studies = {}
+    for fold, rate in RATES.items():
+        folder = studies[fold] = layout.study("toy", "bolt", fold)
+        best = {
+            "fold": fold, "trial": 2, "validation_loss": 0.5, "validation_accuracy": 0.75, "first_loss": 0.7,
+            "n_trials": 3, "n_complete": 2, "n_train": 8, "n_validation": 4, "seed": 0, "optuna": "5.0.0",
+            "narrowed": [], "values": {"training.learning_rate": rate, "hyper.window": 10 + fold},
+            "settings": {"training": {"peak_learning_rate": rate}, "hyper": {"window": 10 + fold}},
+        }  # fmt: skip
+        table = pd.DataFrame(
+            {
+                "trial": [1, 2, 3],
+                "state": ["complete", "complete", "pruned"],
+                "validation_loss": [0.7, 0.5, None],
+                "validation_accuracy": [0.5, 0.75, None],
+                "training.learning_rate": [2e-4, rate, 0.1],
+                "hyper.window": [20, 10 + fold, 15],
+                "reason": [None, None, "the loss is not finite"],
+            }
+        )
+        write_json(best, folder / "best.json")
+        values = dict.fromkeys(best["values"], "as it was tried")
+        write_table(table, folder / "trials.tsv", TRIALS | values)
+    return studies
+
+
+def write_run(layout: Layout, choice, accuracies: list[float]) -> None:
+    folder = layout.runs("toy", load_model(str(choice)), 0)
+    rows = {"fold": ["0", "1", "mean", "sd"], "state": ["ok", "ok", None, None]}
+    scores = [*accuracies, sum(accuracies) / 2, 0.0]
+    table = pd.DataFrame(rows | dict.fromkeys(["n_test", *METRICS], scores))
+    write_table(table, folder / "metrics.tsv", dict.fromkeys(table, ""))
+    value = {"value": scores[2], "low": 0.4, "high": 0.9}
+    pooled = dict.fromkeys(METRICS, value) | {"majority_accuracy": 0.5, "n_scans": 24}
+    write_json({"pooled": pooled, "missing_folds": []}, folder / "summary.json")
+
+
+@pytest.fixture
+def searched(tmp_path):
+    layout = layout_of(tmp_path)
+    studies = write_studies(layout)
+    model = load_model("bolt")
+    write_choice(studies, model, "per-fold", layout.choice("toy", "per-fold", "bolt"))
+    write_choice({0: studies[0]}, model, "paper", layout.choice("toy", "paper", "bolt"))
+    return layout
+
+
+def test_what_is_written_is_a_model_that_can_be_loaded(searched):
+    apart = load_model(str(searched.choice("toy", "per-fold", "bolt")))
+    shared = load_model(str(searched.choice("toy", "paper", "bolt")))
+    for fold, rate in RATES.items():
+        own = apart.for_fold(fold)
+        assert (own.training.peak_learning_rate, own.hyper["window"]) == (rate, 10 + fold)
+        assert own.hyper["hidden"] == 400 and own.training.epochs == 20  # the rest is the model's own
+        assert shared.for_fold(fold).training.peak_learning_rate == RATES[0]
+    assert len({apart.hash(), shared.hash(), load_model("bolt").hash()}) == 3
+    text = searched.choice("toy", "per-fold", "bolt").read_text()
+    assert "validation loss 0.5000 (trial 2 of 3, 4 scans); the model's own values: 0.7000" in text
+    assert yaml.safe_load(text)["by_fold"][1]["hyper"] == {"window": 11}
+    table = read_table(trials_of(searched.choice("toy", "per-fold", "bolt")), text=("state", "reason"))
+    assert table["fold"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_the_section_shows_course_and_spread(searched):
+    (run,) = search_sections(CONFIG, DATASET, searched)
+    table, picture, text = run.performance
+    frame = table.frame.set_index("")
+    assert frame.loc["learning rate"].tolist() == ["0.0002", "0.001", "0.0025 (0.001 to 0.004)"]
+    assert picture.file.is_file() and picture.file.with_suffix(".svg").is_file()
+    assert "once `models` names" in text.text
+
+
+def test_both_schemes_side_by_side(searched):
+    write_run(searched, searched.choice("toy", "per-fold", "bolt"), [0.6, 0.7])
+    write_run(searched, searched.choice("toy", "paper", "bolt"), [0.65, 0.8])
+    (run,) = search_sections(CONFIG, DATASET, searched)
+    assert "over 2 folds: +7.50 points of accuracy on average (+5.00 to +10.00)" in run.performance[-1].caption
+    assert len(run.performance[-1].frame) == 2
+
+
+def test_nothing_was_searched(tmp_path):
+    assert search_sections(CONFIG, DATASET, layout_of(tmp_path)) == []
+
+
+def test_choices_that_are_words_are_counted():
+    found = {
+        fold: {"values": {"hyper.kernel": kernel}, "validation_loss": 1.0}
+        for fold, kernel in enumerate(["rbf", "linear", "rbf"])
+    }
+    trials = {fold: pd.DataFrame({"hyper.kernel": ["linear"], "validation_loss": [1.0]}) for fold in found}
+    assert chosen(found, trials)["over folds"][0] == "linear (1), rbf (2)"

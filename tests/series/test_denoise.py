@@ -1,0 +1,191 @@
+"""nilearn's strategies on real confounds tables of both naming generations of fMRIPrep."""
+
+import shutil
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.interfaces.fmriprep import load_confounds_strategy
+from nilearn.interfaces.fmriprep.load_confounds_strategy import preset_strategies
+from nilearn.maskers import NiftiLabelsMasker
+
+from bolt.atlases.image import Atlas
+from bolt.config import STRATEGY_PARAMETERS, Denoise, known, load_denoise, parse
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.series.denoise import choose_confounds, clean
+from bolt.series.parcellate import parcellate, write_parcellated
+from tests.shared import shared_data
+
+OLD, NEW = "nilearn_test_desc-confounds_regressors", "nilearn_test-v21_desc-confounds_timeseries"
+FULL = "sub-0001_task-anticipation_acq-seq_desc-confounds_regressors.tsv"
+STEM = "sub-01_task-rest"
+SPACE = "space-MNI152NLin6Asym"
+RELAXED = {"fd_threshold": 5.0, "std_dvars_threshold": 5.0, "scrub": 2}
+AFFINE = np.diag([4.0, 4, 4, 1])
+
+
+def derivative(folder, name):
+    """A real table and its JSON file under the names of a derivative folder; returns the table's path."""
+    source = shared_data("fmriprep")
+    path = folder / f"{STEM}_desc-{name.split('_desc-')[1]}.tsv"
+    shutil.copy(source / f"{name}.tsv", path)
+    shutil.copy(source / f"{name}.json", path.with_suffix(".json"))
+    return path
+
+
+def theirs(folder, strategy, **parameters):
+    """What nilearn itself chooses in a derivative folder."""
+    kind = "smoothAROMAnonaggr" if strategy == "ica_aroma" else "preproc"
+    return load_confounds_strategy(str(folder / f"{STEM}_{SPACE}_desc-{kind}_bold.nii.gz"), strategy, **parameters)
+
+
+@pytest.mark.parametrize("generation", [OLD, NEW])
+@pytest.mark.parametrize("strategy", ["simple", "scrubbing", "compcor", "ica_aroma"])
+def test_chooses_what_nilearn_chooses(tmp_path, generation, strategy):
+    path = derivative(tmp_path, generation)
+    parameters = RELAXED if strategy == "scrubbing" else {}
+    table, kept = theirs(tmp_path, strategy, **parameters)
+    chosen = choose_confounds(path, Denoise(name="x", strategy=strategy, parameters=parameters), 30, "x")
+    np.testing.assert_array_equal(chosen.kept, kept)
+    changes = [column for column in table if "_derivative1" in column]
+    table.loc[kept[0], changes] = table.loc[kept[1], changes]  # theirs begin with the change since an unsteady volume
+    np.testing.assert_allclose(chosen.regressors, table.to_numpy())
+    assert kept is not None and 2 <= len(kept) < 30  # each table has volumes before the steady state
+
+
+def test_full_length_table_and_wider_global_signal(tmp_path):
+    path = shutil.copy(shared_data("fmriprep") / FULL, tmp_path / FULL)
+    simple = choose_confounds(path, load_denoise("simple"), 200, "x")
+    assert simple.regressors.shape == (200, 24 + 2 + 5) and simple.kept is None
+    strategy = Denoise(name="g", strategy="simple", parameters={"global_signal": "full", "motion": "basic"})
+    assert choose_confounds(path, strategy, 200, "x").regressors.shape == (200, 6 + 2 + 5 + 4)
+    scrubbed = choose_confounds(path, load_denoise("scrubbing"), 200, "x")
+    high = read_table(path).framewise_displacement.to_numpy() > 0.5
+    assert high.any() and not high[scrubbed.kept].any()
+    with pytest.raises(DataError, match=r"strategy 'compcor' does not fit this table.*json"):
+        choose_confounds(path, load_denoise("compcor"), 200, "x")
+
+
+def test_series_equal_nilearns_masker_with_its_sample_mask(tmp_path):
+    confounds = derivative(tmp_path, OLD)
+    rng = np.random.default_rng(0)
+    labels = np.zeros((6, 6, 6), np.int32)
+    labels[1:3], labels[3:5] = 1, 2
+    data = rng.normal(1000, 40, (6, 6, 6, 30)).astype(np.float32)
+    image = nib.Nifti1Image(data, AFFINE)
+    image.header.set_zooms((4, 4, 4, 2.0))
+    path = tmp_path / f"{STEM}_{SPACE}_desc-preproc_bold.nii.gz"
+    nib.save(image, path)
+    table = pd.DataFrame({"value": [1, 2], "name": ["a", "b"], "network": "n", "hemisphere": "L"})
+    atlas = Atlas("two", ["MNI152NLin6Asym"], table, nib.Nifti1Image(labels, AFFINE), "0" * 64)
+    parameters = {**RELAXED, "motion": "basic", "wm_csf": "basic"}
+    strategy = Denoise(name="scrub", strategy="scrubbing", parameters=parameters)
+    results = parcellate(path, [atlas], denoise=strategy, confounds=confounds)
+    chosen, kept = theirs(tmp_path, "scrubbing", **parameters)
+    masker = NiftiLabelsMasker(nib.Nifti1Image(labels, AFFINE), standardize=None, t_r=2.0)
+    expected = masker.fit_transform(image, confounds=chosen, sample_mask=kept)
+    np.testing.assert_allclose(results["two"].series, expected, rtol=1e-5)
+    write_parcellated(results, tmp_path / "out", "sub-01")
+    sidecar = read_json(tmp_path / "out/sub-01_atlas-two_timeseries.json")
+    assert (sidecar["NumberOfVolumes"], sidecar["NumberOfVolumesKept"]) == (30, len(kept))
+    assert sidecar["KeptVolumes"] == kept.tolist()
+    assert len(np.load(tmp_path / "out/sub-01_atlas-two_timeseries.npy")) == len(kept)
+
+
+def test_dropped_volumes_have_no_say_in_the_regression(tmp_path):
+    path = derivative(tmp_path, OLD)
+    strategy = Denoise(name="x", strategy="simple", parameters={"motion": "basic"})
+    chosen = choose_confounds(path, strategy, 30, "x")
+    assert chosen.kept.tolist() == list(range(1, 30))  # the first volume is before the steady state
+    series = np.random.default_rng(1).normal(1000, 10, (30, 3))
+    spiked = series.copy()
+    spiked[0] = 1e6
+    np.testing.assert_allclose(clean(spiked, chosen, strategy, 2.0, "x"), clean(series, chosen, strategy, 2.0, "x"))
+
+
+def test_a_scan_that_cannot_be_cleaned_says_why(tmp_path):
+    path = derivative(tmp_path, NEW)
+    with pytest.raises(DataError, match="leaves [01] of 30 volumes"):
+        choose_confounds(path, load_denoise("scrubbing"), 30, "x")
+    with pytest.raises(DataError, match="30 rows of confounds for 31 volumes"):
+        choose_confounds(path, load_denoise("simple"), 31, "x")
+    simple = choose_confounds(path, load_denoise("simple"), 30, "x")
+    with pytest.raises(DataError, match="would regress 27 confounds on 27 volumes"):
+        clean(np.ones((30, 2)), simple, load_denoise("simple"), 2.0, "x")
+    read_table(path).drop(columns="csf").to_csv(path, sep="\t", index=False, na_rep="n/a")
+    with pytest.raises(DataError, match=r"does not fit this table \(.*csf"):
+        choose_confounds(path, load_denoise("simple"), 30, "x")
+    with pytest.raises(DataError, match="file not found"):
+        choose_confounds(tmp_path / "none.tsv", load_denoise("simple"), 30, "x")
+
+
+def test_parameters_are_nilearns_and_shipped_files_name_theirs():
+    fixed = {"strategy", "ica_aroma"}
+    assert {k: set(v) for k, v in STRATEGY_PARAMETERS.items()} == {
+        k: set(v) - fixed for k, v in preset_strategies.items()
+    }
+    for denoise in map(load_denoise, known("denoising")):
+        for name, value in denoise.parameters.items():
+            assert preset_strategies[denoise.strategy][name] == value, (denoise.name, name)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"strategy": "simple", "parameters": {"scrub": 5}}, "no parameter 'scrub'; it has motion, wm_csf"),
+        ({"strategy": "simple", "confounds": ["trans_x"]}, "brings its own confounds"),
+        ({"strategy": "simple", "high_pass": 0.01}, "high-pass filter"),
+        ({"parameters": {"motion": "full"}}, "belong to a 'strategy'"),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_refused(keys, words):
+    with pytest.raises(ConfigError, match=words):
+        parse(Denoise, {"name": "x", **keys}, "x.yaml")
+
+
+@pytest.mark.parametrize(("name", "columns"), [("24p", 24), ("36p", 36), ("24p_acompcor", 24 + 5)])
+@pytest.mark.parametrize(
+    ("table", "n_volumes", "cosines", "unsteady"),
+    [(f"{OLD}.tsv", 30, 4, 1), (f"{NEW}.tsv", 30, 1, 3), (FULL, 200, 5, 0)],
+)
+def test_own_strategies_fit_fmripreps_tables(table, n_volumes, cosines, unsteady, name, columns):
+    chosen = choose_confounds(shared_data("fmriprep") / table, load_denoise(name), n_volumes, "x")
+    due = columns + (cosines if name == "24p_acompcor" else 0)
+    assert chosen.regressors.shape == (n_volumes, due)
+    assert chosen.kept is None if unsteady == 0 else chosen.kept.tolist() == list(range(unsteady, n_volumes))
+
+
+@pytest.mark.parametrize(
+    "denoise", [load_denoise("36p"), Denoise(name="s", strategy="simple", parameters={"wm_csf": "full"})]
+)
+def test_derivatives_do_not_begin_before_the_steady_state(tmp_path, denoise):
+    """The change since a brighter volume would be a spike in the first row that is regressed."""
+    path = derivative(tmp_path, NEW)
+    quiet = choose_confounds(path, denoise, 30, "x")
+    table = read_table(path)
+    table.loc[3, ["csf_derivative1", "csf_derivative1_power2"]] = [1e4, 1e8]
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    spiked = choose_confounds(path, denoise, 30, "x")
+    assert spiked.kept.tolist() == quiet.kept.tolist() == list(range(3, 30))
+    centred = [rows - rows.mean(axis=0) for rows in (quiet.regressors[3:], spiked.regressors[3:])]  # as when regressed
+    np.testing.assert_allclose(*centred, rtol=1e-6, atol=1e-6 * np.abs(centred[0]).max())
+
+
+@pytest.mark.parametrize("denoise", [load_denoise("none"), Denoise(name="m", confounds=["trans_*"], detrend=True)])
+def test_volumes_before_the_steady_state_are_dropped_whatever_is_regressed(denoise):
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"trans_x": rng.normal(size=20), "trans_x_derivative1": rng.normal(size=20)})
+    table.loc[:1, "trans_x_derivative1"] = np.nan  # as a statistic that has no volume before it
+    table["non_steady_state_outlier00"], table["non_steady_state_outlier01"] = np.eye(20)[:2]
+    chosen = choose_confounds(table, denoise, 20, "x")
+    assert chosen.kept.tolist() == list(range(2, 20))
+    series = rng.normal(1000, 10, (20, 3))
+    bright = series.copy()
+    bright[:2] *= 5
+    found = clean(bright, chosen, denoise, 2.0, "x")
+    np.testing.assert_allclose(found, clean(series, chosen, denoise, 2.0, "x"))
+    assert len(found) == 18
+    whole = choose_confounds(table, Denoise(name="all", confounds=["*"]), 20, "x")
+    assert whole.regressors.shape == (20, 2)  # the flags say what is dropped; they are not regressed

@@ -1,0 +1,321 @@
+"""ROI means equal nilearn's, coverage counts what it says, and the files are those of the contract."""
+
+import tracemalloc
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from nilearn import signal
+from nilearn.maskers import NiftiLabelsMasker
+
+from bolt.atlases.image import Atlas
+from bolt.config import Denoise, load_denoise
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table
+from bolt.io.volumes import VolumeWriter
+from bolt.series.denoise import choose_confounds
+from bolt.series.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
+
+SPACE = "MNI152NLin6Asym"
+NAME = f"sub-01_space-{SPACE}_bold.nii.gz"
+SHAPE, T = (12, 11, 10), 8
+AFFINE = np.diag([3.0, 3, 3, 1])
+NONE = load_denoise("none")
+
+
+def make_atlas(name="cubes", values=(7, 300, 4001), affine=AFFINE, shape=SHAPE):
+    """Slabs along the first axis, on the image's grid unless told otherwise."""
+    data = np.zeros(shape, np.int32)
+    for k, value in enumerate(values):
+        data[1 + 3 * k : 4 + 3 * k, 2:9, 2:9] = value
+    labels = pd.DataFrame({"value": values, "name": [f"ROI {v}" for v in values], "network": "A", "hemisphere": "L"})
+    return Atlas(name, [SPACE], labels, nib.Nifti1Image(data, affine), "0" * 64)
+
+
+def save(path, data, affine=AFFINE, scale=None):
+    image = nib.Nifti1Image(data, affine)
+    image.header.set_zooms((*image.header.get_zooms()[:3], 2.0))
+    image.header.set_xyzt_units("mm", "sec")
+    if scale:
+        image.header.set_slope_inter(*scale)
+    nib.save(image, path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """nilearn collects garbage nine times a call: seconds in a process with many modules."""
+    monkeypatch.setattr("gc.collect", lambda *_: 0)
+
+
+@pytest.fixture
+def data():
+    return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
+
+
+def means(data, atlas, keep=None):
+    keep = np.ones(SHAPE, bool) if keep is None else keep
+    return np.stack([data[(atlas.data == v) & keep].mean(axis=0) for v in atlas.values], axis=1)
+
+
+@pytest.mark.parametrize("name", [NAME, NAME.removesuffix(".gz")])
+@pytest.mark.parametrize(("dtype", "scale"), [("int16", None), ("float32", None), ("int16", (0.37, 120.0))])
+@pytest.mark.parametrize("grid", ["same", "finer and turned"])
+def test_equals_nilearn(tmp_path, data, name, dtype, scale, grid):
+    turned = np.array([[-2.0, 0.1, 0, 35], [0, 2.0, 0.1, -1], [0, -0.1, 2.0, -1], [0, 0, 0, 1]])
+    atlas = make_atlas() if grid == "same" else make_atlas(affine=turned, shape=(20, 18, 16))
+    path = save(tmp_path / name, data.astype(dtype), scale=scale)
+    ours = parcellate(path, [atlas], denoise=NONE, threshold=0)["cubes"]
+    masker = NiftiLabelsMasker(atlas.image, resampling_target="data", standardize=None)
+    theirs = masker.fit_transform(path)
+    assert ours.series.dtype == np.float32
+    assert ours.series.shape == (T, 3) == theirs.shape
+    np.testing.assert_allclose(ours.series, theirs, rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from(["uint8", "int16", "int32", "float32", "float64", ">i2", ">f4"]),
+    scale=st.sampled_from([None, (0.013, -3.0), (2.5, 400.0)]),
+    suffix=st.sampled_from([".nii", ".nii.gz"]),
+    n_rois=st.integers(1, 12),
+    masked=st.booleans(),
+    shift=st.tuples(*[st.floats(-2, 2)] * 3),
+)
+def test_equals_nilearn_whatever_the_image(tmp_path, seed, dtype, scale, suffix, n_rois, masked, shift):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, n_rois + 1, (6, 5, 6)) * 7
+    affine = np.diag([6.0, 6, 6, 1])
+    affine[:3, 3] = shift
+    values = np.unique(labels[labels > 0])
+    assume(len(values) == n_rois)
+    table = pd.DataFrame({"value": values, "name": values.astype(str), "network": "A", "hemisphere": "L"})
+    atlas = Atlas("random", [SPACE], table, nib.Nifti1Image(labels.astype(np.int32), affine), "")
+    path = save(
+        tmp_path / f"space-{SPACE}_bold{suffix}", random.normal(120, 20, (*SHAPE, 4)).astype(dtype), scale=scale
+    )
+    mask = tmp_path / "mask.nii" if masked else None
+    if mask:
+        nib.save(nib.Nifti1Image((random.random(SHAPE) > 0.4).astype(np.uint8), AFFINE), mask)
+    ours = parcellate(path, [atlas], mask=mask, denoise=NONE, threshold=0)["random"]
+    assume((ours.coverage.n_voxels > ours.coverage.n_masked).all())  # nilearn has no column for an ROI without voxels
+    masker = NiftiLabelsMasker(atlas.image, mask_img=mask and str(mask), resampling_target="data", standardize=None)
+    np.testing.assert_allclose(ours.series, masker.fit_transform(path), rtol=1e-5)
+
+
+def test_equals_nilearn_within_a_mask(tmp_path, data):
+    atlas = make_atlas()
+    inside = np.random.default_rng(1).random(SHAPE) > 0.3
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    mask = tmp_path / "mask.nii.gz"
+    nib.save(nib.Nifti1Image(inside.astype(np.uint8), AFFINE), mask)
+    result = parcellate(path, [atlas], mask=mask, denoise=NONE)["cubes"]
+    theirs = NiftiLabelsMasker(atlas.image, mask_img=str(mask), standardize=None).fit_transform(path)
+    np.testing.assert_allclose(result.series, theirs, rtol=1e-5)
+    shares = [inside[atlas.data == v].mean() for v in atlas.values]
+    np.testing.assert_allclose(result.coverage.coverage, shares, atol=1e-4)
+    assert (result.coverage.n_masked == [(~inside)[atlas.data == v].sum() for v in atlas.values]).all()
+
+
+def test_several_atlases_that_overlap_in_one_pass(tmp_path, data, monkeypatch):
+    first, second = make_atlas(), make_atlas("other", values=(2, 9))
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    import bolt.series.parcellate as module
+
+    passes = []
+    stream = module.iter_volumes
+    monkeypatch.setattr(module, "iter_volumes", lambda image, voxels: passes.append(image) or stream(image, voxels))
+    both = parcellate(path, [first, second], denoise=NONE)
+    assert len(passes) == 1
+    np.testing.assert_allclose(both["cubes"].series, means(data, first), rtol=1e-5)
+    np.testing.assert_allclose(both["other"].series, means(data, second), rtol=1e-5)
+
+
+def test_roi_order_is_by_value_not_position(tmp_path):
+    data = np.zeros((*SHAPE, 3), np.float32)
+    atlas = make_atlas(values=(7, 300, 4001))
+    for value in atlas.values:
+        data[atlas.data == value] = value + np.arange(3)
+    series = parcellate(save(tmp_path / NAME, data), [atlas], denoise=NONE)["cubes"].series
+    np.testing.assert_array_equal(series[0], [7, 300, 4001])
+
+
+def test_nonfinite_voxels_are_left_out_and_counted(tmp_path, data):
+    atlas = make_atlas()
+    roi = np.argwhere(atlas.data == 300)
+    data[(*roi[0], 2)] = np.nan
+    data[(*roi[1], slice(None))] = np.inf
+    result = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [atlas], denoise=NONE)["cubes"]
+    with np.errstate(invalid="ignore"):
+        expected = np.nanmean(np.where(np.isfinite(data), data, np.nan)[atlas.data == 300], axis=0)
+    np.testing.assert_allclose(result.series[:, 1], expected, rtol=1e-5)
+    assert result.coverage.n_nonfinite.tolist() == [0, 2, 0]
+    assert result.coverage.coverage[1] == pytest.approx(1 - 2 / len(roi), abs=1e-4)
+
+
+def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
+    atlas = make_atlas()
+    data[:, :, 5:] = 0  # the field of view ends there; the ROIs reach from 2 to 8
+    data[4:7, :, 4:] = 0
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    result = parcellate(path, [atlas], denoise=NONE, threshold=0.4)["cubes"]
+    np.testing.assert_allclose(result.coverage.coverage, [3 / 7, 2 / 7, 3 / 7], atol=1e-4)
+    assert result.coverage.covered.tolist() == [1, 0, 1]
+    assert result.coverage.n_constant.tolist() == [84, 105, 84]
+    assert np.isnan(result.series[:, 1]).all()
+    assert np.isfinite(result.series[:, [0, 2]]).all()
+    assert list(result.coverage) == list(COVERAGE_COLUMNS)
+
+
+def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):
+    atlas = make_atlas()
+    cut = data[:, :, :5].astype(np.float32)  # three of the ROIs' seven layers
+    result = parcellate(save(tmp_path / NAME, cut), [atlas], denoise=NONE, threshold=0.4)["cubes"]
+    np.testing.assert_allclose(result.coverage.coverage, 3 / 7, atol=1e-4)
+    assert (result.coverage.n_voxels == 63).all()
+    one = data[:3].astype(np.float32)  # of the second and third ROI nothing is left
+    result = parcellate(save(tmp_path / NAME, one), [atlas], denoise=NONE)["cubes"]
+    assert result.coverage.covered.tolist() == [1, 0, 0]
+    assert result.coverage.n_voxels.tolist() == [98, 0, 0]
+
+
+def test_no_covered_roi_at_all(tmp_path, data):
+    data[..., 3] = np.nan
+    with pytest.raises(DataError, match="1 of 8 volumes hold no finite voxel, such as volume 3"):
+        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
+    data[:] = 0
+    with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
+        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
+
+
+def test_one_atlas_outside_the_image_does_not_disturb_another(tmp_path, data):
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    far = make_atlas("far", affine=np.array([[3.0, 0, 0, 900], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    for atlases in ([far, make_atlas()], [far]):
+        with pytest.raises(DataError, match="no ROI of atlas 'far' is covered"):
+            parcellate(path, atlases, denoise=NONE)
+    partly = make_atlas("partly", affine=np.array([[3.0, 0, 0, 21], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    both = parcellate(path, [partly, make_atlas()], denoise=NONE)
+    assert both["partly"].coverage.covered.tolist() == [1, 0, 0]
+    np.testing.assert_allclose(both["cubes"].series, means(data, make_atlas()), rtol=1e-5)
+    np.testing.assert_allclose(both["partly"].series[:, 0], data[8:11, 2:9, 2:9].mean(axis=(0, 1, 2)), rtol=1e-5)
+
+
+def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):
+    path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
+    with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
+        parcellate(path, [make_atlas()], denoise=NONE)
+    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is asked for"):
+        parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
+    bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
+    with pytest.warns(UserWarning, match="declares no space"):
+        assert parcellate(bare, [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
+    assert parcellate(bare, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
+
+
+def test_mask_must_lie_on_the_grid(tmp_path, data):
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    mask = tmp_path / "mask.nii.gz"
+    for affine, shape, fill, message in (
+        (AFFINE, (12, 11, 9), 1, "grid"),
+        (AFFINE * 1.01, SHAPE, 1, "grid"),
+        (AFFINE, SHAPE, 0, "empty"),
+    ):
+        nib.save(nib.Nifti1Image(np.full(shape, fill, np.uint8), affine), mask)
+        with pytest.raises(DataError, match=message):
+            parcellate(path, [make_atlas()], mask=mask, denoise=NONE)
+
+
+def test_cleaning_the_means_equals_cleaning_the_voxels(tmp_path):
+    rng = np.random.default_rng(3)
+    n = 60
+    data = rng.normal(1000, 30, (*SHAPE, n)).astype(np.float32)
+    confounds = pd.DataFrame(rng.normal(size=(n, 3)), columns=["trans_x", "trans_y", "other"])
+    strategy = Denoise(name="test", confounds=["trans_?"], detrend=True, high_pass=0.01, low_pass=0.1)
+    atlas = make_atlas()
+    path = save(tmp_path / NAME, data)
+    ours = parcellate(path, [atlas], denoise=strategy, confounds=confounds)["cubes"].series
+    voxels = data[atlas.data == 300].astype(float).T
+    cleaned = signal.clean(
+        voxels, confounds=confounds[["trans_x", "trans_y"]], detrend=True, standardize=None,
+        standardize_confounds=True, high_pass=0.01, low_pass=0.1, t_r=2.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(ours[:, 1], cleaned.mean(axis=1), atol=1e-3)
+
+
+def test_denoising_leaves_uncovered_rois_nan_and_does_not_standardise(tmp_path, data):
+    data[4:7] = 0
+    confounds = pd.DataFrame({"trans_x": np.arange(T) ** 2.0})
+    strategy = Denoise(name="test", confounds=["trans_x"])
+    result = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=strategy,
+                        confounds=confounds)["cubes"]  # fmt: skip
+    assert np.isnan(result.series[:, 1]).all()
+    np.testing.assert_allclose(result.series[:, 0].mean(), 1000, rtol=0.01)
+    assert abs(np.corrcoef(result.series[:, 0], confounds["trans_x"])[0, 1]) < 1e-3
+
+
+def test_24_parameters_are_24_or_an_error():
+    names = [f"{kind}_{axis}{suffix}" for kind in ("trans", "rot") for axis in "xyz"
+             for suffix in ("", "_derivative1", "_power2", "_derivative1_power2")]  # fmt: skip
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(T, 24)), columns=names)
+    table["csf"] = 1.0
+    table.loc[0, [n for n in names if "derivative" in n]] = np.nan
+    chosen = choose_confounds(table, load_denoise("24p"), T, "x")
+    assert chosen.regressors.shape == (T, 24) and chosen.kept is None
+    assert np.isfinite(chosen.regressors).all()
+    assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table stays as it was
+    with pytest.raises(DataError, match="no confounds column fits"):
+        choose_confounds(table.drop(columns=[n for n in names if "power2" in n]), load_denoise("24p"), T, "x")
+    table.loc[3, "rot_z"] = np.nan
+    with pytest.raises(DataError, match="'rot_z' is missing in row 3"):
+        choose_confounds(table, load_denoise("24p"), T, "x")
+    with pytest.raises(DataError, match="8 rows of confounds for 9 volumes"):
+        choose_confounds(table, load_denoise("24p"), 9, "x")
+    with pytest.raises(DataError, match="needs confounds"):
+        choose_confounds(None, load_denoise("24p"), T, "x")
+    assert choose_confounds(table, NONE, T, "x").regressors is None
+
+
+def test_too_short_for_a_filter(tmp_path, data):
+    strategy = Denoise(name="band", high_pass=0.01, low_pass=0.1)
+    with pytest.raises(DataError, match="cannot be applied to 8 volumes"):
+        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=strategy)
+
+
+def test_memory_does_not_grow_with_the_scan(tmp_path):
+    peaks = []
+    atlas = make_atlas(shape=(40, 40, 40))
+    volume = np.random.default_rng(0).random((40, 40, 40)).astype(np.float32)
+    for n in (10, 60):
+        with VolumeWriter(tmp_path / NAME, AFFINE, volume.shape, 2.0) as writer:
+            for t in range(n):
+                writer.append(volume + t)
+        tracemalloc.start()
+        parcellate(tmp_path / NAME, [atlas], denoise=NONE)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + volume.nbytes
+
+
+def test_files_of_the_contract(tmp_path, data):
+    results = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, tr=2.0)
+    write_parcellated(results, tmp_path / "out", "sub-01")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "status.json",
+        "sub-01_atlas-cubes_coverage.json",
+        "sub-01_atlas-cubes_coverage.tsv",
+        "sub-01_atlas-cubes_timeseries.json",
+        "sub-01_atlas-cubes_timeseries.npy",
+    ]
+    series = np.load(tmp_path / "out/sub-01_atlas-cubes_timeseries.npy")
+    np.testing.assert_array_equal(series, results["cubes"].series)
+    sidecar = read_json(tmp_path / "out/sub-01_atlas-cubes_timeseries.json")
+    assert sidecar["RepetitionTime"] == 2.0
+    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSHA256"]) == ("cubes", SPACE, "0" * 64)
+    assert sidecar["Denoising"]["name"] == "none"
+    assert len(read_table(tmp_path / "out/sub-01_atlas-cubes_coverage.tsv")) == 3
+    assert read_json(tmp_path / "out/status.json")["state"] == "ok"

@@ -1,0 +1,199 @@
+"""What happens where memory does not hold a batch: a fake that raises, as no test can count on a full GPU."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bolt.config import Model, Training
+from bolt.io.errors import BoltError
+from bolt.models import registry
+from bolt.models.base import ModelOutput, SeriesModel
+from bolt.series.cache import SeriesCache
+from bolt.training import loop as fitting
+from bolt.training.batch_splitting import is_shortage, learns_from_batches
+from bolt.training.runner import Job, load_checkpoint, predict, train_folds
+from tests.models.conformance import TORCH, make
+from tests.training.test_runner import DATASET, equal, write_toy
+
+LIMIT = {"scans": 100, "error": torch.OutOfMemoryError("CUDA out of memory")}
+
+
+class Hungry(SeriesModel):
+    """Fits `LIMIT` scans at once in training."""
+
+    def __init__(self, n_rois: int, n_classes: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(n_rois) if normalise else nn.Identity()
+        self.linear = nn.Linear(n_rois, n_classes)
+        self.asked: list[int] = []
+
+    def forward(self, x):
+        if self.training:
+            self.asked.append(len(x))
+            if len(x) > LIMIT["scans"]:
+                raise LIMIT["error"]
+        features = self.norm(x.mean(1))
+        return ModelOutput(self.linear(features), features, {"size": 0.1 * features.square().mean()})
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    real = registry.known_models()
+    monkeypatch.setitem(registry._MODELS, "hungry", Hungry)
+    monkeypatch.setattr(registry, "known_models", lambda: [*real, "hungry"])
+    monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
+    monkeypatch.setitem(LIMIT, "scans", 100)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("memory"))
+
+
+def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
+    monkeypatch.setitem(LIMIT, "scans", scans)
+    monkeypatch.setitem(LIMIT, "error", error or torch.OutOfMemoryError("CUDA out of memory"))
+    settings = {"epochs": 3, "batch_size": 7, "warmup_epochs": 1, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
+    model = Model(name="h", model="hungry", hyper=hyper or {}, training=Training(**{**settings, **training}))
+    return train_folds(*toy, model, DATASET, [Job(1, 0, out)], device="cpu")[0]
+
+
+@pytest.mark.parametrize("training", [{}, {"mixup": 1.0, "clip_gradient": 0.05}])
+def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training):
+    assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
+    seen = []
+    real = fitting.Fit._step
+    monkeypatch.setattr(fitting.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
+    assert train(toy, tmp_path / "parts", monkeypatch, scans=2, **training) is None
+    whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
+    for key in whole:
+        torch.testing.assert_close(parts[key], whole[key], atol=1e-6, rtol=1e-5)
+    # 8 scans in batches of 7 and 1: halved to 3 and to 1 once, and remembered in all later steps
+    assert seen[0].asked == [7, 3, 1, 1, 1, 1, 1, 1, 1, 1] + [1] * 16
+    assert caplog.text.count("do not fit in the GPU's memory") == 2  # 7, and 3
+
+
+def test_enough_memory_changes_nothing(toy, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        assert train(toy, tmp_path / name, monkeypatch) is None
+    one, two = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("one", "two"))
+    assert equal(one, two)
+
+
+def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
+    error = train(toy, tmp_path, monkeypatch, scans=3, hyper={"normalise": True}, batch_size=8)
+    assert isinstance(error, BoltError)
+    assert "does not hold a batch of 8 scans" in str(error) and "batch_size: 2'" in str(error)
+
+
+def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
+    """So a run that learned of the shortage earlier, or is gone on with, has the same weights."""
+    drawn: list[list[float]] = []
+    real = fitting.Fit._gradient
+
+    def note(self, x, *rest):
+        drawn.append(torch.rand(2).tolist())
+        return real(self, x, *rest)
+
+    monkeypatch.setattr(fitting.Fit, "_gradient", note)
+    assert train(toy, tmp_path, monkeypatch, scans=4, epochs=1, mixup=1.0) is None
+    assert drawn[0] == drawn[1] != drawn[2]  # 7 scans, 3 of them, 3 more
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("bolt.training.loop.Fit._inputs", "does not hold a batch of 7 scans: h, fold 1, seed 0.*batch_size"),
+        ("torch.optim.AdamW.step", "does not hold the optimiser's numbers: h, fold 1, seed 0"),
+    ],
+)
+def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch, place, words):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(place, fail)
+    error = train(toy, tmp_path, monkeypatch)
+    assert isinstance(error, BoltError)
+    assert re.search(f"(?s)the GPU's memory {words}", str(error))
+
+
+def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
+    error = train(toy, tmp_path, monkeypatch, scans=0)
+    assert "does not hold a single scan" in str(error) and "'device: cpu'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")]
+)
+def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
+    told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
+    assert isinstance(told, BoltError)
+    assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
+
+
+SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=["gpu", "computer"])
+def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
+    cache = SeriesCache(toy[0])
+    torch.manual_seed(0)
+    net = Hungry(cache.n_rois, 2)
+    due = predict(net, cache, range(12))
+    real = Hungry.forward
+
+    def short(self, x):
+        if len(x) > LIMIT["scans"]:
+            raise error
+        return real(self, x)
+
+    monkeypatch.setattr(Hungry, "forward", short)
+    monkeypatch.setitem(LIMIT, "scans", 2)
+    np.testing.assert_allclose(predict(net, cache, range(12)), due, rtol=1e-6)
+    monkeypatch.setitem(LIMIT, "scans", 0)
+    with pytest.raises(BoltError, match="does not hold a scan of 18 volumes"):
+        predict(net, cache, range(12))
+
+
+def test_a_model_of_connectivity_is_asked_for_few_scans_at_once(tmp_path):
+    cache = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0])
+    net, asked = make("brainnetcnn", cache.n_rois, 2), []
+    net.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
+    predict(net, cache, range(40))
+    assert asked == [16, 16, 8]
+
+
+def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
+    assert not is_shortage(RuntimeError("shapes differ"))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        train(toy, tmp_path, monkeypatch, scans=3, error=RuntimeError("shapes differ"))
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
+    """The gradient of a batch is the sum of its parts', or the model is known not to allow it. Without dropout."""
+    net = make(name, 9, 2).train()
+    for module in net.modules():
+        if hasattr(module, "p"):
+            module.p = 0.0
+        for key in ("dropout", "input_dropout", "word_dropout", "drop_path"):
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+    x, truth = torch.randn(6, 30, 9, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1] * 3)
+
+    def gradient(parts):
+        net.zero_grad()
+        for part in parts:
+            output = net(x[part])
+            loss = nn.functional.cross_entropy(output.logits, truth[part]) + sum(output.losses.values())
+            (loss * len(x[part]) / 6).backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+
+    whole, parts = gradient([slice(0, 6)]), gradient([slice(0, 4), slice(4, 6)])
+    alike = torch.allclose(whole, parts, atol=1e-5, rtol=1e-3)
+    assert alike or learns_from_batches(net), "gradients differ: a term over the batch that nobody knows of"

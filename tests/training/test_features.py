@@ -1,0 +1,216 @@
+"""The runner of connectivity models: the same files as BolT's, nothing learned from the test side."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Dataset, Folds, Model
+from bolt.folds.splits import FOLD_COLUMNS, make_folds
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table, write_table
+from bolt.models.svm import SVM
+from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.connectivity import connectivity, connectivity_of
+from bolt.training.features import load_trained, train_features
+from bolt.training.runner import Job
+
+CLASSES = ["A", "B"]
+
+
+def dataset(classes=CLASSES):
+    return Dataset(name="toy", source="series", path="t.tsv", label="label", classes=classes)
+
+
+def svm(**settings):
+    return Model(name="svm", model="svm", **settings)
+
+
+def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
+    """Series of eight ROIs: each class has a pair of ROIs that share a signal; a site can blur all pairs."""
+    random = np.random.default_rng(0)
+    rows, files = [], {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(n):
+        label, site = classes[i % len(classes)], "xy"[i // len(classes) % 2]
+        series = random.standard_normal((60 + i % 5, 8))
+        first = classes.index(label) % 7
+        series[:, first + 1] += series[:, first]
+        series += shift * (site == "y") * random.standard_normal((len(series), 1))
+        files[f"s{i:02d}"] = folder / f"s{i:02d}.npy"
+        np.save(files[f"s{i:02d}"], series.astype(np.float32))
+        rows.append(
+            {"scan_id": f"s{i:02d}", "subject": f"p{i:02d}", "group": f"p{i:02d}", "site": site, "label": label}
+        )
+    scans = pd.DataFrame(rows).assign(age=np.nan, tr=2.0, n_volumes=60, kind="series")
+    for column, value in changes.items():
+        scans[column] = value(scans)
+    rois = pd.DataFrame({"value": range(1, 9), "name": list("abcdefgh"), "network": "n", "hemisphere": "L"})
+    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
+    write_table(make_folds(scans, Folds(outer=4)), folder / "folds.tsv", FOLD_COLUMNS)
+    return folder
+
+
+def run(folder: Path, model: Model, out="run", fold=0, **options):
+    target = folder / out / f"fold-{fold}"
+    found = train_features(
+        folder / "cache", folder / "folds.tsv", model, options.pop("dataset", dataset()), [Job(fold, 0, target)]
+    )
+    return target, found[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_cache(tmp_path_factory.mktemp("features"))
+
+
+def test_it_learns_and_writes_the_files_of_any_run(folder):
+    out, error = run(folder, svm())
+    assert error is None
+    names = [
+        "checkpoint.json",
+        "checkpoint.safetensors",
+        "config.yaml",
+        "exclusions.tsv",
+        "predictions.tsv",
+        "status.json",
+    ]
+    assert all((out / name).is_file() for name in names)
+    assert read_json(out / "status.json")["state"] == "ok"
+    table = read_table(out / "predictions.tsv")
+    assert list(table)[:9] == ["scan_id", "subject", "group", "site", "role", "fold", "seed", "label", "predicted"]
+    assert len(table) == 48 and set(table["role"]) == {"train", "validation", "test"}
+    held_out = table[table["role"] != "train"]
+    assert (held_out["predicted"] == held_out["label"]).mean() > 0.9
+    largest = table[["p_A", "p_B"]].to_numpy().argmax(axis=1)
+    assert table["predicted"].tolist() == [CLASSES[i] for i in largest]
+
+
+def test_seven_classes(tmp_path):
+    classes = list("ABCDEFG")
+    make_cache(tmp_path, n=112, classes=classes)
+    out, error = run(tmp_path, svm(), dataset=dataset(classes))
+    assert error is None
+    table = read_table(out / "predictions.tsv")
+    test = table[table["role"] == "test"]
+    assert (test["predicted"] == test["label"]).mean() > 0.8
+    np.testing.assert_allclose(table[[f"p_{name}" for name in classes]].sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"harmonise": "combat", "fisher_z": True}, {"hyper": {"kernel": "rbf"}}])
+def test_a_checkpoint_predicts_what_the_run_did(folder, settings):
+    out, error = run(folder, svm(**settings), out=f"again-{len(str(settings))}")
+    assert error is None
+    cache = SeriesCache(folder / "cache")
+    table = read_table(out / "predictions.tsv").set_index("scan_id").loc[cache.index["scan_id"]]
+    again = load_trained(out).predict(cache, range(len(cache)))
+    np.testing.assert_allclose(again, table[["p_A", "p_B"]], rtol=1e-12)
+
+
+def test_a_torn_checkpoint_is_an_error(folder, tmp_path):
+    out, _ = run(folder, svm(), out="torn")
+    (out / "checkpoint.safetensors").write_bytes(b"half")
+    with pytest.raises(DataError, match="not a readable checkpoint"):
+        load_trained(out)
+
+
+@pytest.mark.parametrize("settings", [{}, {"harmonise": "combat"}])
+def test_nothing_of_the_test_side_is_learned(folder, tmp_path, settings):
+    """Other labels and other series of all scans but the training ones: the checkpoint is the same to the last bit."""
+    out, _ = run(folder, svm(**settings), out=f"plain-{len(settings)}")
+    folds = read_table(folder / "folds.tsv").query("fold == 0").set_index("scan_id")["role"]
+
+    def turned(scans):
+        swapped = scans["label"].map({"A": "B", "B": "A"})
+        return scans["label"].where(scans["scan_id"].map(folds) == "train", swapped)
+
+    make_cache(tmp_path, label=turned)
+    (tmp_path / "folds.tsv").write_bytes((folder / "folds.tsv").read_bytes())
+    series = np.load(tmp_path / "cache/series.npy")
+    index = read_table(tmp_path / "cache/index.tsv")
+    for scan in index[index["scan_id"].map(folds) != "train"].itertuples():
+        series[scan.offset : scan.offset + scan.length] = np.random.default_rng(7).standard_normal((scan.length, 8))
+    np.save(tmp_path / "cache/series.npy", series)
+    spoiled, error = run(tmp_path, svm(**settings))
+    assert error is None
+    assert (spoiled / "checkpoint.safetensors").read_bytes() == (out / "checkpoint.safetensors").read_bytes()
+
+
+def test_harmonising_helps_where_a_site_blurs_everything(tmp_path):
+    make_cache(tmp_path, shift=3.0)
+    probabilities = {}
+    for name, settings in (("plain", {}), ("combat", {"harmonise": "combat"})):
+        out, error = run(tmp_path, svm(**settings), out=name)
+        assert error is None
+        table = read_table(out / "predictions.tsv").query("role == 'test'")
+        probabilities[name] = -np.log(np.where(table["label"] == "A", table["p_A"], table["p_B"])).mean()
+    assert probabilities["combat"] < probabilities["plain"]
+
+
+def test_an_unseen_site_fails_the_fold_or_is_left_alone(tmp_path):
+    make_cache(tmp_path)
+    index = read_table(tmp_path / "cache/index.tsv", text=("label", "subject", "group"))
+    roles = read_table(tmp_path / "folds.tsv").query("fold == 0").set_index("scan_id")["role"]
+    index["site"] = index["site"].where(index["scan_id"].map(roles) != "test", "z")
+    index.to_csv(tmp_path / "cache/index.tsv", sep="\t", index=False, na_rep="n/a")
+    out, error = run(tmp_path, svm(harmonise="combat"), out="refused")
+    assert isinstance(error, DataError) and "(z)" in str(error) and not (out / "predictions.tsv").is_file()
+    out, error = run(tmp_path, svm(harmonise="combat", unseen_site="pooled"), out="pooled")
+    assert error is None and (out / "predictions.tsv").is_file()
+
+
+def test_a_scan_of_no_fold_asked_for_is_not_read(tmp_path):
+    make_cache(tmp_path)
+    folds = read_table(tmp_path / "folds.tsv")
+    folds = folds[(folds["fold"] != 0) | (folds["scan_id"] != "s05")]
+    write_table(folds, tmp_path / "folds.tsv", FOLD_COLUMNS)
+    series, index = np.load(tmp_path / "cache/series.npy"), read_table(tmp_path / "cache/index.tsv")
+    series[index.set_index("scan_id").at["s05", "offset"]] = np.nan
+    np.save(tmp_path / "cache/series.npy", series)
+    out, error = run(tmp_path, svm())
+    assert error is None and "s05" not in set(read_table(out / "predictions.tsv")["scan_id"])
+    _, error = run(tmp_path, svm(), fold=1)
+    assert isinstance(error, DataError) and "scan 's05' has NaN or Inf" in str(error)
+
+
+# ---- connectivity of whole scans, or of a crop of each ---------------------------------------------------------------
+def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
+    """The vectors from which a fold is learned, those of which it is asked, and the roles of the latter."""
+    seen = []
+    original = SVM.fit
+    with monkeypatch.context() as patch:
+        patch.setattr(SVM, "fit", lambda self, x, *rest: (seen.append(x), original(self, x, *rest))[1])
+        patch.setattr(SVM, "probabilities", lambda self, x: (seen.append(x), np.full((len(x), 2), 0.5))[1])
+        model, toy = svm(**settings), dataset().model_copy(update={"crop": crop})
+        out = folder / f"seen-{seed}"
+        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Job(0, seed, out)]) == [None]
+    roles = read_table(out / "predictions.tsv").set_index("scan_id")["role"]
+    return seen[0], seen[1], roles
+
+
+def test_scans_are_learned_whole_by_default(folder, monkeypatch):
+    learned, asked, roles = learned_and_asked(folder, monkeypatch)
+    cache = SeriesCache(folder / "cache")
+    rows = [cache.index["scan_id"].tolist().index(scan) for scan in roles.index]
+    np.testing.assert_array_equal(asked, connectivity_of(cache, rows))
+    np.testing.assert_array_equal(learned, asked[(roles == "train").to_numpy()])
+
+
+def test_crops_are_learned_and_whole_scans_asked(folder, monkeypatch):
+    whole, asked, roles = learned_and_asked(folder, monkeypatch)
+    cropped, also_asked, _ = learned_and_asked(folder, monkeypatch, connectivity="crop")
+    np.testing.assert_array_equal(asked, also_asked)
+    cache = SeriesCache(folder / "cache")
+    starts = []
+    for vector, scan in zip(cropped[:12], roles.index[roles == "train"], strict=False):
+        series = cache.series(cache.index["scan_id"].tolist().index(scan))
+        stretches = [connectivity(series[i : i + 40]) for i in range(len(series) - 39)]
+        starts += [i for i, stretch in enumerate(stretches) if np.array_equal(stretch, vector)]
+    assert len(starts) == 12 and min(starts) < 5 and max(starts) > 15
+    again, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop")
+    other, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop", seed=1)
+    np.testing.assert_array_equal(cropped, again)
+    assert not np.array_equal(cropped, other)
+    short, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop", crop=100)
+    np.testing.assert_array_equal(short, whole)

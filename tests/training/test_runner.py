@@ -1,0 +1,588 @@
+"""The training loop: what it leaves, resume to the last bit, seeds, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bolt.training.loop
+import bolt.training.runner
+from bolt.cli.main import main
+from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
+from bolt.config.layout import Layout
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_json, read_table, read_yaml
+from bolt.jobs.outcome import Outcome
+from bolt.series.cache import SeriesCache
+from bolt.training.prediction import Pool, Scans
+from bolt.training.runner import Job, fold_table, load_checkpoint, predict, train_fold, train_folds
+from bolt.training.schedule import learning_rate
+from tests.snake import series_dataset
+
+ROIS = 6
+TEXT = ("label", "predicted")
+LENGTHS = [30, 24, 30, 18, 30, 30, 24, 30, 30, 18, 24, 30]
+ROLES = ["train"] * 8 + ["validation"] * 2 + ["test"] * 2
+DATASET = Dataset(name="toy", source="series", path=Path("x"), label="label", classes=["no", "yes"], crop=20)
+HYPER = {"hidden": 8, "n_blocks": 2, "n_heads": 2, "head_dim": 4, "window": 6}
+FINISHED = {
+    "checkpoint.json", "checkpoint.safetensors", "config.yaml", "exclusions.json", "exclusions.tsv", "history.json",
+    "history.tsv", "predictions.json", "predictions.tsv", "status.json",
+}  # fmt: skip
+
+
+def toy_model(**training) -> Model:
+    settings = {"epochs": 4, "batch_size": 3, "warmup_epochs": 2, "learning_rate": 1e-3, "peak_learning_rate": 1e-2}
+    return Model(name="toy", model="bolt", hyper=HYPER, training=Training(**{**settings, **training}))
+
+
+def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=None, more=()) -> tuple[Path, Path]:
+    """A cache and a folds.tsv by the contract: the label decides the sign of the first two ROIs' common step.
+
+    `roles` are those of fold 1, `more` those of the folds after it; "" leaves a scan out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+    labels = labels or ["no", "yes"] * (len(lengths) // 2)
+    series = [random.standard_normal((n, ROIS)).astype(np.float32) for n in lengths]
+    for values, label in zip(series, labels, strict=True):
+        values[:, :2] += 1.5 if label == "yes" else -1.5
+    if change:
+        change(series)
+    names = [f"sub-{i:02d}_task-rest" for i in range(len(lengths))]
+    subjects = [name[:6] for name in names]
+    offsets = np.cumsum([0, *lengths[:-1]])
+    index = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects, "site": "a", "label": labels})
+    index = index.assign(offset=offsets, length=lengths)
+    rois = pd.DataFrame({"value": range(11, 11 + ROIS), "name": "r", "network": "n", "hemisphere": "L"})
+    people = pd.DataFrame({"scan_id": names, "subject": subjects, "group": subjects})
+    roles = pd.concat([people.assign(fold=fold, role=part) for fold, part in enumerate([roles, *more], start=1)])
+    roles = roles[roles["role"] != ""]
+    cache = folder / "cache"
+    cache.mkdir(exist_ok=True)
+    np.save(cache / "series.npy", np.concatenate(series))
+    index.to_csv(cache / "index.tsv", sep="\t", index=False)
+    rois.to_csv(cache / "rois.tsv", sep="\t", index=False)
+    (cache / "manifest.json").write_text(json.dumps({"n_rois": ROIS}))
+    roles.to_csv(folder / "folds.tsv", sep="\t", index=False)
+    return cache, folder / "folds.tsv"
+
+
+def run(
+    toy: tuple[Path, Path], out: Path, model: Model | None = None, dataset: Dataset = DATASET, seed: int = 0
+) -> Path:
+    train_fold(*toy, model or toy_model(), dataset, fold=1, seed=seed, out=out, device="cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def finished(toy, tmp_path_factory):
+    return run(toy, tmp_path_factory.mktemp("run") / "fold-1")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoint.safetensors")
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ---- what a finished training leaves ---------------------------------------------------------------------------------
+def test_files_of_a_finished_run(finished):
+    assert {path.name for path in finished.iterdir()} == FINISHED
+    assert read_json(finished / "status.json")["state"] == "ok"
+    assert read_yaml(finished / "config.yaml")["model"]["training"]["epochs"] == 4
+
+
+def test_predictions_of_all_roles(finished):
+    table = read_table(finished / "predictions.tsv", text=("scan_id", "label", "predicted"))
+    assert list(table.columns[:9]) == [
+        "scan_id", "subject", "group", "site", "role", "fold", "seed", "label", "predicted",
+    ]  # fmt: skip
+    assert table["role"].tolist() == ROLES
+    assert (table["fold"] == 1).all() and (table["seed"] == 0).all()
+    np.testing.assert_allclose(table[["p_no", "p_yes"]].sum(axis=1), 1)
+    assert (table["predicted"] == np.where(table["p_yes"] > table["p_no"], "yes", "no")).all()
+
+
+def test_it_learns(toy, tmp_path):
+    table = read_table(run(toy, tmp_path, toy_model(epochs=12)) / "predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+
+
+def test_history_has_a_row_an_epoch(finished):
+    history = read_table(finished / "history.tsv")
+    assert history["epoch"].tolist() == [1, 2, 3, 4]
+    rates = [learning_rate(toy_model().training, epoch) for epoch in (1, 2, 3, 4)]
+    assert history["learning_rate"].tolist() == pytest.approx(rates)
+    assert history.notna().all().all()
+
+
+def test_checkpoint_is_the_model_that_predicted(finished, toy):
+    net, info = load_checkpoint(finished)
+    assert not net.training
+    assert (info["classes"], info["n_rois"], info["rois"]) == (["no", "yes"], ROIS, list(range(11, 11 + ROIS)))
+    table = read_table(finished / "predictions.tsv")
+    np.testing.assert_allclose(predict(net, SeriesCache(toy[0]), range(12)), table[["p_no", "p_yes"]], atol=1e-12)
+
+
+def test_weights_that_do_not_fit_are_refused(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "copy")
+    info = read_json(folder / "checkpoint.json")
+    info["n_rois"] = 7
+    (folder / "checkpoint.json").write_text(json.dumps(info))
+    with pytest.raises(DataError, match=r"do not fit checkpoint\.json"):
+        load_checkpoint(folder)
+    (folder / "checkpoint.safetensors").write_bytes(b"half")
+    with pytest.raises(DataError, match="do not fit"):
+        load_checkpoint(folder)
+
+
+# ---- seeds, and what must not matter ---------------------------------------------------------------------------------
+def test_seed_decides_everything(finished, toy, tmp_path):
+    assert equal(weights(finished), weights(run(toy, tmp_path / "same")))
+    for name in ("predictions.tsv", "history.tsv"):
+        assert (finished / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
+    assert not equal(weights(finished), weights(run(toy, tmp_path / "other", seed=1)))
+
+
+def test_what_else_draws_in_the_process_does_not_matter(finished, toy, tmp_path, monkeypatch):
+    real = torch.optim.AdamW.step
+
+    def step(self, *arguments):  # between two steps somebody else draws
+        torch.rand(3)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
+def test_test_scans_do_not_touch_the_weights(finished, tmp_path):
+    def spoil(series):
+        series[-1][:] = 7
+
+    toy = write_toy(tmp_path / "toy", change=spoil, labels=["no", "yes"] * 5 + ["yes", "no"])
+    assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
+
+
+def test_order_of_the_folds_table_does_not_matter(finished, toy, tmp_path):
+    table = pd.read_csv(toy[1], sep="\t")
+    table.iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    assert equal(weights(finished), weights(run((toy[0], tmp_path / "folds.tsv"), tmp_path / "run")))
+
+
+def test_choice_of_epoch_by_validation(toy, tmp_path):
+    # a learning rate that ruins the model late: the best epoch is not the last
+    training = {"epochs": 6, "warmup_epochs": 4, "peak_learning_rate": 0.01, "final_learning_rate": 3.0}
+    out = run(toy, tmp_path, toy_model(epoch_choice="best_validation", **training))
+    losses = read_table(out / "history.tsv")["validation_loss"]
+    epoch = read_json(out / "checkpoint.json")["epoch"]
+    assert epoch == int(losses.argmin()) + 1
+    assert epoch < 6
+    table = read_table(out / "predictions.tsv", text=("label",))
+    validation = table[table["role"] == "validation"]
+    right = np.where(validation["label"] == "yes", validation["p_yes"], validation["p_no"])
+    assert -np.log(right).mean() == pytest.approx(losses.min(), rel=1e-5)
+
+
+# ---- precision and the optimiser -------------------------------------------------------------------------------------
+def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
+    half = weights(run(toy, tmp_path / "short", toy_model(precision="bfloat16")))
+    assert {value.dtype for value in half.values()} == {torch.float32}
+    assert not equal(half, weights(finished))  # it did compute in another precision
+    table = read_table(run(toy, tmp_path, toy_model(precision="bfloat16", epochs=12)) / "predictions.tsv", text=TEXT)
+    assert (table["label"] == table["predicted"]).all()
+
+
+def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
+    seen, real = [], torch.set_float32_matmul_precision
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: (seen.append(name), real(name)))
+    assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
+    assert set(seen) == {"highest"}
+    with bolt.training.loop._tensor_float(True):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_gradients_are_clipped(toy, tmp_path, monkeypatch):
+    norms, real = [], torch.optim.AdamW.step
+
+    def step(self, *arguments):
+        gradients = [p.grad.flatten() for p in self.param_groups[0]["params"] if p.grad is not None]
+        norms.append(float(torch.cat(gradients).norm()))
+        return real(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    run(toy, tmp_path / "free")
+    assert max(norms) > 0.1
+    norms.clear()
+    run(toy, tmp_path / "clipped", toy_model(clip_gradient=0.05))
+    assert len(norms) == 12 and max(norms) == pytest.approx(0.05, rel=1e-3)
+
+
+# ---- numbers in place of classes -------------------------------------------------------------------------------------
+NUMBERS = DATASET.model_copy(update={"classes": None})
+
+
+def write_numbers(folder: Path, labels: list[object] | None = None) -> tuple[Path, Path]:
+    """The toy dataset with labels about 100, which the size of the first two ROIs' common step tells."""
+    steps = np.random.default_rng(3).uniform(-2, 2, len(LENGTHS))
+
+    def change(series):
+        for values, step in zip(series, steps, strict=True):
+            values[:, :2] += step - np.sign(values[:, :2].mean()) * 1.5
+
+    names = [str(label) for label in labels or (100 + 20 * steps).round(2)]
+    return write_toy(folder, labels=names, change=change)
+
+
+def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
+    toy = write_numbers(tmp_path)
+    out = run(toy, tmp_path / "run", toy_model(epochs=40), NUMBERS)
+    table = read_table(out / "predictions.tsv")
+    assert not [column for column in table if column.startswith("p_")]
+    error, training = (table["label"] - table["predicted"]).abs(), table["role"] == "train"
+    assert error.mean() < 0.3 * (table["label"] - table["label"][training].mean()).abs().mean()
+    net, info = load_checkpoint(out)
+    labels = table["label"][training]
+    assert info["classes"] is None
+    assert info["label"] == pytest.approx({"mean": labels.mean(), "sd": labels.std(ddof=0)})
+    np.testing.assert_allclose(predict(net, SeriesCache(toy[0]), range(12), info=info), table["predicted"])
+    with pytest.raises(ConfigError, match="predicts a number"):
+        predict(net, SeriesCache(toy[0]), range(12))
+
+
+def test_history_of_numbers(tmp_path):
+    out = run(write_numbers(tmp_path), tmp_path / "run", toy_model(epoch_choice="best_validation"), NUMBERS)
+    history = read_table(out / "history.tsv")
+    assert list(history) == [
+        "epoch", "learning_rate", "train_loss", "train_r2", "validation_loss", "validation_r2",
+    ]  # fmt: skip
+    epoch = read_json(out / "checkpoint.json")["epoch"]
+    assert epoch == int(history["validation_loss"].argmin()) + 1
+    table, label = read_table(out / "predictions.tsv"), read_json(out / "checkpoint.json")["label"]
+    part = table[table["role"] == "validation"]
+    squares = ((part["label"] - part["predicted"]) / label["sd"]) ** 2
+    row = history.iloc[epoch - 1]
+    assert squares.mean() == pytest.approx(row["validation_loss"], rel=1e-4)
+    spread = ((part["label"] - part["label"].mean()) ** 2).sum() / label["sd"] ** 2
+    assert row["validation_r2"] == pytest.approx(1 - squares.sum() / spread, rel=1e-4)
+
+
+@pytest.mark.parametrize("label", ["n/a", "old"])
+def test_a_label_that_is_no_number(tmp_path, label):
+    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has the label .*, which is no number"):
+        run(write_numbers(tmp_path, [*range(11), label]), tmp_path / "run", dataset=NUMBERS)
+
+
+def test_labels_without_spread(tmp_path):
+    with pytest.raises(DataError, match="no two different labels"):
+        run(write_numbers(tmp_path, [5] * 10 + [6, 7]), tmp_path / "run", dataset=NUMBERS)
+
+
+# ---- several folds in one process ------------------------------------------------------------------------------------
+def test_side_by_side_as_apart(toy, tmp_path):
+    toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
+    jobs = [Job(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))]
+    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cpu") == [None] * 4
+    for fold, seed, out in jobs:
+        alone = tmp_path / "alone" / out.name
+        train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=alone, device="cpu")
+        assert {path.name for path in out.iterdir()} == FINISHED
+        for name in ("checkpoint.safetensors", "predictions.tsv", "history.tsv"):
+            assert (alone / name).read_bytes() == (out / name).read_bytes(), (fold, seed, name)
+
+
+def test_they_take_turns(tmp_path, monkeypatch):
+    toy, seen = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), []
+    real = bolt.training.loop.Fit._step
+    monkeypatch.setattr(bolt.training.loop.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
+    train_folds(*toy, toy_model(), DATASET, [Job(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
+    assert seen == [1, 2] * 12
+
+
+def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
+    def spoil(series):
+        series[8][:] = 3e38  # so large that what the model makes of it is no number; in fold 2's training part alone
+
+    no_yes = ["train", ""] * 4 + ["validation"] * 2 + ["test"] * 2
+    roles = [*ROLES[:8], "", *ROLES[9:]]
+    toy = write_toy(tmp_path / "toy", roles=roles, more=[["train"] * 10 + ["test"] * 2, no_yes], change=spoil)
+    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
+    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, jobs, device="cpu")
+    assert isinstance(missing, DataError) and "fold 3 has no training scan of class 'yes'" in str(missing)
+    assert isinstance(infinite, BoltError) and "not finite: toy, fold 2" in str(infinite)
+    assert none is None and equal(weights(finished), weights(tmp_path / "1"))
+    assert not (tmp_path / "2" / "status.json").exists()
+
+
+def test_a_wrong_configuration_stops_all(toy, tmp_path):
+    model = toy_model().model_copy(update={"hyper": {"windwo": 6}})
+    with pytest.raises(ConfigError, match="windwo"):
+        train_folds(*toy, model, DATASET, [Job(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu")
+
+
+@pytest.mark.parametrize("attempt", [1, Outcome.ATTEMPTS])
+def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", str(series_dataset(tmp_path, n_rois=160))]
+    for command in (["index"], ["cache", "--atlas", "dosenbach160"], ["folds"]):
+        assert main([*command, *config]) == 0
+    model = load_model(str(tmp_path / "tiny.yaml")).run_name
+    folds = pd.read_csv("results/mine/folds.tsv", sep="\t")
+    keep = ~((folds.fold == 1) & (folds.role == "test"))
+    folds[keep].to_csv("results/mine/folds.tsv", sep="\t", index=False)
+    run = ["--atlas", "dosenbach160", "--model", model, "--seed", "0", "--attempt", str(attempt)]
+    assert main(["train", *config, *run, "--fold", "0", "1", "2", "2"]) == 0
+    out = Layout(load_config(config[1])).runs("dosenbach160", model, 0)
+    states = [read_json(out / f"fold-{k}/status.json") for k in range(3)]
+    assert [status["state"] for status in states] == ["ok", "failed", "ok"]
+    assert "no test scan" in states[1]["reason"] and (out / "fold-1/predictions.tsv").read_bytes() == b""
+    facts = read_json(out / "fold-2/provenance.json")
+    assert (facts["fold"], facts["seed"], facts["folds_side_by_side"]) == (2, 0, 3 if attempt == 1 else 1)
+    assert len(read_table(out / "fold-0/predictions.tsv")) == 12
+
+
+# ---- killed and resumed ----------------------------------------------------------------------------------------------
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"epoch_choice": "best_validation"},
+        {"precision": "bfloat16"},
+        {"weight_decay": 0.1, "clip_gradient": 0.1},
+        "numbers",
+    ],
+    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "numbers"],
+)
+def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
+    numbers = settings == "numbers"
+    toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
+    model = toy_model(epochs=6, **({} if numbers else settings))
+    whole = run(toy, tmp_path / "whole", model, dataset)
+    real, kills = bolt.training.loop.learning_rate, iter([2, 4, 5, 3, 4])
+    countdown = [next(kills)]
+
+    def dies(training, epoch):  # called once a step
+        countdown[0] -= 1
+        if countdown[0] == 0:
+            raise Killed
+        return real(training, epoch)
+
+    monkeypatch.setattr(bolt.training.loop, "learning_rate", dies)
+    died = 0
+    while not (tmp_path / "torn" / "status.json").is_file():
+        try:
+            run(toy, tmp_path / "torn", model, dataset)
+        except Killed:
+            died += 1
+            countdown[0] = next(kills, 10**9)
+    assert died == 5
+    assert equal(weights(whole), weights(tmp_path / "torn"))
+    assert (whole / "history.tsv").read_bytes() == (tmp_path / "torn" / "history.tsv").read_bytes()
+    assert (whole / "predictions.tsv").read_bytes() == (tmp_path / "torn" / "predictions.tsv").read_bytes()
+    assert {path.name for path in (tmp_path / "torn").iterdir()} == FINISHED
+
+
+def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
+    def dies(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(bolt.training.runner, "all_logits", dies)
+        run(toy, tmp_path)
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
+def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(bolt.training.runner, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
+        run(toy, tmp_path, toy_model(weight_decay=0.5))
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from tests.training.test_runner import run, toy_model
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+run((folder / "cache", folder / "folds.tsv"), Path(sys.argv[2]), toy_model(epochs=150))
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment(tmp_path):
+    write_toy(tmp_path / "toy")
+
+    def start(out):
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "toy"), str(out)]
+        return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    assert start(tmp_path / "whole").wait() == 0
+    random, torn = np.random.default_rng(0), tmp_path / "torn"
+    for _ in range(5):
+        process = start(torn)
+        while process.poll() is None and not (torn / "history.tsv").is_file():
+            time.sleep(0.05)
+        rows = len(read_table(torn / "history.tsv"))
+        while process.poll() is None and len(read_table(torn / "history.tsv")) <= rows:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (torn / "status.json").is_file()
+    assert start(torn).wait() == 0
+    assert equal(weights(tmp_path / "whole"), weights(torn))
+    assert {path.name for path in torn.iterdir()} == FINISHED
+
+
+# ---- what it refuses -------------------------------------------------------------------------------------------------
+def test_a_loss_that_is_not_finite_names_fold_epoch_and_step(toy, tmp_path):
+    with pytest.raises(BoltError, match=r"loss is not finite: toy, fold 1, seed 0, epoch \d+, step \d+"):
+        run(toy, tmp_path, toy_model(learning_rate=1e30, peak_learning_rate=1e30))
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_a_class_without_training_scan(tmp_path):
+    toy = write_toy(tmp_path, labels=["no"] * 8 + ["yes"] * 4)
+    with pytest.raises(DataError, match="fold 1 has no training scan of class 'yes'"):
+        run(toy, tmp_path / "run")
+
+
+def test_no_test_scan(tmp_path):
+    with pytest.raises(DataError, match="no test scan"):
+        run(write_toy(tmp_path, roles=["train"] * 12), tmp_path / "run")
+
+
+def test_a_label_that_is_no_class(tmp_path):
+    with pytest.raises(DataError, match="label 'maybe', not one of"):
+        run(write_toy(tmp_path, labels=["no", "yes"] * 5 + ["maybe", "no"]), tmp_path / "run")
+
+
+def test_a_series_that_is_not_finite(tmp_path):
+    def spoil(series):
+        series[3][2, 1] = np.nan
+
+    with pytest.raises(DataError, match="scan 'sub-03_task-rest' has NaN"):
+        run(write_toy(tmp_path, change=spoil), tmp_path / "run")
+
+
+def test_scans_shorter_than_the_window_are_left_out_and_listed(tmp_path):
+    lengths = [*LENGTHS[:10], 5, 30]
+    out = run(write_toy(tmp_path, lengths=lengths), tmp_path / "run")
+    excluded = read_table(out / "exclusions.tsv", text=("scan_id",))
+    assert excluded["scan_id"].tolist() == ["sub-10_task-rest"]
+    assert "5 volumes, fewer than the 6 that the model needs" in excluded["reason"][0]
+    assert len(read_table(out / "predictions.tsv")) == 11
+
+
+def test_a_crop_shorter_than_the_window(toy, tmp_path):
+    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6 that model 'toy' needs"):
+        run(toy, tmp_path, dataset=DATASET.model_copy(update={"crop": 5}))
+
+
+def test_scans_that_are_all_too_short_are_no_riddle(tmp_path):
+    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6"):
+        run(write_toy(tmp_path / "all", lengths=[5] * 12), tmp_path)
+    for role, last in {"validation": [5, 5, 30, 30], "test": [30, 30, 5, 5]}.items():
+        toy = write_toy(tmp_path / role, lengths=[30] * 8 + last)
+        with pytest.raises(DataError, match=f"all 2 {role} scans of fold 1 are shorter than the 6 volumes that model"):
+            run(toy, tmp_path)
+
+
+def test_no_validation_part(tmp_path):
+    roles = ["train"] * 10 + ["test"] * 2
+    out = run(write_toy(tmp_path, roles=roles), tmp_path / "run", toy_model(epoch_choice="best_validation"))
+    assert "validation_loss" not in read_table(out / "history.tsv")
+    assert read_json(out / "checkpoint.json")["epoch"] == 4
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(toy, tmp_path):
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        train_fold(*toy, toy_model(), DATASET, fold=1, seed=0, out=tmp_path, device="cuda")
+
+
+# ---- crops and the schedule ------------------------------------------------------------------------------------------
+def test_crops_are_stretches_of_their_scan_and_short_scans_repeat(tmp_path):
+    def number(series):  # every value tells scan and volume
+        for i, values in enumerate(series):
+            values[:] = 100 * i + np.arange(len(values))[:, None]
+
+    cache = SeriesCache(write_toy(tmp_path, change=number)[0])
+    scans, random = Scans(Pool(cache, "cpu"), range(12)), torch.Generator().manual_seed(0)
+    which, starts = torch.tensor([3, 0, 5]), set()
+    for _ in range(200):
+        crops = scans.crops(which, 20, random)[..., 0]
+        np.testing.assert_array_equal(crops[0], 300 + np.arange(20) % 18)  # 18 volumes: repeated
+        starts.add(int(crops[1, 0]))
+        np.testing.assert_array_equal(crops[1:].diff(dim=1), 1)
+    assert starts == set(range(11))  # both ends can be drawn
+    np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
+
+
+def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
+    cache = SeriesCache(write_toy(tmp_path)[0])
+    pool = Pool(cache, "cpu")
+    file = np.load(cache.folder / "series.npy", mmap_mode="r+")
+    file[:] = 42
+    file.flush()
+    assert (pool.data == 42).all()
+    pool.data[0] = 7  # a slip in the code would not reach the disk
+    assert (np.load(cache.folder / "series.npy") == 42).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("free", [2**40, 0], ids=["on the GPU", "left on the host"])
+def test_side_by_side_as_apart_on_a_gpu(tmp_path, monkeypatch, free):
+    toy = write_toy(tmp_path / "toy", more=[ROLES[::-1]])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**40))
+    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
+    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cuda") == [None, None]
+    for fold, seed, out in jobs:
+        train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=tmp_path / "alone", device="cuda")
+        alone = weights(tmp_path / "alone")
+        assert all(torch.allclose(value, alone[name], atol=1e-5) for name, value in weights(out).items())
+
+
+def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
+    """The loss of that step was finite, and no other follows."""
+    rates = {"learning_rate": 1e38, "peak_learning_rate": 1e38, "final_learning_rate": 1e38}
+    with pytest.raises(BoltError, match="not finite: toy, fold 1, seed 0, after epoch 1"):
+        run(toy, tmp_path, toy_model(epochs=1, batch_size=8, **rates))
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("labels", [None, [f"{20 + 1.5 * i}" for i in range(12)]])
+def test_a_share_of_the_training_subjects(tmp_path, labels):
+    """Of numbers too, each of which is a stratum of its own; a smaller share is part of a larger one."""
+    cache, folds = write_toy(tmp_path, labels=labels)
+    drawn = []
+    for share in (0.25, 0.5, 1.0):
+        table = fold_table(SeriesCache(cache), folds, 1, share=share, seed=0, numbers=labels is not None)
+        drawn.append(set(table.loc[table["role"] == "train", "scan_id"]))
+        assert (len(drawn[-1]), len(table)) == (8 * share, 8 * share + 4)
+    assert drawn[0] < drawn[1] < drawn[2]

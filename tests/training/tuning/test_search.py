@@ -1,0 +1,273 @@
+"""The search: it finds what was planted, sees no test scan, and a stop leaves no trace."""
+
+from pathlib import Path
+
+import optuna
+import pandas as pd
+import pytest
+
+import bolt.training.tuning.search
+from bolt.config import FoldSettings, Model, Space, Training
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.training.tuning.objective import SeenFold
+from bolt.training.tuning.search import search_fold
+from bolt.training.tuning.space import highest_rate, narrow, settings_of, spans_of, values_of
+from tests.training.test_runner import DATASET, HYPER, LENGTHS, ROLES, run, write_toy
+
+TOO_SLOW = Model(
+    name="toy",
+    model="bolt",
+    hyper=HYPER,
+    training=Training(
+        epochs=3, batch_size=3, warmup_epochs=1, learning_rate=1e-6, peak_learning_rate=2e-6, final_learning_rate=1e-6
+    ),
+)
+SPACE = Space(
+    name="toy",
+    training={"learning_rate": {"low": 1e-6, "high": 0.1, "log": True}, "batch_size": {"low": 1, "high": 100}},
+    hyper={"bolt": {"window": {"low": 4, "high": 200}}},
+)
+SVM_SPACE = Space(
+    name="svm",
+    hyper={"svm": {"C": {"low": 1e-4, "high": 1e3, "log": True}, "kernel": {"choices": ["linear", "rbf"]}}},
+)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_toy(tmp_path_factory.mktemp("toy"))
+
+
+def search(toy, out: Path, n_trials=8, model=TOO_SLOW, space=SPACE, seed=0, dataset=DATASET):
+    seen = SeenFold(*toy, model, dataset, 1, seed, "cpu")
+    return search_fold(seen, model, space, n_trials, out, out / "scratch")
+
+
+@pytest.fixture(scope="module")
+def searched(toy, tmp_path_factory):
+    out = tmp_path_factory.mktemp("search")
+    return out, search(toy, out)
+
+
+def trials(out: Path) -> pd.DataFrame:
+    return read_table(out / "trials.tsv", text=("state", "reason"))
+
+
+def test_it_finds_the_planted_better_rate(searched, toy, tmp_path):
+    out, best = searched
+    table = trials(out)
+    assert table["trial"].tolist() == list(range(1, 9))
+    assert table["training.learning_rate"][0] == 2e-6  # the model's own come first
+    assert best["first_loss"] == pytest.approx(table["validation_loss"][0])
+    assert best["validation_loss"] == pytest.approx(table["validation_loss"].min())
+    assert best["validation_loss"] < 0.6 * best["first_loss"]
+    assert best["values"]["training.learning_rate"] > 1e-3
+    chosen = TOO_SLOW.model_copy(update={"by_fold": {1: FoldSettings(**best["settings"])}})
+    found = run(toy, tmp_path, chosen)
+    loss = read_table(found / "history.tsv")["validation_loss"].iloc[-1]
+    assert loss == pytest.approx(best["validation_loss"], rel=1e-6)  # training by the result repeats the trial
+    said = read_json(found / "checkpoint.json")["model"]
+    assert said["by_fold"] == {} and said["hyper"]["window"] == best["values"]["hyper.window"]
+    assert said["training"]["peak_learning_rate"] == best["values"]["training.learning_rate"]
+
+
+def test_equal_seeds_search_alike_and_others_do_not(searched, toy, tmp_path):
+    out, _ = searched
+    search(toy, tmp_path / "same")
+    for name in ("trials.tsv", "best.json"):
+        assert (tmp_path / "same" / name).read_bytes() == (out / name).read_bytes()
+    search(toy, tmp_path / "other", seed=1, n_trials=3)
+    assert trials(tmp_path / "other")["training.learning_rate"][1] != trials(out)["training.learning_rate"][1]
+
+
+def test_test_scans_are_not_looked_at(searched, tmp_path):
+    def spoil(series):
+        for values in series[-2:]:
+            values[:] = float("nan")
+
+    spoiled = write_toy(tmp_path / "toy", change=spoil, labels=["no", "yes"] * 5 + ["yes", "?"])
+    search(spoiled, tmp_path)
+    for name in ("trials.tsv", "best.json"):
+        assert (tmp_path / name).read_bytes() == (searched[0] / name).read_bytes()
+
+
+def test_validation_scans_are_looked_at(searched, tmp_path):
+    changed = write_toy(tmp_path / "toy", labels=["no", "yes"] * 4 + ["yes", "no"] + ["no", "yes"])
+    search(changed, tmp_path, n_trials=2)
+    assert trials(tmp_path)["validation_loss"][0] != trials(searched[0])["validation_loss"][0]
+
+
+def test_a_stopped_search_goes_on_as_if_it_had_not_been(searched, toy, tmp_path, monkeypatch):
+    real, calls = SeenFold.judge, []
+
+    def judge(self, model, scratch, watch):
+        calls.append(1)
+        if len(calls) == 4:
+
+            def stop(row):
+                raise KeyboardInterrupt
+
+            return real(self, model, scratch, stop)
+        return real(self, model, scratch, watch)
+
+    monkeypatch.setattr(SeenFold, "judge", judge)
+    with pytest.raises(KeyboardInterrupt):
+        search(toy, tmp_path)
+    assert not (tmp_path / "best.json").exists()
+    assert (tmp_path / "scratch" / "resume.safetensors").is_file()  # its epochs are gone on with too
+    search(toy, tmp_path)
+    assert len(calls) == 4 + 8 - 3
+    for name in ("trials.tsv", "best.json"):
+        assert (tmp_path / name).read_bytes() == (searched[0] / name).read_bytes()
+    search(toy, tmp_path)
+    assert len(calls) == 9  # a finished search tries nothing more
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_more_trials_begin_with_those_that_are_there(toy, tmp_path):
+    search(toy, tmp_path, n_trials=2)
+    before = trials(tmp_path)
+    search(toy, tmp_path, n_trials=4)
+    pd.testing.assert_frame_equal(trials(tmp_path).head(2)[before.columns[:5]], before[before.columns[:5]])
+
+
+def test_other_data_or_ranges_begin_anew(toy, tmp_path):
+    search(toy, tmp_path, n_trials=2)
+    other = SPACE.model_copy(update={"hyper": {}})
+    search(toy, tmp_path, n_trials=2, space=other)
+    assert "hyper.window" not in trials(tmp_path)
+
+
+# ---- ranges ----------------------------------------------------------------------------------------------------------
+def test_ranges_are_narrowed_to_what_fits(searched):
+    out, best = searched
+    assert best["narrowed"] == ["hyper.window up to 18 instead of 200", "training.batch_size up to 8 instead of 100"]
+    table = trials(out)
+    assert table["hyper.window"].between(4, 18).all() and table["training.batch_size"].between(1, 8).all()
+    with pytest.raises(ConfigError, match="'hyper.window' is searched from 4, but the data allow at most 3"):
+        narrow(spans_of(SPACE, TOO_SLOW), {"hyper.window": 3})
+
+
+def test_the_schedule_keeps_its_shape():
+    model = Model(name="toy", model="bolt", training=Training(epochs=20, warmup_epochs=10, schedule="linear"))
+    own = settings_of(model, {"training.learning_rate": 2e-3, "training.epochs": 40}).training
+    assert own == {
+        "learning_rate": 1e-3, "peak_learning_rate": 2e-3, "final_learning_rate": 1e-4,
+        "epochs": 40, "warmup_epochs": 20.0, "step_epochs": 40,
+    }  # fmt: skip
+    constant = Model(name="toy", model="bolt", training=Training(schedule="constant", learning_rate=1e-3))
+    assert highest_rate(constant) == 1e-3
+    assert settings_of(constant, {"training.learning_rate": 2e-3}).training["learning_rate"] == 2e-3
+
+
+@pytest.mark.parametrize("highest", ["learning_rate", "peak_learning_rate", "final_learning_rate"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_the_highest_rate_is_what_is_searched_wherever_it_lies(schedule, highest):
+    rates = dict.fromkeys(["learning_rate", "peak_learning_rate", "final_learning_rate"], 1e-4) | {highest: 4e-4}
+    model = Model(name="toy", model="bolt", training=Training(schedule=schedule, epochs=8, warmup_epochs=2.0, **rates))
+    assert highest_rate(model) == 4e-4
+    own = settings_of(model, {"training.learning_rate": 2e-3}).training
+    assert own == {name: pytest.approx(5 * rate) for name, rate in rates.items()}
+
+
+def test_the_models_own_values_are_moved_into_the_ranges():
+    spans = spans_of(SPACE, TOO_SLOW.model_copy(update={"hyper": {**HYPER, "window": 2}}))
+    assert values_of(TOO_SLOW, spans) == {
+        "training.learning_rate": 2e-6, "training.batch_size": 3, "hyper.window": 6,
+    }  # fmt: skip
+    narrow_spans, _ = narrow(spans, {"hyper.window": 5})
+    assert values_of(TOO_SLOW, narrow_spans)["hyper.window"] == 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        ({"training": {"learnig_rate": {"low": 1, "high": 2}}}, "no key 'learnig_rate'"),
+        ({"training": {"epochs": {"low": 3, "high": 2}}}, "'low' and 'high', in this order"),
+        ({"training": {"epochs": {"low": 0, "high": 2, "log": True}}}, "must be above 0"),
+        ({"training": {"epochs": {"low": 1, "high": 2, "choices": [1]}}}, "stands alone"),
+    ],
+)
+def test_ranges_that_cannot_be_meant(keys, match):
+    with pytest.raises(ValueError, match=match):
+        Space(name="x", **keys)
+
+
+def test_settings_that_the_model_does_not_have():
+    with pytest.raises(ConfigError, match="has no setting 'windw'.*did you mean 'window'"):
+        spans_of(Space(name="x", hyper={"bolt": {"windw": {"low": 1, "high": 2}}}), TOO_SLOW)
+    with pytest.raises(ConfigError, match="nothing of model 'svm' is to be searched"):
+        spans_of(SPACE, Model(name="svm", model="svm"))
+
+
+# ---- trials that end early -------------------------------------------------------------------------------------------
+def test_a_diverging_trial_is_pruned_and_the_search_goes_on(toy, tmp_path):
+    wild = Space(name="wild", training={"learning_rate": {"choices": [1e-2, 1e30]}})
+    best = search(toy, tmp_path, n_trials=6, space=wild)
+    table = trials(tmp_path)
+    diverged = table["training.learning_rate"] > 1
+    assert 0 < diverged.sum() < 6
+    assert (table.loc[diverged, "state"] == "pruned").all()
+    assert table.loc[diverged, "reason"].str.contains("not finite").all()
+    assert best["values"] == {"training.learning_rate": 1e-2} and best["n_complete"] == 6 - diverged.sum()
+
+
+def test_trials_that_are_all_impossible(toy, tmp_path):
+    impossible = Space(name="x", hyper={"bolt": {"stride_coefficient": {"low": 2.0, "high": 3.0}}})
+    with pytest.raises(ConfigError, match="none of 2 trials of model 'toy' could be finished; the first: .*stride"):
+        search(toy, tmp_path, n_trials=2, space=impossible)
+
+
+def test_a_trial_worse_than_the_median_is_ended_early(monkeypatch):
+    study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
+    for _ in range(5):
+        trial = study.ask()
+        for epoch in range(1, 11):
+            bolt.training.tuning.search._watch(trial, 10)({"epoch": epoch, "validation_loss": 0.5})
+        study.tell(trial, 0.5)
+    watch = bolt.training.tuning.search._watch(study.ask(), 100)
+    for epoch in range(1, 10):
+        watch({"epoch": epoch, "validation_loss": 0.7})  # not yet a tenth of its training
+    with pytest.raises(optuna.TrialPruned, match="after 10 % of its epochs"):
+        watch({"epoch": 10, "validation_loss": 0.7})
+
+
+def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
+    nobody = write_toy(tmp_path / "a", roles=["train"] * 10 + ["test"] * 2)
+    with pytest.raises(DataError, match="fold 1 has no validation scan"):
+        search(nobody, tmp_path)
+    one_class = write_toy(tmp_path / "b", labels=["no"] * 8 + ["no", "yes"] * 2)
+    with pytest.raises(DataError, match="no training scan of class 'yes'"):
+        search(one_class, tmp_path)
+
+
+def test_a_window_in_other_units_is_narrowed_too(tmp_path):
+    model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"stride": 2}})
+    assert SeenFold(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
+
+
+def test_trials_that_cannot_read_the_scans_are_pruned(tmp_path):
+    """Whatever is too short: one scan of validation, a class of training, or all."""
+    space = Space(name="x", hyper={"hatnet": {"window": {"choices": [4, 8, 16]}}})
+    model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"hidden": 8, "channels": 8}})
+    toy = write_toy(tmp_path, lengths=[30, 12] * 5 + [3, 3])
+    best = search(toy, tmp_path, n_trials=6, model=model, space=space)
+    table = trials(tmp_path)
+    impossible = table["hyper.window"] > 4
+    assert 0 < impossible.sum() < 6 and best["values"] == {"hyper.window": 4}  # which needs 7 volumes, 8 needs 15
+    assert (table["state"] == "pruned").equals(impossible)
+
+
+# ---- models without epochs -------------------------------------------------------------------------------------------
+def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
+    model = Model(name="svm", model="svm")
+    best = search(toy, tmp_path, n_trials=5, model=model, space=SVM_SPACE)
+    table = trials(tmp_path)
+    assert table["hyper.C"][0] == 1 and set(table["hyper.kernel"]) <= {"linear", "rbf"}
+    assert best["validation_loss"] == pytest.approx(table["validation_loss"].min())
+    assert best["settings"]["training"] == {}
+
+
+def test_every_length_and_role_of_the_toy_is_what_these_tests_think():
+    assert min(LENGTHS[:10]) == 18 and ROLES.count("train") == 8

@@ -1,0 +1,39 @@
+"""What a search cannot begin with is said at the start of the workflow."""
+
+import pytest
+
+from bolt.config import FoldSettings
+from bolt.io.errors import ConfigError
+from bolt.training.tuning.space import check_search
+from tests.experiments.test_entries import configured
+from tests.snake import write_yaml
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"models": ["majority"]}, "nothing of model 'majority'"),
+        ({"space": "papr"}, "unknown search 'papr'.*did you mean 'paper'"),
+        ({"models": ["bol"]}, "unknown model 'bol'"),
+    ],
+)
+def test_what_a_search_cannot_begin_with(keys, words):
+    with pytest.raises(ConfigError, match=words):
+        check_search(configured(search=keys))
+
+
+def test_models_of_the_run_that_cannot_be_searched_are_left_out(tmp_path):
+    by_fold = {0: FoldSettings(hyper={"window": 10}).model_dump()}
+    done = str(write_yaml(tmp_path / "done.yaml", {"model": "bolt", "by_fold": by_fold}))
+    assert [model.name for model in check_search(configured(models=["majority", "bolt", done, "svm"]))] == [
+        "bolt",
+        "svm",
+    ]
+    with pytest.raises(ConfigError, match="by fold already"):
+        check_search(configured(search={"models": [done]}))
+
+
+def test_a_setting_of_any_model_of_the_space_is_checked(tmp_path):
+    space = write_yaml(tmp_path / "space.yaml", {"hyper": {"lstm": {"hiden": {"low": 1, "high": 2}}}})
+    with pytest.raises(ConfigError, match="no setting 'hiden'"):
+        check_search(configured(search={"space": str(space)}))

@@ -1,0 +1,149 @@
+"""Only the demo's evaluation opens the truth, and its measures know right from wrong."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import ROOT, Config, Dataset, Model, Range, load_dataset
+from bolt.config.layout import ORACLE, Layout
+from bolt.explain.regions import ROI_COLUMNS
+from bolt.explain.weights import read_importance, write_importance
+from bolt.io.files import write_json, write_status, write_table
+from bolt.truth import table as truth
+from bolt.truth.table import Measure, _mean_auc, _row
+
+
+def test_nobody_else_knows_where_the_truth_lies():
+    """The simulator writes it, the layout names it, `evaluate/truth.py` reads it."""
+    allowed = {"bolt/datasets/phantom/dataset.py", "bolt/config/layout.py", "bolt/truth/table.py"}
+    mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|evaluate\.truth import|evaluate import truth")
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sorted((ROOT / "bolt").rglob("*.py"))
+        if (lines := [line for line in path.read_text().splitlines() if mentions.search(line)])
+    }
+    stages = found.pop("bolt/cli/models.py")
+    imports = [line for line in stages if "from bolt.truth.table import" in line]
+    (hashed,) = (line for line in stages if line not in imports)  # what the oracle's cache was made of
+    assert len(imports) == 2 and "index, truth = " in hashed
+    (simulated,) = found.pop("bolt/cli/data.py")  # the simulator notes there what made it
+    assert "provenance.json" in simulated
+    assert set(found) <= allowed
+
+
+def test_only_the_rules_of_truth_smk_run_what_opens_it():
+    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
+        commands = set(re.findall(r"python -m bolt ([\w-]+)", path.read_text()))
+        assert bool(commands & {"truth", "oracle-cache"}) == (path.name == "truth.smk"), path.name
+        assert ("ORACLE" in path.read_text()) == (path.name == "truth.smk"), path.name
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "passed"),
+    [
+        (0.9, Range(low=0.8), "true"),
+        (0.7, Range(low=0.8), "false"),
+        (np.nan, Range(low=0.8), "false"),
+        (0.55, Range(low=0.4, high=0.6), "true"),
+        (2.1, Range(high=2.0), "false"),
+        (2.1, Range(), None),
+    ],
+)
+def test_a_value_out_of_range_or_missing_has_not_passed(value, expected, passed):
+    assert _row("m", Measure(value, "mm"), expected)["passed"] == passed
+
+
+def test_landmark_auc_is_a_mean_over_scans():
+    marks = {"a": np.array([False, True, False]), "b": np.array([True, False, False])}
+    assert _mean_auc(marks, {"a": np.array([0.1, 0.9, 0.2]), "b": np.array([0.0, 1.0, 1.0])}) == 0.5
+
+
+def test_true_landmarks_are_rows_of_the_series(tmp_path):
+    """Of volumes 0 to 9 the first three and the sixth were dropped."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    kept = {"NumberOfVolumes": 10, "NumberOfVolumesKept": 6, "KeptVolumes": [3, 4, 6, 7, 8, 9]}
+    write_json(kept, layout.series_file("a", "x").with_suffix(".json"))
+    write_json({"NumberOfVolumes": 10}, layout.series_file("b", "x").with_suffix(".json"))
+    marks = np.isin(np.arange(10), [2, 4, 5, 6])
+    rows = truth._landmark_rows({"a": marks, "b": marks}, layout, "x")
+    assert rows.volume[rows.scan_id == "a"].tolist() == [1, 2]
+    assert rows.volume[rows.scan_id == "b"].tolist() == [2, 4, 5, 6]
+
+
+def test_matrices_are_read_row_by_row():
+    table = pd.DataFrame([dict.fromkeys([f"m{r}{c}" for r in range(3) for c in range(4)], 0.0) | {"m03": 5.0}])
+    matrix = truth._matrices(table)[0]
+    assert matrix[0, 3] == 5.0 and matrix[3].tolist() == [0, 0, 0, 1]
+
+
+LENGTH, SCANS, FOLDS = 60, 12, 3
+MODEL = Model(name="tiny", model="bolt")
+
+
+def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:
+    """Importance of three folds' scans; of test scans it lies on each scan's events (`told`), or at one place for all.
+
+    Training scans' importance says the opposite, so that a measure which reads it fails.
+    """
+    random = np.random.default_rng(0)
+    names = [f"s{i:02d}" for i in range(SCANS)]
+    marks = {scan: np.isin(np.arange(LENGTH), random.choice(LENGTH, 6, replace=False)) for scan in names}
+    bump = np.exp(-((np.arange(LENGTH) - 20) ** 2) / 50)  # a shape that all scans share
+    for scan in names:
+        write_json({"NumberOfVolumes": LENGTH}, layout.series_file(scan, "x").with_suffix(".json"))
+    for fold in range(FOLDS):
+        roles = ["test" if i % FOLDS == fold else "train" for i in range(SCANS)]
+        weights = [
+            bump + 0.3 * random.uniform(size=LENGTH) + (2.0 * told if role == "test" else -2.0) * marks[scan]
+            for scan, role in zip(names, roles, strict=True)
+        ]
+        for variant in (None, ORACLE):
+            folder = layout.fold("x", MODEL, 0, fold, variant)
+            write_importance(pd.DataFrame({"scan_id": names, "role": roles, "predicted": "a"}), weights, folder)
+            write_status(folder / "status.json", "ok", "train")
+    return marks
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, told):
+    """Importance that lies on the events ranks them; of a shape that all scans share, position alone says as much."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    marks = planted_run(layout, told=told)
+    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    own, alone = found["landmark AUC"], found["landmark AUC of position alone"]
+    expected = load_dataset("phantom").expected
+    assert (_row("", own, expected["landmark AUC"])["passed"] == "true") == told
+    assert own.null == alone.value and alone.null == 0.5
+    assert _row("", alone, expected["landmark AUC of position alone"])["passed"] == "true"
+    assert own.value - alone.value > 0.3 if told else abs(own.value - alone.value) < 0.1
+
+
+def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    marks = planted_run(layout, told=True)
+    folder = layout.fold("x", MODEL, 0, 0)
+    table, weights = read_importance(folder)
+    weights[0] = np.zeros(LENGTH)  # a test scan of fold 0
+    write_importance(table[["scan_id", "role", "predicted"]], weights, folder)
+    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    assert np.isfinite([found["landmark AUC"].value, found["landmark AUC of position alone"].value]).all()
+
+
+@pytest.mark.parametrize(("hits", "passed"), [(8, "true"), (1, "false")])
+def test_selected_regions_are_judged_against_regions_drawn_at_random(tmp_path, hits, passed):
+    """160 ROIs of which 30 are planted; eight are selected."""
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    dataset = Dataset(name="own", source="phantom", path=tmp_path, label="x", classes=["a", "b"])
+    described = {"value": "Value of the ROI"}
+    write_table(pd.DataFrame({"value": range(1, 31)}), layout.truth(tmp_path) / "informative_rois.tsv", described)
+    chosen = [*range(1, 1 + hits), *range(100, 108 - hits)]
+    table = pd.DataFrame({"value": range(1, 161)}).assign(**{c: 0 for c in ROI_COLUMNS if c != "value"})
+    table["selected"] = table["value"].isin(chosen)
+    for variant in (None, ORACLE):
+        write_table(
+            table[list(ROI_COLUMNS)], layout.explanation("x", MODEL, 0, variant) / "roi_weights.tsv", ROI_COLUMNS
+        )
+    measure = truth._regions(layout, dataset, "x", MODEL, 0)
+    assert _row("", measure, load_dataset("phantom").expected["planted ROIs, p"])["passed"] == passed
