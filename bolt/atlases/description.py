@@ -60,7 +60,7 @@ def atlas_folder(name: str) -> Path:
         return _members()[name]
     raise ConfigError(
         f"unknown atlas '{name}'",
-        mend=f"Known: {', '.join(known_atlases())}{nearest(name, known_atlases())}; "
+        hint=f"Known: {', '.join(known_atlases())}{nearest(name, known_atlases())}; "
         "or give the path of a folder with atlas.yaml and labels.tsv",
     )
 
@@ -71,7 +71,7 @@ def describe_atlas(name: str) -> AtlasFile:
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
         raise ConfigError(
-            f"atlas '{keys.get('name')}' lies in folder '{path.parent.name}'", where=path, mend="Make them equal"
+            f"atlas '{keys.get('name')}' lies in folder '{path.parent.name}'", where=path, hint="Make them equal"
         )
     if "members" in keys:
         keys = _member(keys, name, path)
@@ -87,7 +87,7 @@ def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templatef
         It is in none of them; the message says all ways to supply it.
     """
     if about.file is None:
-        raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", mend="Name the label image")
+        raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", hint="Name the label image")
     named = _named_folder(atlas_dir)
     home = templateflow_home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
     names = [about.file, about.file.removesuffix(".gz")]
@@ -101,7 +101,7 @@ def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templatef
     if about.templateflow:
         ways.append(f"fill the TemplateFlow home ({home}) with {about.templateflow}")
     ways.append(_staging(about.url, about))
-    raise DataError(f"no label image for atlas '{about.name}'", mend="Either " + "; or ".join(ways))
+    raise DataError(f"no label image for atlas '{about.name}'", hint="Either " + "; or ".join(ways))
 
 
 def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
@@ -114,7 +114,7 @@ def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
             return place / about.labels
     way = f"put {about.labels} into the folder that 'paths: atlas_dir' or {ATLAS_DIR} names ({named or 'now: none'})"
     raise DataError(
-        f"no table of labels for atlas '{about.name}'", mend=f"Either {way}; or {_staging(about.labels_url, about)}"
+        f"no table of labels for atlas '{about.name}'", hint=f"Either {way}; or {_staging(about.labels_url, about)}"
     )
 
 
@@ -142,7 +142,7 @@ def verify_image(about: AtlasFile, path: Path) -> str:
         f"this is not the file atlas '{about.name}' was described from (sha256 {digest}, "
         f"not {' or '.join([*accepted, *(f'md5 {one}' for one in theirs)])})",
         where=path,
-        mend="Fetch the publisher's file again, or describe yours as an atlas of its own",
+        hint="Fetch the publisher's file again, or describe yours as an atlas of its own",
     )
 
 
@@ -179,7 +179,7 @@ def _member(keys: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     members = keys["members"]
     if name not in members:
         raise ConfigError(
-            f"'{name}' is a family of atlases", where=path, mend=f"Choose one of them: {', '.join(members)}"
+            f"'{name}' is a family of atlases", where=path, hint=f"Choose one of them: {', '.join(members)}"
         )
     fields = members[name]
     filled = {k: v.format_map(fields) if isinstance(v, str) else v for k, v in keys.items() if k != "members"}

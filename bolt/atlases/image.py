@@ -79,13 +79,13 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     labels = _schaefer_labels(path) if about.labels else read_table(path, text=("name", "network", "hemisphere"))
     missing = [c for c in LABEL_COLUMNS if c not in labels]
     if missing:
-        raise DataError(f"columns missing: {', '.join(missing)}", where=path, mend="Add them")
+        raise DataError(f"columns missing: {', '.join(missing)}", where=path, hint="Add them")
     if not pd.api.types.is_integer_dtype(labels["value"]) or (labels["value"] < 1).any():
-        raise DataError("'value' must hold whole numbers from 1", where=path, mend="Correct the column")
+        raise DataError("'value' must hold whole numbers from 1", where=path, hint="Correct the column")
     for column in ("value", "name"):
         twice = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
         if len(twice):
-            raise DataError(f"'{column}' empty or not unique: {_some(twice)}", where=path, mend="Correct the rows")
+            raise DataError(f"'{column}' empty or not unique: {_some(twice)}", where=path, hint="Correct the rows")
     return labels.sort_values("value", ignore_index=True)
 
 
@@ -129,7 +129,7 @@ def check_space(atlas: Atlas, space: str) -> None:
     if space not in atlas.spaces:
         raise DataError(
             f"atlas '{atlas.name}' is in {' or '.join(atlas.spaces)}, but the image is in {space}",
-            mend="Choose an atlas of that space, or preprocess to the atlas's space",
+            hint="Choose an atlas of that space, or preprocess to the atlas's space",
         )
 
 
@@ -158,7 +158,7 @@ def _bare_image(path: Path) -> Atlas:
     image = _read_labels(path)
     values = np.unique(np.asarray(image.dataobj))
     if values[0] < 0 or values[-1] == 0:
-        raise DataError("labels must be positive, 0 is background", where=path, mend="Give a label image")
+        raise DataError("labels must be positive, 0 is background", where=path, hint="Give a label image")
     values = values[values > 0]
     labels = pd.DataFrame({"value": values, "name": values.astype(str), "network": None, "hemisphere": None})
     stem = path.name.removesuffix(".gz").removesuffix(".nii")
@@ -174,7 +174,7 @@ def _schaefer_labels(path: Path) -> pd.DataFrame:
     except (ValueError, AttributeError, UnicodeDecodeError):  # pandas' parser errors are ValueErrors
         parts = pd.DataFrame({"name": [None]})
     if parts.empty or parts.isna().any(axis=None):
-        raise DataError("not the publisher's table of labels", where=path, mend="Fetch it again")
+        raise DataError("not the publisher's table of labels", where=path, hint="Fetch it again")
     return table[["value"]].join(parts[["name", "network", "hemisphere"]])
 
 
@@ -182,10 +182,10 @@ def _read_labels(path: Path) -> nib.Nifti1Image:
     image = check_image(path)
     data = np.squeeze(np.asarray(image.dataobj))
     if data.ndim != 3:
-        raise DataError(f"an atlas is 3D, this image has shape {image.shape}", where=path, mend="Give a label image")
+        raise DataError(f"an atlas is 3D, this image has shape {image.shape}", where=path, hint="Give a label image")
     labels = np.rint(data).astype(np.int32)  # int8 would wrap above 127
     if not np.array_equal(labels, data):
-        raise DataError("voxels hold fractions, not labels", where=path, mend="Give a label image, not probabilities")
+        raise DataError("voxels hold fractions, not labels", where=path, hint="Give a label image, not probabilities")
     return nib.Nifti1Image(labels, image.affine)
 
 
@@ -194,7 +194,7 @@ def _compare(image: nib.Nifti1Image, labels: pd.DataFrame, path: Path) -> None:
     listed = set(labels["value"].tolist())
     for values, text in ((found - listed, "in the image but not in labels.tsv"), (listed - found, "not in the image")):
         if values:
-            raise DataError(f"label values {_some(sorted(values))} are {text}", where=path, mend="Make the two agree")
+            raise DataError(f"label values {_some(sorted(values))} are {text}", where=path, hint="Make the two agree")
 
 
 def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:

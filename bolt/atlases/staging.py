@@ -91,5 +91,5 @@ def _member(archive: Path, name: str) -> bytes:
     with zipfile.ZipFile(archive) as packed:
         members = [member for member in packed.namelist() if Path(member).name == name]
         if not members:
-            raise DataError(f"the archive does not hold {name}", where=archive, mend="Fetch the image by hand")
+            raise DataError(f"the archive does not hold {name}", where=archive, hint="Fetch the image by hand")
         return packed.read(members[0])

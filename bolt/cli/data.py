@@ -21,7 +21,7 @@ class DataStages(Shared):
         from bolt.datasets.phantom.dataset import simulate
 
         if self.dataset.simulate is None:
-            raise DataError("this dataset has no 'simulate' keys", where=self.dataset.name, mend="Use the phantom's")
+            raise DataError("this dataset has no 'simulate' keys", where=self.dataset.name, hint="Use the phantom's")
         out = self.options.out or self.dataset.path
         simulate(out, self.dataset.simulate, n_jobs=self.options.threads)
         self._note(self.layout.truth(out) / "provenance.json", [], seed=self.dataset.simulate.seed)

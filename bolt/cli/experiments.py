@@ -33,7 +33,7 @@ class ExperimentStages(Shared):
                 raise DataError(
                     f"experiment '{experiment.name}' has no run of any dataset",
                     where=results,
-                    mend=f"Train it: snakemake {experiment.name}",
+                    hint=f"Train it: snakemake {experiment.name}",
                 )
             write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
             write(with_first_looks(experiment, results, {one.dataset for one in found}), found, out)
@@ -91,5 +91,5 @@ class ExperimentStages(Shared):
         name, known = self.options.name, available(self.config)
         if name not in known or kind not in (None, known[name].kind):
             fitting = [one for one, found in known.items() if kind in (None, found.kind)]
-            raise ConfigError(f"no experiment '{name}'", mend=f"Known here: {', '.join(fitting)}")
+            raise ConfigError(f"no experiment '{name}'", hint=f"Known here: {', '.join(fitting)}")
         return known[name]

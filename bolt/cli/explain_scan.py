@@ -60,10 +60,10 @@ def explain_by_hand(options: argparse.Namespace) -> None:
     if options.series is None or options.out is None:
         raise ConfigError(
             "one scan needs --series and --out",
-            mend="As in: bolt explain --checkpoint fold-0 --series scan.npy --out explained",
+            hint="As in: bolt explain --checkpoint fold-0 --series scan.npy --out explained",
         )
     if options.tokens < 1:
-        raise ConfigError(f"--tokens {options.tokens}: no landmark", mend="Give 1 or more, such as 5")
+        raise ConfigError(f"--tokens {options.tokens}: no landmark", hint="Give 1 or more, such as 5")
     info = read_info(options.checkpoint)
     target = target_of(info, options.class_name)
     scan = read_scan(options, info)

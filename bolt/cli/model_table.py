@@ -61,6 +61,6 @@ def show_models(into: Path | None = None) -> None:
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end):
-        raise DataError("the markers of the table are not there", where=into, mend=f"Add the lines {START} and {END}")
+        raise DataError("the markers of the table are not there", where=into, hint=f"Add the lines {START} and {END}")
     with atomic(into) as temporary:
         temporary.write_text(f"{before}{START}\n{model_table()}{END}{after}", encoding="utf-8")

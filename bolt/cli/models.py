@@ -122,7 +122,7 @@ class ModelStages(Shared):
 
         options = self.options
         if None in (options.atlas, options.model, options.seed):
-            raise ConfigError("--fold needs --atlas, --model and --seed", mend="For one scan give --checkpoint instead")
+            raise ConfigError("--fold needs --atlas, --model and --seed", hint="For one scan give --checkpoint instead")
         out = self._fold(options.fold)
         cache = self.layout.cache(options.atlas, options.variant)
         inputs = [cache / "manifest.json", out / "checkpoint.safetensors", out / "checkpoint.json"]

@@ -41,10 +41,10 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
     if not options.atlas or options.out is None:
         raise ConfigError(
             "an image by hand needs --atlas and --out",
-            mend="As in: bolt parcellate bold.nii.gz --atlas schaefer400 --out series.npy",
+            hint="As in: bolt parcellate bold.nii.gz --atlas schaefer400 --out series.npy",
         )
     if options.coverage is not None and not 0 <= options.coverage <= 1:
-        raise ConfigError(f"--coverage {options.coverage:g} is no share", mend="Give a number from 0 to 1, such as 0.5")
+        raise ConfigError(f"--coverage {options.coverage:g} is no share", hint="Give a number from 0 to 1, such as 0.5")
     config = load_config(options.config) if options.config else None
     atlases = _atlases(options.atlas, config.paths if config else Paths(), options.fetch)
     places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
@@ -74,7 +74,7 @@ def _denoising(name: str | None, confounds: str | None) -> Denoise:
     if confounds is not None and not denoise.confounds and denoise.strategy is None:
         raise ConfigError(
             f"denoising '{name}' reads no confounds, but --confounds names a table",
-            mend="Leave --denoise out to regress out all its columns, or name another",
+            hint="Leave --denoise out to regress out all its columns, or name another",
         )
     return denoise
 
@@ -97,20 +97,20 @@ def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Pat
     """
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigError(f"two atlases are called '{twice[0]}'", mend="Rename one of the files")
+        raise ConfigError(f"two atlases are called '{twice[0]}'", hint="Rename one of the files")
     suffix = Path(out).suffix
     if out.endswith("/") or Path(out).is_dir():
         suffix = ""
     if suffix and suffix != ".npy":
         raise ConfigError(
-            f"series are written as .npy, not {suffix}", where=out, mend="Give a name that ends in .npy, or a folder"
+            f"series are written as .npy, not {suffix}", where=out, hint="Give a name that ends in .npy, or a folder"
         )
     if not suffix:
         stem = Path(image).name.removesuffix(".gz").removesuffix(".nii")
         return [Path(out) / f"{stem}_atlas-{name}_timeseries.npy" for name in names]
     if len(names) > 1 and ATLAS not in out:
         raise ConfigError(
-            f"one file for the series of {len(names)} atlases", where=out, mend=f"Give a folder, or a name with {ATLAS}"
+            f"one file for the series of {len(names)} atlases", where=out, hint=f"Give a folder, or a name with {ATLAS}"
         )
     return [Path(out.replace(ATLAS, name)) for name in names]
 

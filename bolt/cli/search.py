@@ -50,6 +50,6 @@ class SearchStages(Shared):
         if self.options.model not in known:
             raise ConfigError(
                 f"model '{self.options.model}' is not among those that are searched",
-                mend=f"Known: {', '.join(known)}; 'search: models' of the configuration names them",
+                hint=f"Known: {', '.join(known)}; 'search: models' of the configuration names them",
             )
         return known[self.options.model]

@@ -105,7 +105,7 @@ class Shared:
         scans = self._scans().set_index("scan_id", drop=False)
         if self.options.scan not in scans.index:
             raise DataError(
-                f"no scan '{self.options.scan}'", where=self.layout.scans, mend="Give a scan_id listed there"
+                f"no scan '{self.options.scan}'", where=self.layout.scans, hint="Give a scan_id listed there"
             )
         return scans.loc[self.options.scan]
 
@@ -125,7 +125,7 @@ class Shared:
         name = self.options.model
         known = self.models if name in self.models else self.models | experiment_models(self.config)
         if name not in known:
-            raise DataError(f"no run of model '{name}' is configured", mend=f"Configured: {', '.join(known)}")
+            raise DataError(f"no run of model '{name}' is configured", hint=f"Configured: {', '.join(known)}")
         return known[name]
 
     def _fold(self, fold: int) -> Path:

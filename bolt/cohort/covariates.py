@@ -55,7 +55,7 @@ class Covariates:
                 raise DataError(
                     f"covariate '{name}' is known of no training scan",
                     where="covariates",
-                    mend="Leave it out of the model's configuration, or fill in the column",
+                    hint="Leave it out of the model's configuration, or fill in the column",
                 )
             if is_numeric_dtype(values):
                 columns.append({"column": name, "mean": float(values.mean()), "sd": float(values.std(ddof=0))})
@@ -88,7 +88,7 @@ class Covariates:
             if column["column"] not in scans:
                 raise DataError(
                     f"the scans have no column '{column['column']}', which the model was trained with",
-                    mend="Add it to the table of scans and index again",
+                    hint="Add it to the table of scans and index again",
                 )
             values = scans[column["column"]]
             if "levels" in column:

@@ -57,7 +57,7 @@ def refuse_bad_scans(excluded: pd.DataFrame, listing: Path, refuse: bool) -> Non
         f"the run stops at {len(bad)} bad scan{'s' if len(bad) > 1 else ''} ('bad_scans: refuse'):{listed}\n"
         "This list stands in the file as well",
         where=listing,
-        mend="Mend them, or leave them out: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'",
+        hint="Mend them, or leave them out: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'",
     )
 
 

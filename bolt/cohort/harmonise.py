@@ -62,7 +62,7 @@ class Combat:
         if len(known) < 2:
             raise DataError(
                 f"ComBat needs two sites with at least {FEWEST} training scans each, there are {len(known)}",
-                mend="Set 'harmonise: null' in the model's configuration, or name the dataset's column 'site'",
+                hint="Set 'harmonise: null' in the model's configuration, or name the dataset's column 'site'",
             )
         used = site.isin(known).to_numpy()
         values = features[used].astype(np.float64)
@@ -102,7 +102,7 @@ class Combat:
             if not pooled:
                 raise DataError(
                     f"{unseen.sum()} scans are from sites with fewer than {FEWEST} training scans ({names})",
-                    mend="Set 'unseen_site: pooled' in the model's configuration to leave them as they are",
+                    hint="Set 'unseen_site: pooled' in the model's configuration to leave them as they are",
                 )
             log.warning(
                 "ComBat: %d scans of sites that were not learned (%s) are left as they are", unseen.sum(), names

@@ -258,7 +258,7 @@ def _load(kind: str, name: str) -> Keys:
     if not path.is_file():
         raise ConfigError(
             f"unknown {kind} '{name}'",
-            mend=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
+            hint=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
         )
     return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
 

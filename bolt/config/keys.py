@@ -28,7 +28,7 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         raise ConfigError(
             "it holds an address with a password, which would be written to logs and results",
             where=where,
-            mend="Give the address without one",
+            hint="Give the address without one",
         )
     try:
         return keys.model_validate(data)
@@ -42,12 +42,12 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         raise ConfigError(
             f"unknown key '{key}'",
             where=where,
-            mend=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}",
+            hint=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}",
         )
     if problem["type"] == "missing":
-        raise ConfigError(f"key '{key}' is missing", where=where, mend="Add it")
+        raise ConfigError(f"key '{key}' is missing", where=where, hint="Add it")
     found = without_credentials(repr(problem["input"]))
-    raise ConfigError(f"'{key}': {problem['msg']} (found {found})", where=where, mend="Correct the value")
+    raise ConfigError(f"'{key}': {problem['msg']} (found {found})", where=where, hint="Correct the value")
 
 
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:

@@ -104,7 +104,7 @@ class Model(Keys):
             raise ConfigError(
                 f"model '{self.name}' has settings by fold, but none for fold {fold}",
                 where="by_fold",
-                mend=f"Run folds {', '.join(map(str, sorted(self.by_fold)))} alone, or search the others too",
+                hint=f"Run folds {', '.join(map(str, sorted(self.by_fold)))} alone, or search the others too",
             )
         own = self.by_fold[fold]
         training = self.training

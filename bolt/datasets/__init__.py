@@ -76,11 +76,11 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
         raise DataError(
-            "no scans found", where=dataset.where, mend="Check 'path' and the filters of the dataset's file"
+            "no scans found", where=dataset.where, hint="Check 'path' and the filters of the dataset's file"
         )
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
-        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, mend="Rename one")
+        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, hint="Rename one")
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
     _exclude_unfit_names(table)
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)

@@ -78,20 +78,20 @@ def read_people(path: Path) -> pd.DataFrame:
     try:
         people = pd.read_csv(path, dtype=str).apply(lambda column: column.str.strip())
     except FileNotFoundError:
-        raise DataError("file not found", where=path, mend="Fetch it, or correct 'subjects_table'") from None
+        raise DataError("file not found", where=path, hint="Fetch it, or correct 'subjects_table'") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, mend="Fetch it again") from None
+        raise DataError(f"not a readable table ({error})", where=path, hint="Fetch it again") from None
     missing = [name for name in COLUMNS if name not in people.columns]
     if missing:
         raise DataError(
             f"columns missing: {', '.join(missing)}",
             where=path,
-            mend="Give PCP's Phenotypic_V1_0b_preprocessed1.csv (commas between cells)",
+            hint="Give PCP's Phenotypic_V1_0b_preprocessed1.csv (commas between cells)",
         )
     twice = people.SUB_ID[people.SUB_ID.duplicated()].unique()
     if len(twice) or people.SUB_ID.isna().any():
         what = f"subjects stand twice: {', '.join(twice[:5])}" if len(twice) else "a row has no SUB_ID"
-        raise DataError(what, where=path, mend="Keep one row for each")
+        raise DataError(what, where=path, hint="Keep one row for each")
     for column, words in WORDS.items():
         if column in people:
             people[column] = people[column].replace(words)
@@ -117,17 +117,17 @@ def check(dataset: Dataset, config: Config) -> None:
             raise ConfigError(
                 f"'{about.derivative}' are series of one atlas, but 'atlases' names {', '.join(names)}",
                 where=where,
-                mend=f"Set 'atlases: [{due or 'the folder of that atlas'}]', or choose another 'derivative'",
+                hint=f"Set 'atlases: [{due or 'the folder of that atlas'}]', or choose another 'derivative'",
             )
     elif config.preprocess.space != SPACES.get(about.pipeline):
         raise ConfigError(
             f"images of pipeline '{about.pipeline}' are in {SPACES.get(about.pipeline, 'a space that is not ours')}, "
             f"but 'preprocess: space' is {config.preprocess.space}",
             where=where,
-            mend=f"Set it to {SPACES['cpac']}, with pipeline {' or '.join(SPACES)}; or choose ready series",
+            hint=f"Set it to {SPACES['cpac']}, with pipeline {' or '.join(SPACES)}; or choose ready series",
         )
     if not is_remote(about.base) and not local_path(about.base).is_dir():
-        raise ConfigError(f"no such folder: {about.base}", where=where, mend="Correct 'abide: base'")
+        raise ConfigError(f"no such folder: {about.base}", where=where, hint="Correct 'abide: base'")
 
 
 def download_folder(dataset: Dataset, config: Config) -> Path:

@@ -38,7 +38,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         raise DataError(
             "no BOLD images found",
             where=dataset.path,
-            mend="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
+            hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
         )
     return describe(pd.DataFrame(rows), subjects, dataset, where)
 
@@ -46,12 +46,12 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
 def open_layout(path: Path, **options: Any) -> BIDSLayout:
     """Index a BIDS folder; a missing folder or description is a `DataError`."""
     if not Path(path).is_dir():
-        raise DataError("dataset folder not found", where=path, mend="Set 'path' in the dataset's file")
+        raise DataError("dataset folder not found", where=path, hint="Set 'path' in the dataset's file")
     if not (Path(path) / "dataset_description.json").is_file():
         raise DataError(
             "no dataset_description.json, so this is not the top of a BIDS dataset",
             where=path,
-            mend='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
+            hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
     broken = broken_sidecars(path)
     for sidecar, problem in broken.items():
@@ -63,7 +63,7 @@ def open_layout(path: Path, **options: Any) -> BIDSLayout:
         raise DataError(
             "it does not say what made these images",
             where=Path(path) / "dataset_description.json",
-            mend='Add "GeneratedBy": [{"Name": "fMRIPrep"}]',
+            hint='Add "GeneratedBy": [{"Name": "fMRIPrep"}]',
         ) from None
 
 
@@ -134,7 +134,7 @@ def check_sidecar(image: str) -> None:
         if sidecar.is_file():
             json.loads(sidecar.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"not readable as JSON ({error})", where=sidecar, mend="Correct or restore the file") from None
+        raise DataError(f"not readable as JSON ({error})", where=sidecar, hint="Correct or restore the file") from None
 
 
 def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:

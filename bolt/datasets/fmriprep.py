@@ -25,7 +25,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         raise DataError(
             f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
             where=dataset.path,
-            mend="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
+            hint="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
         )
     images = _of_one_resolution(images, dataset)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
@@ -41,14 +41,14 @@ def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:
         raise DataError(
             f"images at several resolutions: res- is {', '.join(names)}",
             where=dataset.path,
-            mend=f"Choose one in the dataset's file, such as 'resolution: \"{names[0]}\"'",
+            hint=f"Choose one in the dataset's file, such as 'resolution: \"{names[0]}\"'",
         )
     kept = [image for image in images if dataset.resolution in (None, found[image.path] or "none")]
     if not kept:
         raise DataError(
             f"no images at resolution '{dataset.resolution}'; res- is {', '.join(names)}",
             where=dataset.path,
-            mend="Correct 'resolution' in the dataset's file",
+            hint="Correct 'resolution' in the dataset's file",
         )
     return kept
 

@@ -82,26 +82,26 @@ def check(dataset: Dataset, config: Config) -> None:
         for value in found:
             if value not in known:
                 raise ConfigError(
-                    f"'{key}' names '{value}'", where=where, mend=f"Known: {', '.join(known)}{nearest(value, known)}"
+                    f"'{key}' names '{value}'", where=where, hint=f"Known: {', '.join(known)}{nearest(value, known)}"
                 )
     if config.preprocess.space != SPACE:
         raise ConfigError(
             f"HCP's volumes are in {SPACE}, but 'preprocess: space' is {config.preprocess.space}",
             where=where,
-            mend=f"Set it to {SPACE}",
+            hint=f"Set it to {SPACE}",
         )
     denoise = load_denoise(config.denoise)
     if denoise.confounds or denoise.strategy:
         raise ConfigError(
             f"denoising '{denoise.name}' needs a table of confounds, and HCP has none in fMRIPrep's names",
             where=where,
-            mend="Set 'denoise' to none, or to a file that only filters or detrends",
+            hint="Set 'denoise' to none, or to a file that only filters or detrends",
         )
     if not dataset.downloaded and not dataset.path.is_dir():
-        raise ConfigError(f"no such folder: {dataset.path}", where=where, mend="Set 'path' to the folder of subjects")
+        raise ConfigError(f"no such folder: {dataset.path}", where=where, hint="Set 'path' to the folder of subjects")
     for table in (subjects_table(dataset), dataset.hcp.restricted_table):
         if table is not None and not table.is_file():
-            raise ConfigError(f"no such table: {table}", where=where, mend="Download it from ConnectomeDB")
+            raise ConfigError(f"no such table: {table}", where=where, hint="Download it from ConnectomeDB")
 
 
 # ---- from the bucket ---------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _timing(scan: Scan, root: Path, dataset: Dataset, listing: pd.DataFrame | No
         raise DataError(f"the subject has no {scan.name}")
     entry = listing.loc[scan.scan_id]
     if isinstance(entry.problem, str):
-        raise DataError(entry.problem, where=entry.key, mend="Ask the bucket's owner")
+        raise DataError(entry.problem, where=entry.key, hint="Ask the bucket's owner")
     return {"n_volumes": int(entry.n_volumes), "tr": float(entry.tr)}
 
 

@@ -92,7 +92,7 @@ def subjects_table(dataset: Dataset) -> Path:
         raise ConfigError(
             "HCP needs 'subjects_table'",
             where=f"dataset '{dataset.name}'",
-            mend="Name the unrestricted table (CSV) of https://db.humanconnectome.org: columns Subject, Gender, Age, …",
+            hint="Name the unrestricted table (CSV) of https://db.humanconnectome.org: columns Subject, Gender, Age, …",
         )
     return dataset.subjects_table
 
@@ -102,20 +102,20 @@ def _read_people(path: Path) -> pd.DataFrame:
     try:
         people = pd.read_csv(path, dtype=str).apply(lambda column: column.str.strip()).dropna(how="all")
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, mend="Download it again") from None
+        raise DataError(f"not a readable table ({error})", where=path, hint="Download it again") from None
     if "Subject" not in people:
-        raise DataError("column 'Subject' is missing", where=path, mend="Give a table (CSV) of ConnectomeDB")
+        raise DataError("column 'Subject' is missing", where=path, hint="Give a table (CSV) of ConnectomeDB")
     if people.Subject.isna().any():
         row = int(people.Subject.isna().to_numpy().argmax())
-        raise DataError("no subject", where=f"{path}, row {row + 2}", mend="Complete or remove the row")
+        raise DataError("no subject", where=f"{path}, row {row + 2}", hint="Complete or remove the row")
     if not people.Subject.map(str.isalnum).all():
         strange = people.Subject[~people.Subject.map(str.isalnum)].iloc[0]
         raise DataError(
-            f"subject {strange!r} has more than letters and digits", where=path, mend="Download the table again"
+            f"subject {strange!r} has more than letters and digits", where=path, hint="Download the table again"
         )
     twice = people.Subject[people.Subject.duplicated()].unique()
     if len(twice):
-        raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, mend="Keep one row for each")
+        raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, hint="Keep one row for each")
     return people.set_index("sub-" + people.Subject)
 
 
@@ -147,7 +147,7 @@ def write_events(folder: Path, path: Path) -> str | None:
                 values = [float(cell) for cell in line.split()]
             except ValueError:
                 raise DataError(
-                    f"line {number} is not three numbers", where=file, mend="Fetch the file again"
+                    f"line {number} is not three numbers", where=file, hint="Fetch the file again"
                 ) from None
             if len(values) == 3 and values[2] != 0:  # Sync.txt has one number, the start of the scan
                 rows.append((values[0], values[1], file.stem))

@@ -31,12 +31,12 @@ def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
     """
     header = list(read_table(path).columns)
     if key not in header:
-        raise DataError(f"column '{key}' is missing; found {', '.join(header)}", where=path, mend="Add it")
+        raise DataError(f"column '{key}' is missing; found {', '.join(header)}", where=path, hint="Add it")
     table = read_table(path, text=tuple(header))
     table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
     twice = table[key][table[key].duplicated()].unique()
     if len(twice):
-        raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, mend="Keep one row for each")
+        raise DataError(f"subjects stand twice: {', '.join(twice[:5])}", where=path, hint="Keep one row for each")
     return table.set_index(key, drop=False)
 
 
@@ -61,7 +61,7 @@ def describe(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, wher
             raise DataError(
                 f"column '{column}' is missing; found {', '.join(subjects.columns)}",
                 where=where,
-                mend=f"Set '{key}' in the dataset's file to one of these",
+                hint=f"Set '{key}' in the dataset's file to one of these",
             )
     known = subjects.reindex(scans.subject)
     for key, column in wanted.items():
@@ -86,7 +86,7 @@ def _select(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where
     known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})
     for key, column, values in _filters(dataset, subjects, where):
         if column == SCAN and (strange := sorted(set(values) - set(scans[SCAN]))):
-            raise DataError(f"'{key}' names scan '{strange[0]}', which is not there", where=where, mend="Correct it")
+            raise DataError(f"'{key}' names scan '{strange[0]}', which is not there", where=where, hint="Correct it")
         for row, value in zip(scans.index, _words(known[column]), strict=True):
             if column != SCAN and scans.at[row, "subject"] not in subjects.index:
                 continue  # nobody can say whether it is asked for
@@ -113,12 +113,12 @@ def _filters(dataset: Dataset, subjects: pd.DataFrame, where: Path) -> list[tupl
             raise DataError(
                 f"column '{column}' is missing; found {', '.join(subjects.columns)}",
                 where=where,
-                mend=f"Correct '{key}' in the dataset's file",
+                hint=f"Correct '{key}' in the dataset's file",
             )
         strange = sorted(set(values) - set(_words(subjects[column])))
         if strange:
             raise DataError(
-                f"'{key}' names {column} '{strange[0]}', which nobody has", where=where, mend="Correct the value"
+                f"'{key}' names {column} '{strange[0]}', which nobody has", where=where, hint="Correct the value"
             )
     return found
 
@@ -152,7 +152,7 @@ def timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> dict[st
         raise DataError(
             info.conflict,
             where=path,
-            mend="Correct the wrong one, or say with 'tr_conflict' in the dataset's file which to believe",
+            hint="Correct the wrong one, or say with 'tr_conflict' in the dataset's file which to believe",
         )
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
@@ -172,12 +172,12 @@ def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
     usable = scans[scans.exclude_reason.isna()]
     if usable.empty:
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
-        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, mend="Mend these")
+        raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, hint="Mend these")
     absent = [c for c in dataset.classes or () if c not in set(usable.label)]
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "
             f"{', '.join(map(str, scans.label.dropna().unique()[:8]))})",
             where=dataset.where,
-            mend="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
+            hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )

@@ -29,7 +29,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         raise DataError(
             f"columns missing: {', '.join(missing)}; found {', '.join(header)}",
             where=dataset.path,
-            mend="Add them, or set 'label' in the dataset's file",
+            hint="Add them, or set 'label' in the dataset's file",
         )
     table = read_table(dataset.path, text=tuple(header))
     n_rois = {
@@ -52,7 +52,7 @@ def _check_people(table: pd.DataFrame, dataset: Dataset) -> None:
     """Refuse a table in which a person has two families or two sexes, or a row names nobody."""
     if table.subject.isna().any():
         row = int(table.subject.isna().to_numpy().argmax())
-        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", mend="Name the person of each scan")
+        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", hint="Name the person of each scan")
     for key in ("group", "sex"):
         column = getattr(dataset, key)
         if column not in table:
@@ -63,7 +63,7 @@ def _check_people(table: pd.DataFrame, dataset: Dataset) -> None:
             raise DataError(
                 f"subject {subject} has several values of '{column}' ({found})",
                 where=dataset.path,
-                mend="Correct the rows: a person has one",
+                hint="Correct the rows: a person has one",
             )
 
 

@@ -131,16 +131,16 @@ def verify(
     sums = (sha256,) if isinstance(sha256, str) else tuple(sha256)
     found = path.stat().st_size
     if size is not None and found != size:
-        raise DataError(f"{found} bytes, but {size} are due", where=where, mend=AGAIN)
+        raise DataError(f"{found} bytes, but {size} are due", where=where, hint=AGAIN)
     if found == 0:
-        raise DataError("the file is empty", where=where, mend=AGAIN)
+        raise DataError("the file is empty", where=where, hint=AGAIN)
     with path.open("rb") as file:
         start = file.read(512)
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(PAGE) and not name.endswith(TEXT_PAGES):
         raise DataError(
             f"a web page or a server's message in place of {name} ({_opening(start)})",
             where=where,
-            mend="Open the address in a browser: a login, a proxy or a wrong base address may be in between",
+            hint="Open the address in a browser: a login, a proxy or a wrong base address may be in between",
         )
     if name.endswith(".gz"):
         _check_gzip(path, start, where)
@@ -148,7 +148,7 @@ def verify(
         raise DataError(
             f"sha256 is {total}, not {' or '.join(sums)}",
             where=where,
-            mend=f"Fetch the file by hand, and save it as {name} if it is right",
+            hint=f"Fetch the file by hand, and save it as {name} if it is right",
         )
 
 
@@ -175,7 +175,7 @@ def local_path(address: str | Path) -> Path:
 def _copy(address: str, part: Part) -> None:
     source = local_path(address)
     if not source.is_file():
-        raise DataError("the file is not there", where=source, mend="Complete the folder, or name another base address")
+        raise DataError("the file is not there", where=source, hint="Complete the folder, or name another base address")
     require_room(part.destination.parent, source.stat().st_size, part.destination.name)
     shutil.copyfile(source, part.path)
 
@@ -191,13 +191,13 @@ def _is_right(path: Path, size: int | None, sums: tuple[str, ...]) -> bool:
 
 def _check_gzip(path: Path, start: bytes, where: str) -> None:
     if not start.startswith(GZIP_MAGIC):
-        raise DataError("not gzip, although it is called so", where=where, mend=AGAIN)
+        raise DataError("not gzip, although it is called so", where=where, hint=AGAIN)
     try:
         with gzip.open(path) as packed:
             while packed.read(CHUNK):
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"the file is cut off or damaged ({error})", where=where, mend=AGAIN) from None
+        raise DataError(f"the file is cut off or damaged ({error})", where=where, hint=AGAIN) from None
 
 
 def _opening(start: bytes) -> str:

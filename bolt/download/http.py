@@ -91,7 +91,7 @@ def download(address: str, part: Part, *, size: int | None, tries: int, pause: f
                 raise DataError(
                     f"download failed in {tries} tries ({dropped})",
                     where=address,
-                    mend=f"Try again later, or fetch it by hand and save it as {part.destination}",
+                    hint=f"Try again later, or fetch it by hand and save it as {part.destination}",
                 ) from dropped
             wait = min(max(pause * 2 ** (attempt - 1) * random.uniform(0.5, 1.5), dropped.wait), LONGEST_PAUSE)
             log.info("%s: %s; again in %.1f s", address, dropped, wait)
@@ -114,14 +114,14 @@ def _try_once(address: str, part: Part, size: int | None, timeout: float) -> Non
     except (http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError, ssl.SSLError) as error:
         if isinstance(error, http.client.InvalidURL):  # its text repeats a part of a proxy's address, password and all
             raise DataError(
-                "not a readable address, or not one of the proxy", where=address, mend="Correct it, or http(s)_proxy"
+                "not a readable address, or not one of the proxy", where=address, hint="Correct it, or http(s)_proxy"
             ) from None
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise DataError(
                 f"the server's certificate is not trusted ({reason.verify_message})",
                 where=address,
-                mend="Set SSL_CERT_FILE to your institution's certificates, or name another base address",
+                hint="Set SSL_CERT_FILE to your institution's certificates, or name another base address",
             ) from None
         raise Dropped(str(reason) or type(reason).__name__) from None
     arrived = part.path.stat().st_size
@@ -138,7 +138,7 @@ def _receive(answer: http.client.HTTPResponse, start: int, address: str, part: P
     total = None if length is None else start + int(length)
     if total is not None and size is not None and total != size:
         raise DataError(
-            f"the server has {total} bytes, but {size} are due", where=address, mend="Ask the file's publisher"
+            f"the server has {total} bytes, but {size} are due", where=address, hint="Ask the file's publisher"
         )
     if total is not None:
         require_room(part.destination.parent, total - start, part.destination.name)
@@ -170,7 +170,7 @@ def _refused(error: urllib.error.HTTPError, address: str, part: Part) -> DataErr
     return DataError(
         f"{what.get(error.code, 'the server refuses it')} ({error.code} {error.reason})",
         where=address,
-        mend=f"Check the base address, or fetch the file elsewhere and save it as {part.destination}",
+        hint=f"Check the base address, or fetch the file elsewhere and save it as {part.destination}",
     )
 
 

@@ -137,7 +137,7 @@ def download(
                 raise DataError(
                     f"download failed in {tries} tries ({dropped})",
                     where=address(bucket, key),
-                    mend="Try again later; what has arrived is kept",
+                    hint="Try again later; what has arrived is kept",
                 ) from dropped
             wait = min(pause * 2 ** (attempt - 1) * random.uniform(0.5, 1.5), LONGEST_PAUSE)
             log.info("%s: %s; again in %.1f s", address(bucket, key), dropped, wait)
@@ -168,7 +168,7 @@ def _try_once(client: Any, bucket: Bucket, key: str, part: Part, size: int | Non
     total = start + answer["ContentLength"]
     if size is not None and total != size:
         part.forget()
-        raise DataError(f"the bucket has {total} bytes, but {size} are due", where=where, mend="List the bucket again")
+        raise DataError(f"the bucket has {total} bytes, but {size} are due", where=where, hint="List the bucket again")
     require_room(part.destination.parent, total - start, part.destination.name)
     if not start:
         part.begin(where, answer["ETag"])
@@ -196,26 +196,26 @@ def _explained(bucket: Bucket, key: str = "") -> Iterator[None]:
         raise DataError(
             f"the bucket's service cannot be reached ({type(error).__name__})",
             where=address(bucket, key),
-            mend="Check the network and 'bucket: endpoint', and run again",
+            hint="Check the network and 'bucket: endpoint', and run again",
         ) from None
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(
             f"the connection cannot be set up ({type(error).__name__})",
             where=f"s3://{bucket.name}",
-            mend="Correct 'bucket: name' and 'bucket: endpoint', or AWS's own settings in ~/.aws/config",
+            hint="Correct 'bucket: name' and 'bucket: endpoint', or AWS's own settings in ~/.aws/config",
         ) from None
 
 
 def _answer(bucket: Bucket, key: str, error: ClientError) -> BoltError:
     code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code == "NoSuchBucket":
-        return ConfigError("there is no such bucket", where=f"s3://{bucket.name}", mend="Correct 'bucket: name'")
+        return ConfigError("there is no such bucket", where=f"s3://{bucket.name}", hint="Correct 'bucket: name'")
     if code in NO_KEY:
-        return DataError("there is no such object", where=address(bucket, key), mend="Check 'bucket: prefix'")
+        return DataError("there is no such object", where=address(bucket, key), hint="Check 'bucket: prefix'")
     if status in (400, 401, 403):
         return _refused(bucket, "the credentials are refused", code)
     return DataError(
-        f"the bucket's service answers {code} ({status})", where=address(bucket, key), mend="Try again later"
+        f"the bucket's service answers {code} ({status})", where=address(bucket, key), hint="Try again later"
     )
 
 
@@ -224,7 +224,7 @@ def _refused(bucket: Bucket, what: str, why: object) -> ConfigError:
     return ConfigError(
         f"{what.replace('credentials', f'credentials{profile}')} ({why})",
         where=f"s3://{bucket.name}",
-        mend=ACCESS.get(bucket.name, "Ask the bucket's owner for access, and name the profile as 'bucket: profile'"),
+        hint=ACCESS.get(bucket.name, "Ask the bucket's owner for access, and name the profile as 'bucket: profile'"),
     )
 
 

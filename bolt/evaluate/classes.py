@@ -107,7 +107,7 @@ def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDA
             raise DataError(
                 f"{column} '{unknown[column].iloc[0]}' is not one of the classes {list(classes)}",
                 where=f"predictions, scan {unknown['scan_id'].iloc[0]}",
-                mend="Train again after changing 'classes' in the dataset's configuration",
+                hint="Train again after changing 'classes' in the dataset's configuration",
             )
     probability = predictions[[f"p_{c}" for c in classes]].to_numpy(float)
     lost = ~np.isfinite(probability).all(axis=1)
@@ -115,7 +115,7 @@ def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDA
         raise DataError(
             "a class probability is missing",
             where=f"predictions, scan {predictions.loc[lost, 'scan_id'].iloc[0]}",
-            mend="Delete this fold's folder and train it again",
+            hint="Delete this fold's folder and train it again",
         )
     return found["label"], found["predicted"], probability
 

@@ -66,7 +66,7 @@ def number_arrays(predictions: pd.DataFrame) -> tuple[NDArray[np.floating], NDAr
             raise DataError(
                 f"{column} '{row[column]}' is no number",
                 where=f"predictions, scan {row['scan_id']}",
-                mend="Train again after changing 'classes' in the dataset's configuration",
+                hint="Train again after changing 'classes' in the dataset's configuration",
             )
         found.append(values)
     return found[0], found[1]

@@ -89,7 +89,7 @@ def check_experiment_names(config: Config) -> None:
             raise ConfigError(
                 f"'{place}': the name of an experiment is a target, and '{name}' {problem}",
                 where="configuration: experiments",
-                mend="Rename the file",
+                hint="Rename the file",
             )
 
 
@@ -110,7 +110,7 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
     where = f"experiment '{experiment.name}'"
     if "reference" in experiment.model_fields_set and lacks_reference(experiment, rows):
         names = ", ".join(f"'{row.row}'" for row, _ in rows)
-        raise ConfigError(f"'reference': no row is called '{experiment.reference}'", where=where, mend=f"Rows: {names}")
+        raise ConfigError(f"'reference': no row is called '{experiment.reference}'", where=where, hint=f"Rows: {names}")
     for row, model in rows:
         _check_settings(model, f"{where}, row '{row.row}'")
         inputs = inputs_of(model.model)
@@ -118,13 +118,13 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
             raise ConfigError(
                 f"only models of series have a cost that depends on the length; '{model.model}' takes {inputs}",
                 where=f"{where}, row '{row.row}'",
-                mend="Remove the row",
+                hint="Remove the row",
             )
         if experiment.kind == "landmarks" and not has_importance(model):
             raise ConfigError(
                 "only BolT with CLS tokens and without covariates has importance weights, and so landmarks",
                 where=f"{where}, row '{row.row}'",
-                mend="Remove the row",
+                hint="Remove the row",
             )
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
 
@@ -134,7 +134,7 @@ def _check_settings(model: Model, where: str) -> None:
     try:
         check_model(model.model, model.hyper)
     except ConfigError as error:
-        raise ConfigError(error.what, where=f"{where}, {error.where}", mend=error.mend) from None
+        raise ConfigError(error.what, where=f"{where}, {error.where}", hint=error.hint) from None
 
 
 def lacks_reference(experiment: Experiment, rows: Rows) -> bool:
@@ -152,7 +152,7 @@ def _check_paper(experiment: Experiment, theirs: Mapping[str, Mapping[str, str]]
         raise ConfigError(
             f"'paper': the paper has no table '{experiment.name}'",
             where=where,
-            mend=f"Remove it, or give the file the name of one: {', '.join(tables)}",
+            hint=f"Remove it, or give the file the name of one: {', '.join(tables)}",
         )
     table = read_table(file, text=tuple({key for keys in theirs.values() for key in keys}))
     known = [column for column in table if column not in VALUES]
@@ -162,12 +162,12 @@ def _check_paper(experiment: Experiment, theirs: Mapping[str, Mapping[str, str]]
             raise ConfigError(
                 f"the paper's table has no column '{strangers[0]}'",
                 where=f"{where}, row '{row}', paper",
-                mend=f"Columns of {file.name}: {', '.join(known)}",
+                hint=f"Columns of {file.name}: {', '.join(known)}",
             )
         if not (table[list(keys)] == list(keys.values())).all(axis=1).any():
             found = table[list(keys)].drop_duplicates().agg(", ".join, axis=1)
             raise ConfigError(
                 f"the paper's table has no row with {', '.join(keys.values())}",
                 where=f"{where}, row '{row}', paper",
-                mend=f"Rows of {file.name}: {'; '.join(found)}",
+                hint=f"Rows of {file.name}: {'; '.join(found)}",
             )

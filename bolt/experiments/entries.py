@@ -88,7 +88,7 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"two rows are called '{name}'", where=f"experiment '{experiment.name}'", mend="Name one with 'row'"
+                f"two rows are called '{name}'", where=f"experiment '{experiment.name}'", hint="Name one with 'row'"
             )
     return found
 
@@ -254,7 +254,7 @@ def _base(name: str, where: str) -> Model:
     try:
         return load_model(name)
     except ConfigError as error:
-        raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), mend=error.mend) from None
+        raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), hint=error.hint) from None
 
 
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:

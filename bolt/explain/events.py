@@ -35,7 +35,7 @@ def read_events(path: str | Path) -> pd.DataFrame:
     """
     table = read_table(path, text=("trial_type",))
     if "onset" not in table:
-        raise DataError("column 'onset' is missing", where=path, mend="Give BIDS' columns onset, duration, trial_type")
+        raise DataError("column 'onset' is missing", where=path, hint="Give BIDS' columns onset, duration, trial_type")
     if "trial_type" not in table:
         table["trial_type"] = "event"
     if "duration" not in table:
@@ -44,7 +44,7 @@ def read_events(path: str | Path) -> pd.DataFrame:
     try:
         table = table.astype({"onset": float, "duration": float}).fillna({"duration": 0.0})
     except ValueError as error:
-        raise DataError(f"not numbers ({error})", where=path, mend="Give onset and duration in seconds") from None
+        raise DataError(f"not numbers ({error})", where=path, hint="Give onset and duration in seconds") from None
     return table.sort_values(["onset", "trial_type"], ignore_index=True)
 
 

@@ -74,11 +74,11 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.json"
     if not path.is_file():
         inside = sorted(one.parent.name for one in folder.glob("*/checkpoint.json"))
-        mend = f"Give one of the folders in it: {', '.join(inside)}" if inside else ""
+        hint = f"Give one of the folders in it: {', '.join(inside)}" if inside else ""
         raise DataError(
             "no checkpoint in this folder",
             where=folder,
-            mend=mend
+            hint=hint
             or "Give the folder of a fold: results/<dataset>/runs/<atlas>/<variant>/<model>/seed-<s>/fold-<k>",
         )
     info: dict[str, Any] = read_json(path)
@@ -91,7 +91,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         problem = "this model predicts a number; one scan is explained for a class"
     if problem:
         raise DataError(
-            problem, where=path, mend="Give the checkpoint of a BolT that learned classes from series alone"
+            problem, where=path, hint="Give the checkpoint of a BolT that learned classes from series alone"
         )
     return info
 
@@ -104,7 +104,7 @@ def target_of(info: dict[str, Any], name: str | None) -> int | None:
     if name not in classes:
         raise ConfigError(
             f"--class {name}: the model has no such class",
-            mend=f"Its classes: {', '.join(classes)}{nearest(name, classes)}",
+            hint=f"Its classes: {', '.join(classes)}{nearest(name, classes)}",
         )
     return int(classes.index(name))
 
@@ -134,7 +134,7 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> Scan:
         raise DataError(
             f"these series are of atlas '{said}', the model learned from '{name}'",
             where=beside,
-            mend=f"Make series with '{name}' (bolt parcellate IMAGE --atlas {name})",
+            hint=f"Make series with '{name}' (bolt parcellate IMAGE --atlas {name})",
         )
     series = _fitting(read_series(path, None if labels is None else labels["value"].tolist()), info, labels, name, path)
     shortest = max(2, shortest_of("bolt", info["model"]["hyper"]))
@@ -142,13 +142,13 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> Scan:
         raise DataError(
             f"{len(series)} volumes, fewer than the {shortest} that this model reads at least",
             where=path,
-            mend="Give a longer scan, or a model with a shorter window",
+            hint="Give a longer scan, or a model with a shorter window",
         )
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
     if tr is not None and not tr > 0:
-        raise ConfigError(f"--tr {tr:g} is no repetition time", mend="Give seconds, such as --tr 2")
+        raise ConfigError(f"--tr {tr:g} is no repetition time", hint="Give seconds, such as --tr 2")
     if options.events is not None and tr is None:
-        raise ConfigError("--events needs the repetition time", mend="Give it in seconds, such as --tr 2")
+        raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
     rois = _named(info["rois"], labels)
     scan = Scan(series, kept_volumes(path, len(series)), tr, rois, name)
     if options.events is not None:
@@ -167,7 +167,7 @@ def _atlas_of(options: argparse.Namespace, info: dict[str, Any]) -> tuple[str, p
         labels = read_table(options.labels, text=("name", "network", "hemisphere"))
         missing = [column for column in LABEL_COLUMNS if column not in labels]
         if missing:
-            raise DataError(f"columns missing: {', '.join(missing)}", where=options.labels, mend="Add them")
+            raise DataError(f"columns missing: {', '.join(missing)}", where=options.labels, hint="Add them")
         name = given or ""
     elif given is not None:
         atlas = given.rstrip("/")
@@ -188,7 +188,7 @@ def _atlas_of(options: argparse.Namespace, info: dict[str, Any]) -> tuple[str, p
         raise DataError(
             f"the model learned from an ROI with the value {absent[0]}, which atlas '{name or options.labels}' lacks",
             where=options.checkpoint / "checkpoint.json",
-            mend="Give the atlas that the model was trained with, or none: then ROIs go by their values",
+            hint="Give the atlas that the model was trained with, or none: then ROIs go by their values",
         )
     return name, None if absent else labels, paths
 
@@ -220,10 +220,10 @@ def _fitting(
         return series[:, np.flatnonzero(labels["value"].isin(info["rois"]))]
     said = f"this model reads {due}" + (f" (atlas '{name}')" if name else "")
     if len(series) == due:
-        mend = "Transpose the array, it seems: a row a volume, a column an ROI"
+        hint = "Transpose the array, it seems: a row a volume, a column an ROI"
     else:
-        mend = "Make series with the atlas that the model was trained with" + (f", '{name}'" if name else "")
-    raise DataError(f"{series.shape[1]} ROIs, but {said}", where=path, mend=mend)
+        hint = "Make series with the atlas that the model was trained with" + (f", '{name}'" if name else "")
+    raise DataError(f"{series.shape[1]} ROIs, but {said}", where=path, hint=hint)
 
 
 def _named(values: list[int], labels: pd.DataFrame | None) -> pd.DataFrame:
@@ -240,7 +240,7 @@ def _standardize(scan: Scan, path: Path, wanted: bool) -> None:
     constant = is_constant(values)
     if constant.all():
         raise DataError(
-            "no ROI changes over time", where=path, mend="Give the BOLD series of a scan, not a mean or an empty file"
+            "no ROI changes over time", where=path, hint="Give the BOLD series of a scan, not a mean or an empty file"
         )
     for what, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():

@@ -65,7 +65,7 @@ def _explained(
         raise DataError(
             f"importance weights are defined for BolT, not for '{info['model']['model']}'",
             where=run_fold / "checkpoint.json",
-            mend="Explain a BolT run",
+            hint="Explain a BolT run",
         )
     table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
     table = table[table["role"] == role] if role else table

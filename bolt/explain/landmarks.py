@@ -174,7 +174,7 @@ def write_landmarks(
     done = explained_folds(run, folds)
     if not done:
         raise DataError(
-            "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
+            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
         )
     table, coefficients, curve = landmark_regression(
         cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, inner=inner, seed=seed

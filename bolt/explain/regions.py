@@ -114,7 +114,7 @@ def roi_weights(
         raise DataError(
             f"coefficients are for {coefficients.shape[1]} classes and {coefficients.shape[2]} ROIs, "
             f"but there are {len(classes)} classes and {len(rois)} ROIs",
-            mend="Explain the run again with the cache that it was trained on",
+            hint="Explain the run again with the cache that it was trained on",
         )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
@@ -192,7 +192,7 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
     if len(absent):
         raise DataError(
             f"the atlas's image has no voxel with the label value {absent[0]}",
-            mend="The ROIs of the cache must come from the same atlas",
+            hint="The ROIs of the cache must come from the same atlas",
         )
     order = np.argsort(values)
     place = np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)

@@ -60,7 +60,7 @@ def explainable(model: BolT) -> Iterator[None]:
     """Evaluation mode within the block; refuses a model without CLS tokens, or with covariates (`DataError`)."""
     if model.cls_token == "none" or model.n_covariates:
         raise DataError(
-            "relevance is defined for models with CLS tokens and without covariates", mend="Explain another model"
+            "relevance is defined for models with CLS tokens and without covariates", hint="Explain another model"
         )
     was_training = model.training
     model.eval()

@@ -184,7 +184,7 @@ def write_tasks(
     done = explained_folds(run, folds)
     if not done:
         raise DataError(
-            "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
+            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
         )
     courses = read_courses(cache, run, done, volumes_of)
     curves, blocks, aligned = [], [], []

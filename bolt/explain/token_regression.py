@@ -68,7 +68,7 @@ class FoldScans:
             raise DataError(
                 "landmarks cannot be judged: a class has no training scan, or there is no test scan",
                 where=where,
-                mend="Explain the fold again, or use fewer folds",
+                hint="Explain the fold again, or use fewer folds",
             )
 
     def only(self, chosen: Chosen) -> FoldScans:

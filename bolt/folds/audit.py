@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-MEND = "Split by group, give copies of a scan one subject, and make the folds again"
+HINT = "Split by group, give copies of a scan one subject, and make the folds again"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.folds.audit import MEND, find_leaks
+from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
 from bolt.io.files import MISSING, sha256
 from bolt.io.volumes import iter_volumes
@@ -74,17 +74,17 @@ def check_folds(options: argparse.Namespace) -> None:
     strangers = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
     if strangers:
         raise DataError(
-            f"{len(strangers)} scans are not listed, such as '{strangers[0]}'", where=about, mend="Add them"
+            f"{len(strangers)} scans are not listed, such as '{strangers[0]}'", where=about, hint="Add them"
         )
     for column in ("subject", "group"):
         if column in scans and scans.groupby("scan_id")[column].nunique().max() > 1:
-            raise DataError(f"a scan has two entries in '{column}'", where=about, mend="Give each scan one")
+            raise DataError(f"a scan has two entries in '{column}'", where=about, hint="Give each scan one")
     unknown = scans["subject"].isna() & scans["scan_id"].isin(folds["scan_id"])
     if unknown.any():
         raise DataError(
             f"{unknown.sum()} rows name no subject, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'",
             where=about,
-            mend="Say who was scanned: without it nothing can be compared",
+            hint="Say who was scanned: without it nothing can be compared",
         )
     contents = {f"series in {folder}": series_hashes(SeriesCache(folder)) for folder in options.cache}
     if options.files:
@@ -99,7 +99,7 @@ def check_folds(options: argparse.Namespace) -> None:
         log.warning("%s has no column 'group': families are not compared", about)
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
-        raise LeakError("; ".join(map(str, leaks)), where=options.table, mend=MEND)
+        raise LeakError("; ".join(map(str, leaks)), where=options.table, hint=HINT)
     n_folds, n_scans = folds["fold"].nunique(), folds["scan_id"].nunique()
     log.info("no leak in %d folds of %d scans; compared: %s", n_folds, n_scans, ", ".join([*kinds, *contents]))
 
@@ -113,13 +113,13 @@ def _read(path: Path) -> pd.DataFrame:
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, mend="Give a .tsv or .csv file") from None
+        raise DataError(f"not a readable table ({error})", where=path, hint="Give a .tsv or .csv file") from None
 
 
 def _need(table: pd.DataFrame, columns: Sequence[str], where: Path) -> None:
     for column in columns:
         if column not in table:
-            mend = f"Columns there: {', '.join(map(str, table.columns))}"
+            hint = f"Columns there: {', '.join(map(str, table.columns))}"
             if column == "subject":
-                mend += ". Give the table of scans with --scans"
-            raise DataError(f"no column '{column}'", where=where, mend=mend)
+                hint += ". Give the table of scans with --scans"
+            raise DataError(f"no column '{column}'", where=where, hint=hint)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from bolt.config import Folds
-from bolt.folds.audit import MEND
+from bolt.folds.audit import HINT
 from bolt.folds.splits import make_folds
 from bolt.io.errors import DataError, LeakError
 
@@ -56,7 +56,7 @@ def make_inner_folds(
     """
     own = folds[folds["fold"] == fold]
     if own.empty:
-        raise DataError(f"no fold {fold}", where="folds.tsv", mend="Make the folds again")
+        raise DataError(f"no fold {fold}", where="folds.tsv", hint="Make the folds again")
     tested = own.loc[own["role"] == "test", "scan_id"]
     side = own.loc[own["role"] != "test", "scan_id"]
     inside = scans[scans["scan_id"].isin(side)]
@@ -65,7 +65,7 @@ def make_inner_folds(
     if both:
         raise LeakError(
             f"{unit} '{min(both)}' is in the training side and the test part of fold {fold} ({len(both)} such cases)",
-            mend=MEND,
+            hint=HINT,
         )
     update = {"scheme": "kfold", "outer": n_inner, "seed": settings.seed + 1 + fold, "run": None}
     return make_folds(inside, settings.model_copy(update=update), contents)

@@ -13,7 +13,7 @@ import pandas as pd
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.audit import MEND, find_leaks
+from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
 
 ROLES = ("train", "validation", "test")
@@ -87,19 +87,19 @@ def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.Dat
     scans = _checked(scans, 2)
     sites = sorted(scans["site"].unique())
     if "" in sites:
-        raise DataError(f"{(scans['site'] == '').sum()} scans have no site", mend="Name the dataset's column 'site'")
+        raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Name the dataset's column 'site'")
     if len(sites) < 3:
-        raise DataError(f"leave-site-out needs three sites, there are {len(sites)}", mend="Set 'folds: scheme: kfold'")
+        raise DataError(f"leave-site-out needs three sites, there are {len(sites)}", hint="Set 'folds: scheme: kfold'")
     if len(sites) != settings.outer:
         raise DataError(
             f"leave-site-out makes one fold a site: there are {len(sites)} sites, but {settings.outer} folds",
-            mend=f"Set 'folds: outer' to {len(sites)}",
+            hint=f"Set 'folds: outer' to {len(sites)}",
         )
     homes = scans.groupby("group")["site"].nunique()
     if homes.max() > 1:
         raise DataError(
             f"group '{homes.idxmax()}' was scanned at {homes.max()} sites: no site can be left out without it",
-            mend="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'",
+            hint="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'",
         )
     classes = scans.groupby("site")["label"].agg(frozenset)
     ring = np.random.default_rng(settings.seed).permutation(sites).tolist()
@@ -157,23 +157,23 @@ def audit_folds(
     folds = folds.astype({"scan_id": str})
     unknown = sorted(set(folds["role"]) - set(ROLES))
     if unknown:
-        raise DataError(f"unknown roles: {', '.join(map(str, unknown))}", mend=f"Use {', '.join(ROLES)}")
+        raise DataError(f"unknown roles: {', '.join(map(str, unknown))}", hint=f"Use {', '.join(ROLES)}")
     numbers = sorted(folds["fold"].unique())
     scans = _checked(scans, 2 if by_site else len(numbers))
     strangers = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
     if strangers:
-        raise DataError(f"scans that are not in the scan table: {_some(strangers)}", mend="Make the folds again")
+        raise DataError(f"scans that are not in the scan table: {_some(strangers)}", hint="Make the folds again")
     who = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
-        raise LeakError(str(leaks[0]), mend=MEND)
+        raise LeakError(str(leaks[0]), hint=HINT)
     tested = who[who.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
     wrong = tested[tested != 1]
     if len(wrong):
         raise LeakError(
             f"scan '{wrong.index[0]}' is tested {wrong.iloc[0]} times, not once ({len(wrong)} such scans)",
-            mend="Make the folds again",
+            hint="Make the folds again",
         )
     _check_parts(who, numbers, scans)
 
@@ -185,16 +185,16 @@ def _check_parts(who: pd.DataFrame, numbers: list[int], scans: pd.DataFrame) -> 
         if len(part) != len(scans):
             raise DataError(
                 f"fold {fold} has {len(part)} rows for {len(scans)} scans",
-                mend="Give every scan one role in every fold",
+                hint="Give every scan one role in every fold",
             )
         for role in ROLES:
             if not (part.role == role).any():
-                raise DataError(f"fold {fold} has no {role} scans", mend="Use fewer folds, or more subjects")
+                raise DataError(f"fold {fold} has no {role} scans", hint="Use fewer folds, or more subjects")
         absent = sorted(classes - set(part.label[part.role == "train"]))
         if absent:
             raise DataError(
                 f"fold {fold} has no training scan of class {', '.join(absent)}",
-                mend="Use fewer folds, or more subjects",
+                hint="Use fewer folds, or more subjects",
             )
 
 
@@ -204,10 +204,10 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
         scans = scans[scans["exclude_reason"].isna()]
     for column in ("scan_id", "subject", "label"):
         if scans[column].isna().any():
-            raise DataError(f"{scans[column].isna().sum()} scans have no {column}", mend="Fill in or exclude them")
+            raise DataError(f"{scans[column].isna().sum()} scans have no {column}", hint="Fill in or exclude them")
     twice = scans["scan_id"][scans["scan_id"].duplicated()]
     if len(twice):
-        raise DataError(f"scans stand twice in the scan table: {_some(sorted(set(twice)))}", mend="Remove the copies")
+        raise DataError(f"scans stand twice in the scan table: {_some(sorted(set(twice)))}", hint="Remove the copies")
     scans = scans.assign(
         group=scans["group"].fillna(scans["subject"]),
         site=scans["site"].fillna("") if "site" in scans else "",
@@ -216,14 +216,14 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     scans = scans.astype(text).sort_values("scan_id", ignore_index=True)
     groups = scans.groupby("subject")["group"].nunique()
     if (groups > 1).any():
-        raise DataError(f"subject '{groups.idxmax()}' is in {groups.max()} groups", mend="Give each subject one group")
+        raise DataError(f"subject '{groups.idxmax()}' is in {groups.max()} groups", hint="Give each subject one group")
     counts = scans.groupby("label")["group"].nunique()
     if len(counts) < 2:
-        raise DataError(f"one class only: {', '.join(counts.index) or 'none'}", mend="Check the label column")
+        raise DataError(f"one class only: {', '.join(counts.index) or 'none'}", hint="Check the label column")
     if counts.min() < n_folds:
         raise DataError(
             f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
-            mend=f"Set 'folds: outer' to at most {counts.min()}, or add subjects",
+            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects",
         )
     return scans
 
@@ -247,7 +247,7 @@ def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
     """The part that holds most classes and leaves most to training; of these the one nearest to the mean size."""
     n_parts = min(n_parts, rest.groupby("label")["group"].nunique().max())
     if n_parts < 2:
-        raise DataError("too few subjects for a validation part", mend="Use fewer folds, or more subjects")
+        raise DataError("too few subjects for a validation part", hint="Use fewer folds, or more subjects")
     parts = _parts(rest, n_parts, seed)
     due = rest["group"].nunique() / n_parts
 

@@ -11,7 +11,7 @@ from bolt.io.errors import ConfigError
 
 FEW = 500_000
 """Bytes: a disk with fewer to spare is full."""
-MEND = "Free space, or move this folder or one above it to a larger disk and link it in its place; then go on"
+HINT = "Free space, or move this folder or one above it to a larger disk and link it in its place; then go on"
 
 
 def free_bytes(folder: str | Path) -> int:
@@ -43,20 +43,20 @@ def require_room(folder: str | Path, needed: float, what: str, key: str | None =
     """
     free = free_bytes(folder)
     if needed > free:
-        mend = f"{MEND}. Before a first run, 'paths: {key}' may name another disk" if key else MEND
+        hint = f"{HINT}. Before a first run, 'paths: {key}' may name another disk" if key else HINT
         raise ConfigError(
-            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, mend=mend
+            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, hint=hint
         )
 
 
 def no_room_left(destination: Path) -> ConfigError:
     """The error of a disk that filled up while `destination` was written."""
-    return ConfigError(f"no room left for {destination.name}", where=destination.parent, mend=MEND)
+    return ConfigError(f"no room left for {destination.name}", where=destination.parent, hint=HINT)
 
 
 def full(folder: Path) -> ConfigError:
     """The error of a disk that is full; the whole run's to mend, and what was being done is done again then."""
-    return ConfigError("no room left on the disk of this folder", where=folder.absolute(), mend=MEND)
+    return ConfigError("no room left on the disk of this folder", where=folder.absolute(), hint=HINT)
 
 
 def refuse_full(folder: str | Path) -> None:

@@ -14,26 +14,26 @@ class BoltError(Exception):
         What is wrong, in one sentence.
     where : str or Path, optional
         The file (and row, key or volume) in which it was found.
-    mend : str, optional
+    hint : str, optional
         What to do about it.
     """
 
-    def __init__(self, what: str, *, where: str | Path | None = None, mend: str = "") -> None:
+    def __init__(self, what: str, *, where: str | Path | None = None, hint: str = "") -> None:
         self.what = what.rstrip(".")
         self.where = str(where) if where is not None else ""
-        self.mend = mend.rstrip(".")
+        self.hint = hint.rstrip(".")
         super().__init__(str(self))
 
     def __str__(self) -> str:
         line = f"{self.where}: {self.what}." if self.where else f"{self.what}."
-        return f"{line} {self.mend}." if self.mend else line
+        return f"{line} {self.hint}." if self.hint else line
 
     def __reduce__(self):  # keyword-only arguments would be lost on the way out of a worker process
-        return _rebuild, (type(self), self.what, self.where, self.mend)
+        return _rebuild, (type(self), self.what, self.where, self.hint)
 
 
-def _rebuild(kind: type[BoltError], what: str, where: str, mend: str) -> BoltError:
-    return kind(what, where=where or None, mend=mend)
+def _rebuild(kind: type[BoltError], what: str, where: str, hint: str) -> BoltError:
+    return kind(what, where=where or None, hint=hint)
 
 
 class ConfigError(BoltError):

@@ -206,7 +206,7 @@ def write_status(
 ) -> None:
     """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``; `warnings` (stage, warning) are what is odd
     about something that is used all the same; `report` is the text file that says more of a failure."""
-    reason = {"reason": str(error), "mend": error.mend} if error else {"reason": "", "mend": ""}
+    reason = {"reason": str(error), "hint": error.hint} if error else {"reason": "", "hint": ""}
     more = ({"warnings": list(warnings)} if warnings else {}) | ({"report": report} if report else {})
     write_json({"state": state, "stage": stage, **reason, **more}, path)
 

@@ -50,7 +50,7 @@ def short_memory(error: BaseException) -> MemoryShortage | None:
         return error
     if any(map(is_shortage, _chain(error))):
         said = " ".join(str(error).split())[:200]
-        return MemoryShortage(f"memory was not enough ({said or type(error).__name__})", mend=MORE_MEMORY)
+        return MemoryShortage(f"memory was not enough ({said or type(error).__name__})", hint=MORE_MEMORY)
     return None
 
 

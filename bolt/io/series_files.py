@@ -40,9 +40,9 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     """
     path = Path(path)
     if not path.is_file():
-        raise DataError("file not found", where=path, mend="Correct the path")
+        raise DataError("file not found", where=path, hint="Correct the path")
     if path.suffix not in SUFFIXES:
-        raise DataError(f"unknown kind of file '{path.suffix}'", where=path, mend=f"Use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"unknown kind of file '{path.suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
     if path.suffix == ".npy":
         series = _read_npy(path)
     elif path.suffix == ".mat":
@@ -50,18 +50,18 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     else:
         series = _read_text(path)
     if series.dtype.kind not in "iufb":
-        raise DataError(f"holds {series.dtype}, not numbers", where=path, mend="Save real numbers, time × ROIs")
+        raise DataError(f"holds {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
-        raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, mend="Save a 2D array")
+        raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, hint="Save a 2D array")
     if len(series) < 2:
-        raise DataError(f"{len(series)} rows of time", where=path, mend="See the status.json beside it, or save T × R")
+        raise DataError(f"{len(series)} rows of time", where=path, hint="See the status.json beside it, or save T × R")
     single = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
     if single.any():
         row, column = np.argwhere(single)[0]
         raise DataError(
             f"{series[row, column]} in row {row}, column {column} (counted from 0)",
             where=path,
-            mend="Only whole columns may be NaN (ROIs that are not covered)",
+            hint="Only whole columns may be NaN (ROIs that are not covered)",
         )
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
@@ -90,7 +90,7 @@ def kept_volumes(path: str | Path, length: int) -> np.ndarray:
         raise DataError(
             f"KeptVolumes names {kept.size} volumes, the series has {length}",
             where=beside,
-            mend="Remove the key, or make the series again",
+            hint="Remove the key, or make the series again",
         )
     return kept
 
@@ -119,12 +119,12 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
         raise DataError(
             f"shape {series.shape}: ROIs along rows and time along columns, it seems, as atlas '{atlas}' has {n_rois}",
             where=path,
-            mend="Transpose the array: a row a volume, a column an ROI",
+            hint="Transpose the array: a row a volume, a column an ROI",
         )
     raise DataError(
         f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}",
         where=path,
-        mend="Give the series of this atlas (time along rows), or name the one they were made with",
+        hint="Give the series of this atlas (time along rows), or name the one they were made with",
     )
 
 
@@ -141,7 +141,7 @@ def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarr
             f"its first line names {len(found)} ROIs over {series.shape[1]} columns, the atlas has {len(values)} ROIs "
             f"(not in both: {', '.join(map(str, strange[:5])) or 'none'})",
             where=path,
-            mend="Name the atlas that the series were made with",
+            hint="Name the atlas that the series were made with",
         )
     position = {value: column for column, value in enumerate(found)}
     return series[:, [position[value] for value in values]]
@@ -151,22 +151,22 @@ def _read_npy(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"not a readable array ({error})", where=path, mend="Save it again with numpy.save") from None
+        raise DataError(f"not a readable array ({error})", where=path, hint="Save it again with numpy.save") from None
 
 
 def _read_mat(path: Path) -> np.ndarray:
     from scipy.io import loadmat  # not for the thousand jobs that read text
     from scipy.io.matlab import MatReadError
 
-    mend = "Save one 2D variable with save(..., '-v7')"
+    hint = "Save one 2D variable with save(..., '-v7')"
     try:
         variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
     except NotImplementedError:
-        raise DataError("saved as version 7.3 of .mat (HDF5), which is not read", where=path, mend=mend) from None
+        raise DataError("saved as version 7.3 of .mat (HDF5), which is not read", where=path, hint=hint) from None
     except (ValueError, MatReadError, OSError) as error:
-        raise DataError(f"not a readable .mat file ({error})", where=path, mend=mend) from None
+        raise DataError(f"not a readable .mat file ({error})", where=path, hint=hint) from None
     if len(variables) != 1:
-        raise DataError(f"holds {len(variables)} variables: {', '.join(sorted(variables))}", where=path, mend=mend)
+        raise DataError(f"holds {len(variables)} variables: {', '.join(sorted(variables))}", where=path, hint=hint)
     return next(iter(variables.values()))
 
 
@@ -179,7 +179,7 @@ def _read_text(path: Path) -> np.ndarray:
             lines = lines[1:]  # names of the ROIs
         return np.loadtxt(lines, delimiter=separator, ndmin=2) if lines else np.empty((0, 1))
     except ValueError as error:  # also text that is not UTF-8
-        raise DataError(f"not a table of numbers ({error})", where=path, mend="Save numbers, a row a volume") from None
+        raise DataError(f"not a table of numbers ({error})", where=path, hint="Save numbers, a row a volume") from None
 
 
 def _is_number(text: str) -> bool:

@@ -85,14 +85,14 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
     """
     path = Path(path)
     if not path.is_file():
-        raise DataError("file not found", where=path, mend="Correct the path, or fetch the file")
+        raise DataError("file not found", where=path, hint="Correct the path, or fetch the file")
     if not path.name.endswith((".nii", ".nii.gz")):
-        raise DataError("not a .nii or .nii.gz file", where=path, mend="Convert the image to NIfTI")
+        raise DataError("not a .nii or .nii.gz file", where=path, hint="Convert the image to NIfTI")
     _check_first_bytes(path)
     try:
         image = nib.load(path)
     except EOFError:
-        raise DataError("the file is cut off within its header", where=path, mend=AGAIN) from None
+        raise DataError("the file is cut off within its header", where=path, hint=AGAIN) from None
     except (
         nib.filebasedimages.ImageFileError,
         nib.spatialimages.HeaderDataError,
@@ -100,11 +100,11 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         OSError,
         ValueError,
     ) as error:
-        raise DataError(f"not a readable NIfTI image ({error})", where=path, mend=AGAIN) from None
+        raise DataError(f"not a readable NIfTI image ({error})", where=path, hint=AGAIN) from None
     if not isinstance(image, nib.Nifti1Image):
-        raise DataError(f"not NIfTI but {type(image).__name__}", where=path, mend="Convert the image to NIfTI")
+        raise DataError(f"not NIfTI but {type(image).__name__}", where=path, hint="Convert the image to NIfTI")
     if image.get_data_dtype().kind not in "iufb":
-        raise DataError(f"voxels are {image.get_data_dtype()}, not real numbers", where=path, mend="Convert them")
+        raise DataError(f"voxels are {image.get_data_dtype()}, not real numbers", where=path, hint="Convert them")
     if path.suffix == ".nii":
         _check_size(path, image)
     return image
@@ -132,7 +132,7 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
         raise DataError(
             f"a 4D image is due, but this one has {kind} (shape {'×'.join(map(str, image.shape))})",
             where=path,
-            mend="Give the functional time series, not an anatomical or a mean image",
+            hint="Give the functional time series, not an anatomical or a mean image",
         )
     affine = image.affine
     require_affine(affine, path)
@@ -154,7 +154,7 @@ def require_affine(affine: np.ndarray, path: str | Path) -> None:
     """Refuse a (4, 4) affine that gives voxels no place of their own."""
     sizes = nib.affines.voxel_sizes(affine)
     if not np.isfinite(affine).all() or not sizes.all() or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
-        raise DataError("the affine maps voxels to no place in space", where=path, mend="Mend the sform or qform")
+        raise DataError("the affine maps voxels to no place in space", where=path, hint="Mend the sform or qform")
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -203,11 +203,11 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
         except EOFError:
             # decompressed half a megabyte at a time: the end may be missed that much too early
             place = f"at volume {done} of {n_volumes} or soon after" if done < n_volumes else "after the last volume"
-            raise DataError(f"the file is cut off {place} (counted from 0)", where=path, mend=AGAIN) from None
+            raise DataError(f"the file is cut off {place} (counted from 0)", where=path, hint=AGAIN) from None
         except (IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # its stub says an instance
             whole = isinstance(error, gzip.BadGzipFile)  # the checksum says that something is wrong, not where
             place = f"in one of its {n_volumes} volumes" if whole else f"at volume {done} of {n_volumes} or soon after"
-            raise DataError(f"the file is damaged {place} ({error})", where=path, mend=AGAIN) from None
+            raise DataError(f"the file is damaged {place} ({error})", where=path, hint=AGAIN) from None
 
 
 class VolumeWriter:
@@ -302,17 +302,17 @@ def _check_first_bytes(path: Path) -> None:
     with path.open("rb") as stream:
         start = stream.read(512)
     if not start:
-        raise DataError("the file is empty", where=path, mend=AGAIN + ", or see the status.json beside it")
+        raise DataError("the file is empty", where=path, hint=AGAIN + ", or see the status.json beside it")
     if start.lstrip()[:1] == b"<":
-        raise DataError("this is a web page, not an image: the download failed", where=path, mend=AGAIN)
+        raise DataError("this is a web page, not an image: the download failed", where=path, hint=AGAIN)
     if path.suffix == ".gz" and not start.startswith(GZIP_MAGIC):
-        raise DataError("named .gz but not compressed with gzip", where=path, mend=AGAIN + ", or rename it to .nii")
+        raise DataError("named .gz but not compressed with gzip", where=path, hint=AGAIN + ", or rename it to .nii")
 
 
 def _check_size(path: Path, image: nib.Nifti1Image) -> None:
     due = cast(ArrayProxy, image.dataobj).offset + int(np.prod(image.shape)) * image.get_data_dtype().itemsize
     if path.stat().st_size < due:
-        raise DataError(f"the file is cut off: {path.stat().st_size} bytes of {due}", where=path, mend=AGAIN)
+        raise DataError(f"the file is cut off: {path.stat().st_size} bytes of {due}", where=path, hint=AGAIN)
 
 
 def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -336,13 +336,13 @@ def _repetition_time(path: str | Path, stated: float, number: float, sidecar: fl
             raise DataError(
                 f"RepetitionTime is {sidecar!r}, not a number of seconds",
                 where=path,
-                mend="Correct RepetitionTime (seconds) in the JSON sidecar",
+                hint="Correct RepetitionTime (seconds) in the JSON sidecar",
             )
         if sidecar > LONGEST_TR:
             raise DataError(
                 f"RepetitionTime is {sidecar:g} s, which looks like milliseconds",
                 where=path,
-                mend=f"Write seconds ({sidecar / 1000:g}) in the JSON sidecar",
+                hint=f"Write seconds ({sidecar / 1000:g}) in the JSON sidecar",
             )
         return float(sidecar)
     if not np.isfinite(stated):
@@ -350,6 +350,6 @@ def _repetition_time(path: str | Path, stated: float, number: float, sidecar: fl
         raise DataError(
             f"no repetition time in the header{said}",
             where=path,
-            mend="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
+            hint="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
         )
     return stated

@@ -45,7 +45,7 @@ def read_benchmark(path: Path) -> Benchmark:
         number = {name: _number(row[name]) for name in ("s", "cpu_time", "max_rss", "io_in", "io_out")}
     except (OSError, StopIteration, KeyError, ValueError, TypeError, csv.Error) as error:
         raise DataError(
-            f"no readable benchmark file ({type(error).__name__})", where=path, mend="Snakemake writes it with the job"
+            f"no readable benchmark file ({type(error).__name__})", where=path, hint="Snakemake writes it with the job"
         ) from None
     return Benchmark(
         seconds=number["s"],

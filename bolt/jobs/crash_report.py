@@ -43,7 +43,7 @@ def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> 
         "stage": stage,
         "step": step() or stage,
         "reason": f"{error.where}: {error.what}" if error.where else error.what,
-        "remedy": error.mend or "none known",
+        "remedy": error.hint or "none known",
         "command": shlex.join(["python", "-m", "bolt", *sys.argv[1:]]),
         "folder": os.getcwd(),
         "job": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in job_facts(attempt or None).items()),

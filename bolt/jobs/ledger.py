@@ -54,8 +54,8 @@ class Energy:
         try:
             return cls(**{key: float(value) for key, value in read_yaml(place)["energy"].items()})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            mend = f"It has numbers: {', '.join(cls.__dataclass_fields__)}"
-            raise ConfigError(f"'energy' is not usable ({error})", where=place, mend=mend) from None
+            hint = f"It has numbers: {', '.join(cls.__dataclass_fields__)}"
+            raise ConfigError(f"'energy' is not usable ({error})", where=place, hint=hint) from None
 
     def kwh(self, cpu_hours: float, gpu_hours: float, gigabyte_hours: float) -> float:
         watt_hours = cpu_hours * self.watts_per_core + gpu_hours * self.watts_per_gpu

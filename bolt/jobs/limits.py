@@ -42,12 +42,12 @@ class Limits:
         if _resident(os.getpid()) + _resident(child) > SHARE * self.megabytes - OVERHEAD:
             return MemoryShortage(
                 f"needs more memory than the {self.megabytes} MB that the cluster was asked for",
-                mend=MORE_MEMORY,
+                hint=MORE_MEMORY,
             )
         if time.monotonic() - BEGUN > SHARE * 60 * self.minutes:
             return BoltError(
                 f"takes longer than the {self.minutes} minutes that the cluster was asked for",
-                mend=MORE_TIME,
+                hint=MORE_TIME,
             )
         return None
 

@@ -132,8 +132,8 @@ class Outcome:
         how = f"was killed by signal {-code}" if code < 0 else "crashed"
         what = f"the job {how} in {self.attempt} attempts; its log has the rest"
         if code == -signal.SIGKILL:
-            return MemoryShortage(f"{what}. The system kills so where memory runs out", mend=MORE_MEMORY)
-        return BoltError(what, mend="Read the end of the log in the crash report")
+            return MemoryShortage(f"{what}. The system kills so where memory runs out", hint=MORE_MEMORY)
+        return BoltError(what, hint="Read the end of the log in the crash report")
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
@@ -168,8 +168,8 @@ class Outcome:
 
     def _fail(self, error: BoltError, again: bool) -> None:
         if again and self.again:
-            mend = f"{error.mend}. To ask for it again: {self.again}"
-            error = type(error)(error.what, where=error.where or None, mend=mend)
+            hint = f"{error.hint}. To ask for it again: {self.again}"
+            error = type(error)(error.what, where=error.where or None, hint=hint)
         self._leave_empty()
         log.error("%s failed: %s", self.stage, error)
         write_report(report_path(self.status), self.stage, error, self.attempt)

@@ -175,7 +175,7 @@ class BolT(SeriesModel):
         if min(lengths) < self.min_length:
             raise DataError(
                 f"the scan has {min(lengths)} volumes, fewer than the model's window of {self.window}",
-                mend="Leave the scan out, or set 'window' in the model's configuration to at most its length",
+                hint="Leave the scan out, or set 'window' in the model's configuration to at most its length",
             )
         if not self.windowed:
             return one_window(tuple(lengths), self.cls_token)
@@ -213,7 +213,7 @@ class BolT(SeriesModel):
         if len(volumes) != len(x) or max(volumes) > x.shape[1]:
             raise DataError(
                 f"lengths {volumes} for {len(x)} scans of at most {x.shape[1]} volumes",
-                mend="Give one length a scan, none above the batch's",
+                hint="Give one length a scan, none above the batch's",
             )
         windows = self.windows(volumes)
         tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
@@ -238,14 +238,14 @@ class BolT(SeriesModel):
             if covariates is None or covariates.shape != (len(features), self.n_covariates):
                 raise DataError(
                     f"the model needs {self.n_covariates} covariates a scan",
-                    mend="Give them as 'covariates', (batch, n_covariates)",
+                    hint="Give them as 'covariates', (batch, n_covariates)",
                 )
             features = torch.cat([features, covariates.to(features.dtype)], dim=1)
         return self.classifier(features)
 
 
 def _wrong(key: str, problem: str) -> ConfigError:
-    return ConfigError(f"BolT's '{key}' {problem}", where=f"hyper.{key}", mend="Correct the value")
+    return ConfigError(f"BolT's '{key}' {problem}", where=f"hyper.{key}", hint="Correct the value")
 
 
 _REFERENCE_NAMES = {

@@ -154,7 +154,7 @@ class BrainGNN(ConnectivityModel):
         super().__init__()
         for name, value in {"ratio": ratio, "edge_share": edge_share}.items():
             if not 0 < value <= 1:
-                raise ConfigError(f"{name} is {value}", where=f"hyper.{name}", mend="Set a share above 0, at most 1")
+                raise ConfigError(f"{name} is {value}", where=f"hyper.{name}", hint="Set a share above 0, at most 1")
         self.n_classes, self.edge_share, self.complete, self.quirk = n_classes, edge_share, complete, official_quirk
         self.unit_weight, self.pooling_weight = unit_weight, pooling_weight
         self.consistency_weight, self.ratio = consistency_weight, ratio

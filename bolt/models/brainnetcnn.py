@@ -94,7 +94,7 @@ class BrainNetCNN(ConnectivityModel):
             raise ConfigError(
                 "BrainNetCNN needs an edge-to-edge layer, and at least one channel in each layer",
                 where="hyper",
-                mend="Set edge_channels: [32, 64], node_channels: 1, graph_channels: 256, linear: [128, 30]",
+                hint="Set edge_channels: [32, 64], node_channels: 1, graph_channels: 256, linear: [128, 30]",
             )
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise([1, *edge_channels]):

@@ -52,7 +52,7 @@ class CNNLSTM(SeriesModel):
         super().__init__()
         if kernel % 2 == 0:
             raise ConfigError(
-                "CNN-LSTM's 'kernel' must be odd", where="hyper.kernel", mend=f"Set it to {kernel - 1} or {kernel + 1}"
+                "CNN-LSTM's 'kernel' must be odd", where="hyper.kernel", hint=f"Set it to {kernel - 1} or {kernel + 1}"
             )
         layers: list[nn.Module] = []
         for width in (n_rois, channels):

@@ -73,7 +73,7 @@ class GCLSTM(SeriesModel):
         super().__init__()
         for key, value in {"order": order, "tr": tr, "crop_share": crop_share}.items():
             if value <= 0:
-                raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", mend="Correct the value")
+                raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", hint="Correct the value")
         volumes = round(window_seconds / tr)
         self.stride = max(1, round(stride_seconds / tr))
         if crop is not None and volumes + self.stride > crop:  # a crop would hold one window: nothing would recur
@@ -94,7 +94,7 @@ class GCLSTM(SeriesModel):
         if not starts:
             raise DataError(
                 f"the scan has {x.shape[1]} volumes, fewer than the model's window of {self.window}",
-                mend="Leave the scan out, or shorten 'window_seconds' in the model's configuration",
+                hint="Leave the scan out, or shorten 'window_seconds' in the model's configuration",
             )
         state = cell = x.new_zeros(len(x), x.shape[2], self.hidden)
         total = torch.zeros_like(state)

@@ -69,7 +69,7 @@ class IFTNet(SeriesModel):
         check_at_least(1, kernel=kernel, reduction=reduction, n_blocks=n_blocks, crop=crop)
         if kernel % 2 == 0:
             raise ConfigError(
-                f"a kernel of {kernel} has no middle", where="hyper.kernel", mend="Set it to an odd number"
+                f"a kernel of {kernel} has no middle", where="hyper.kernel", hint="Set it to an odd number"
             )
         self.crop = crop
         # after the reduction two volumes are left: batch norm needs them where a training batch holds one scan

@@ -49,7 +49,7 @@ def check_heads(hidden: int, n_heads: int) -> None:
         raise ConfigError(
             f"{n_heads} attention heads do not divide a hidden size of {hidden}",
             where="hyper.n_heads",
-            mend="Set 'n_heads' to a divisor of 'hidden', or 'hidden' to a multiple of 'n_heads'",
+            hint="Set 'n_heads' to a divisor of 'hidden', or 'hidden' to a multiple of 'n_heads'",
         )
 
 
@@ -57,7 +57,7 @@ def check_at_least(minimum: int, **settings: int) -> None:
     """Refuse settings below a minimum (ConfigError)."""
     for key, value in settings.items():
         if value < minimum:
-            raise ConfigError(f"'{key}' is {value}", where=f"hyper.{key}", mend=f"Set it to at least {minimum}")
+            raise ConfigError(f"'{key}' is {value}", where=f"hyper.{key}", hint=f"Set it to at least {minimum}")
 
 
 def check_length(x: Tensor, min_length: int) -> None:
@@ -65,7 +65,7 @@ def check_length(x: Tensor, min_length: int) -> None:
     if x.shape[1] < min_length:
         raise DataError(
             f"the scan has {x.shape[1]} volumes, the model needs at least {min_length}",
-            mend="Leave the scan out, or shorten 'window' in the model's configuration if it has one",
+            hint="Leave the scan out, or shorten 'window' in the model's configuration if it has one",
         )
 
 

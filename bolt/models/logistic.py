@@ -34,7 +34,7 @@ class Logistic(FeatureModel):
     def __init__(self, n_rois: int, n_classes: int, *, C: float = 1.0, n_covariates: int = 0) -> None:
         super().__init__(n_rois, n_classes)
         if C <= 0:
-            raise ConfigError(f"C must be above 0, not {C}", where="hyper.C", mend="1 is the default")
+            raise ConfigError(f"C must be above 0, not {C}", where="hyper.C", hint="1 is the default")
         self.cost, self.n_covariates = C, n_covariates
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:

@@ -102,14 +102,14 @@ def check_settings(name: str, keys: Iterable[str]) -> None:
     """Refuse an unknown model, or names of settings that it does not have (ConfigError)."""
     known = known_models()
     if name not in known:
-        raise ConfigError(f"unknown model '{name}'", mend=f"Known: {', '.join(known)}{nearest(name, known)}")
+        raise ConfigError(f"unknown model '{name}'", hint=f"Known: {', '.join(known)}{nearest(name, known)}")
     settings = settings_of(name)
     for key in keys:
         if key not in settings:
             raise ConfigError(
                 f"model '{name}' has no setting '{key}'",
                 where=f"hyper.{key}",
-                mend=f"Known: {', '.join(settings)}{nearest(key, settings)}",
+                hint=f"Known: {', '.join(settings)}{nearest(key, settings)}",
             )
 
 

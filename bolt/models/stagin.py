@@ -89,7 +89,7 @@ class STAGIN(SeriesModel):
         }
         for key, (holds, problem) in rules.items():
             if not holds:
-                raise ConfigError(f"STAGIN's '{key}' {problem}", where=f"hyper.{key}", mend="Correct the value")
+                raise ConfigError(f"STAGIN's '{key}' {problem}", where=f"hyper.{key}", hint="Correct the value")
         self.window, self.stride, self.min_length = window, stride, window
         self.density, self.orthogonality_weight = density, orthogonality_weight
         self.time = nn.GRU(n_rois, hidden, batch_first=True)
@@ -118,7 +118,7 @@ class STAGIN(SeriesModel):
         if not starts:
             raise DataError(
                 f"the scan has {x.shape[1]} volumes, fewer than the model's window of {self.window}",
-                mend="Leave the scan out, or set 'window' in the model's configuration to at most its length",
+                hint="Leave the scan out, or set 'window' in the model's configuration to at most its length",
             )
         edges = x.new_zeros(len(x), len(starts), x.shape[2], x.shape[2])
         below = int(round((1 - self.density) * (x.shape[2] ** 2 - 1), 6)) + 1  # values up to the percentile

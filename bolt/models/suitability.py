@@ -33,7 +33,7 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
             raise ConfigError(
                 f"'harmonise' is for vectors of connectivity (svm); '{model.model}' takes {inputs}",
                 where=where,
-                mend="Remove it"
+                hint="Remove it"
                 if inputs == "covariates"
                 else "Remove it: z-scoring has already removed each scan's mean and variance, and so the site's",
             )
@@ -44,20 +44,20 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
     if not fitted_at_once(model.model):
         return
     if "training" in model.model_fields_set or any(own.training for own in model.by_fold.values()):
-        raise ConfigError(f"'{model.model}' has no epochs", where=where, mend="Remove 'training'")
+        raise ConfigError(f"'{model.model}' has no epochs", where=where, hint="Remove 'training'")
     if dataset.classes is None:
-        raise ConfigError(f"'{model.model}' needs classes, but the label is a number", where=where, mend="Leave it out")
+        raise ConfigError(f"'{model.model}' needs classes, but the label is a number", where=where, hint="Leave it out")
     if model.harmonise and dataset.site is None and dataset.source in ("bids", "fmriprep", "series"):
         raise ConfigError(
             f"'harmonise' needs sites; dataset '{dataset.name}' has none",
             where=where,
-            mend="Name the column: 'site: …'",
+            hint="Name the column: 'site: …'",
         )
     if model.harmonise and config.folds.scheme == "leave-site-out" and model.unseen_site == "refuse":
         raise ConfigError(
             "with leave-site-out the sites of validation and test scans are never seen in training",
             where=where,
-            mend="Set 'unseen_site: pooled' to leave such scans as they are, or 'harmonise: null'",
+            hint="Set 'unseen_site: pooled' to leave such scans as they are, or 'harmonise: null'",
         )
 
 
@@ -77,8 +77,8 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
     """
     known = [column for column in columns if column not in NAMES_AND_FILES]
 
-    def wrong(what: str, mend: str) -> ConfigError:
-        return ConfigError(what, where=f"covariates of model '{model.name}'", mend=mend)
+    def wrong(what: str, hint: str) -> ConfigError:
+        return ConfigError(what, where=f"covariates of model '{model.name}'", hint=hint)
 
     for name in model.covariates:
         source = getattr(dataset, name) if name in NAMED_BY_DATASET else name
@@ -117,7 +117,7 @@ def check_known(models: Iterable[Model], scans: pd.DataFrame) -> None:
                 raise DataError(
                     f"'{name}' is known of no scan",
                     where=f"covariates of model '{model.name}'",
-                    mend=f"Fill in the column in the dataset's table, or leave out the model '{model.name}'",
+                    hint=f"Fill in the column in the dataset's table, or leave out the model '{model.name}'",
                 )
 
 

@@ -62,7 +62,7 @@ class TFF(SeriesModel):
             raise ConfigError(
                 f"a stride of {stride} volumes leaves gaps between windows of {window}",
                 where="hyper.stride",
-                mend="Set it to at most the window",
+                hint="Set it to at most the window",
             )
         self.window, self.stride, self.min_length = window, stride, window
         self.projection = nn.Linear(n_rois, hidden)

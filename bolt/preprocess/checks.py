@@ -42,20 +42,20 @@ def check_t1w(path: Path) -> None:
     image = check_image(path)
     if len([n for n in image.shape if n > 1]) != 3:
         shape = "×".join(map(str, image.shape))
-        raise DataError(f"a 3D T1w is due, but the shape is {shape}", where=path, mend="Give the anatomical image")
+        raise DataError(f"a 3D T1w is due, but the shape is {shape}", where=path, hint="Give the anatomical image")
     check_geometry(image, path, FEWEST_T1W)
     try:
         data = np.asarray(image.dataobj, dtype=np.float32).reshape(image.shape[:3])
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"the file is cut off or damaged ({error})", where=path, mend="Copy it again") from None
+        raise DataError(f"the file is cut off or damaged ({error})", where=path, hint="Copy it again") from None
     if not np.isfinite(data).all():
         raise DataError(
             f"{int((~np.isfinite(data)).sum())} voxels are NaN or infinite",
             where=path,
-            mend="Convert the image again from its source, or set these voxels to zero",
+            hint="Convert the image again from its source, or set these voxels to zero",
         )
     if data.max() <= data.min():
-        raise DataError(f"all voxels are {data.min():g}", where=path, mend="Copy or convert the image again")
+        raise DataError(f"all voxels are {data.min():g}", where=path, hint="Copy or convert the image again")
     slices = _Slices()
     slices.add(data)
     slices.warn(path)
@@ -78,13 +78,13 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
             raise DataError(
                 f"volume {t} (counted from 0) has {int((~np.isfinite(volume)).sum())} voxels that are NaN or infinite",
                 where=path,
-                mend="Convert the scan again from its source, or remove it",
+                hint="Convert the scan again from its source, or remove it",
             )
         if volume.max() <= volume.min():
             raise DataError(
                 f"volume {t} (counted from 0) is empty: all voxels are {volume.min():g}",
                 where=path,
-                mend="Convert the scan again from its source, or cut off the empty volumes",
+                hint="Convert the scan again from its source, or cut off the empty volumes",
             )
         slices.add(volume)
         extremes.update(_extremes(volume, image))
@@ -92,7 +92,7 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
         raise DataError(
             f"{info.n_volumes} volumes; head motion, noise and ROI series need at least {FEWEST_VOLUMES}",
             where=path,
-            mend="Leave the scan out: 'exclude' in the dataset's file",
+            hint="Leave the scan out: 'exclude' in the dataset's file",
         )
     slices.warn(path)
     _refuse_wrapped(extremes, image, path)
@@ -122,14 +122,14 @@ def check_geometry(image: nib.Nifti1Image, path: Path, fewest: int) -> None:
         raise DataError(
             f"the field is {said} mm, which fits no human head",
             where=path,
-            mend="Correct the voxel sizes in the header; they are millimetres, not metres or micrometres",
+            hint="Correct the voxel sizes in the header; they are millimetres, not metres or micrometres",
         )
     if min(image.shape[:3]) < fewest:
         shape = "×".join(map(str, image.shape[:3]))
         raise DataError(
             f"{shape} voxels are too few: registration needs {fewest} along each axis",
             where=path,
-            mend="Give an image of the whole head",
+            hint="Give an image of the whole head",
         )
     if max(sizes) > THICK * min(sizes):
         _warn(path, f"thick slices: voxels of {'×'.join(f'{s:.3g}' for s in sizes)} mm; look at the registration")
@@ -142,12 +142,12 @@ def check_orientation(image: nib.Nifti1Image, path: Path) -> None:
         raise DataError(
             "neither sform nor qform is set: left and right are unknown",
             where=path,
-            mend=f"{AGAIN} with a converter that keeps the orientation (dcm2niix)",
+            hint=f"{AGAIN} with a converter that keeps the orientation (dcm2niix)",
         )
     require_affine(image.affine, path)
     axes = image.affine[:3, :3] / nib.affines.voxel_sizes(image.affine)
     if np.abs(axes.T @ axes - np.eye(3)).max() > SHEAR_TOLERANCE:
-        raise DataError("the affine shears the image", where=path, mend="Resample it to an orthogonal grid")
+        raise DataError("the affine shears the image", where=path, hint="Resample it to an orthogonal grid")
     if header["sform_code"] and header["qform_code"]:
         _compare_forms(image, axes, path)
 
@@ -166,7 +166,7 @@ def _compare_forms(image: nib.Nifti1Image, axes: np.ndarray, path: Path) -> None
             f"sform ({''.join(nib.aff2axcodes(image.affine))}) and qform ({''.join(nib.aff2axcodes(qform))}) "
             "contradict each other about left, right, front or back",
             where=path,
-            mend="Find out which is right (by a marker, or the scanner's own images) and write it to both",
+            hint="Find out which is right (by a marker, or the scanner's own images) and write it to both",
         )
     corners = np.array(np.meshgrid(*[(0, n - 1) for n in image.shape[:3]])).reshape(3, -1)
     apart = np.linalg.norm((image.affine - qform)[:3, :3] @ corners + (image.affine - qform)[:3, 3:], axis=0).max()
@@ -243,7 +243,7 @@ def _refuse_wrapped(counts: Counter[str], image: nib.Nifti1Image, path: Path) ->
     raise DataError(
         f"{what}: the header says {dtype.name}, the voxels are {due}",
         where=path,
-        mend=f"{AGAIN}, or correct 'datatype' in its header",
+        hint=f"{AGAIN}, or correct 'datatype' in its header",
     )
 
 

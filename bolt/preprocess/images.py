@@ -36,7 +36,7 @@ def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
     spacing = nib.affines.voxel_sizes(lps)
     direction = lps[:3, :3] / spacing
     if np.abs(direction.T @ direction - np.eye(3)).max() > SHEAR_TOLERANCE:
-        raise DataError("the affine shears the image", mend="Resample it to an orthogonal grid")
+        raise DataError("the affine shears the image", hint="Resample it to an orthogonal grid")
     return ants.from_numpy(
         np.ascontiguousarray(data, dtype=np.float32),
         origin=tuple(lps[:3, 3]),
@@ -65,7 +65,7 @@ def read(path: str | Path) -> ants.ANTsImage:
     try:
         return to_ants(np.asarray(image.dataobj, dtype=np.float32), image.affine)
     except DataError as error:
-        raise DataError(error.what, where=path, mend=error.mend) from None
+        raise DataError(error.what, where=path, hint=error.hint) from None
 
 
 def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:

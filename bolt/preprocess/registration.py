@@ -65,7 +65,7 @@ def cut_bright(image: ants.ANTsImage) -> ants.ANTsImage:
     data = image.numpy()
     positive = data[data > 0]
     if positive.size == 0:
-        raise DataError("the image has no positive voxel", mend="Check the conversion from DICOM")
+        raise DataError("the image has no positive voxel", hint="Check the conversion from DICOM")
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, TRUNCATE)))
 
 
@@ -92,7 +92,7 @@ def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", *
         refuse_full(where)
         raise DataError(
             f"ANTs could not register the T1w and the template ({error})",
-            mend="Look at the T1w; or name more settings to be tried in 'preprocess: registration'",
+            hint="Look at the T1w; or name more settings to be tried in 'preprocess: registration'",
         ) from None
 
 
@@ -132,7 +132,7 @@ def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
     try:
         mask = compute_epi_mask(nib.Nifti1Image(volume, affine))
     except ValueError as error:  # nilearn's MaskWarning is an exception where nothing is left
-        raise DataError(f"no brain found in the BOLD image ({error})", mend="Look at the scan") from None
+        raise DataError(f"no brain found in the BOLD image ({error})", hint="Look at the scan") from None
     return np.asarray(mask.dataobj) > 0
 
 

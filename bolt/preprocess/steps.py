@@ -65,7 +65,7 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
         if not Interface.problems:
             raise
         problem = Interface.problems[0]
-        raise type(problem)(problem.what, where=problem.where or where, mend=problem.mend) from None
+        raise type(problem)(problem.what, where=problem.where or where, hint=problem.hint) from None
     results = {node.name: node.result.outputs for node in graph.nodes()}
     ends = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)  # nipype drops identity nodes in a run
     return {port: getattr(results[node.name], made) for node, _, edge in ends for made, port in edge["connect"]}

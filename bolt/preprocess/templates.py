@@ -67,7 +67,7 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
     where = client.cache.config.root
     known = client.cache.layout.get_templates()
     if space not in known:
-        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=where, mend=f"Known: {', '.join(known)}")
+        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=where, hint=f"Known: {', '.join(known)}")
     for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in the MNI templates of TemplateFlow
         listed = {part: client.ls(space, resolution=resolution, extension=".nii.gz", **PARTS[part]) for part in PARTS}
         # an empty file stands for one that TemplateFlow has not fetched yet
@@ -76,7 +76,7 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
             return there
         if set(PARTS) - OPTIONAL <= {part for part, paths in listed.items() if paths}:
             return {part: _fetch(client, space, resolution, part) for part, paths in listed.items() if paths}
-    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=where, mend=_fill(space, where))
+    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=where, hint=_fill(space, where))
 
 
 def _client(home: Path | None) -> Any:
@@ -94,7 +94,7 @@ def _fetch(client: Any, space: str, resolution: int, part: str) -> Path:
     except Exception as error:  # whatever the network says: refused, timed out, no route
         where = client.cache.config.root
         raise DataError(
-            f"{part} of '{space}' is not there and cannot be fetched ({error})", where=where, mend=_fill(space, where)
+            f"{part} of '{space}' is not there and cannot be fetched ({error})", where=where, hint=_fill(space, where)
         ) from None
     return Path(found[0] if isinstance(found, list) else found)
 

@@ -94,7 +94,7 @@ class SeriesCache:
             raise DataError(
                 f"series.npy has shape {self._array.shape}, the index says {due}",
                 where=self.folder,
-                mend="Delete the folder and run again",
+                hint="Delete the folder and run again",
             )
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class SeriesCache:
         series = self.series(i)
         if not np.isfinite(series).all():
             scan = self.index["scan_id"].iloc[i]
-            raise DataError(f"the series of scan '{scan}' has NaN or Inf", mend="Exclude the scan, or mend its series")
+            raise DataError(f"the series of scan '{scan}' has NaN or Inf", hint="Exclude the scan, or mend its series")
         return series
 
 
@@ -198,11 +198,11 @@ def build_cache(
         entries = [e for e in entries if not e.uncovered.any()]
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
-        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", mend="Mend the scans listed")
+        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Mend the scans listed")
     lost = np.any([e.uncovered for e in entries], axis=0)
     kept = ~lost if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
     if not kept.any():
-        raise DataError(f"no ROI of '{atlas}' is covered in every scan", mend="Choose uncovered: drop-scan or zero")
+        raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
     (out / "manifest.json").unlink(missing_ok=True)  # from here until the end the folder is not whole
     n_constant, odd = _write_array(entries, rois, kept, out / "series.npy")
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
@@ -314,5 +314,5 @@ def _check_settings(path: Path, expected: Mapping[str, Any]) -> None:
             raise DataError(
                 f"made with {key} {found[key]!r}, but {value!r} is asked for",
                 where=sidecar,
-                mend="Delete the scan's folder and run again",
+                hint="Delete the scan's folder and run again",
             )

@@ -71,7 +71,7 @@ def choose_confounds(
         raise DataError(
             f"denoising '{denoise.name}' needs confounds, but the scan has none",
             where=image,
-            mend="Give a confounds table, or choose denoising 'none'",
+            hint="Give a confounds table, or choose denoising 'none'",
         )
     if denoise.strategy is not None:
         table, kept = _by_strategy(confounds, denoise)
@@ -80,13 +80,13 @@ def choose_confounds(
         table, kept = _by_pattern(whole, denoise, image), _steady(whole)
     if len(table) != n_volumes:
         raise DataError(
-            f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, mend="Give the table of this scan"
+            f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, hint="Give the table of this scan"
         )
     if kept is not None and len(kept) < 2:
         raise DataError(
             f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
             where=image,
-            mend="Choose wider thresholds, or leave the scan out",
+            hint="Choose wider thresholds, or leave the scan out",
         )
     values = table.to_numpy(float, copy=True)
     first = 0 if kept is None else int(kept[0])
@@ -98,7 +98,7 @@ def choose_confounds(
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         raise DataError(
-            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, mend="Mend the table"
+            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, hint="Mend the table"
         )
     return Chosen(values if values.shape[1] else None, kept)
 
@@ -111,7 +111,7 @@ def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.
             raise DataError(
                 f"no confounds column fits '{pattern}' of denoising '{denoise.name}'",
                 where=image,
-                mend="Choose a strategy the table has columns for",
+                hint="Choose a strategy the table has columns for",
             )
         columns += found
     return table[[column for column in columns if not column.startswith(UNSTEADY)]]
@@ -129,7 +129,7 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
         raise TypeError("a strategy reads fMRIPrep's table and its JSON file: give the table's path")
     table = Path(path).resolve()
     if not table.is_file():
-        raise DataError("file not found", where=path, mend="Correct the path of the confounds table")
+        raise DataError("file not found", where=path, hint="Correct the path of the confounds table")
     with tempfile.TemporaryDirectory() as folder:
         # nilearn finds the table by the image's name: here the two lie together, whatever they are called elsewhere
         os.symlink(table, Path(folder) / "sub-1_desc-confounds_timeseries.tsv")
@@ -145,7 +145,7 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
             raise DataError(
                 f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})",
                 where=path,
-                mend="Choose another strategy or other parameters, or run fMRIPrep so that it writes these confounds",
+                hint="Choose another strategy or other parameters, or run fMRIPrep so that it writes these confounds",
             ) from None
 
 
@@ -177,7 +177,7 @@ def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image
         raise DataError(
             f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes",
             where=image,
-            mend="Choose a strategy with fewer confounds, or leave the scan out",
+            hint="Choose a strategy with fewer confounds, or leave the scan out",
         )
     try:
         return signal.clean(
@@ -197,5 +197,5 @@ def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image
         raise DataError(
             f"denoising '{denoise.name}' cannot be applied to {n_kept} volumes ({error})",
             where=image,
-            mend="Choose another strategy, or exclude the scan",
+            hint="Choose another strategy, or exclude the scan",
         ) from None

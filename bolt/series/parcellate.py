@@ -178,7 +178,7 @@ def _space(image: str | Path, given: str | None) -> str:
         raise DataError(
             f"the name declares space {declared}, but {given} is asked for",
             where=image,
-            mend=f"Set the space to {declared}, and choose an atlas that is valid there",
+            hint=f"Set the space to {declared}, and choose an atlas that is valid there",
         )
     if not given and not declared:
         warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", BoltWarning, stacklevel=3)
@@ -191,10 +191,10 @@ def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> Data
         return DataError(
             f"{len(lost)} of {len(means)} volumes hold no finite voxel, such as volume {lost[0]} (counted from 0)",
             where=image,
-            mend="Make the image again without them, or leave the scan out",
+            hint="Make the image again without them, or leave the scan out",
         )
     return DataError(
-        f"no ROI of atlas '{atlas.name}' is covered", where=image, mend="Check the space, the mask and the image"
+        f"no ROI of atlas '{atlas.name}' is covered", where=image, hint="Check the space, the mask and the image"
     )
 
 
@@ -212,9 +212,9 @@ def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
         raise DataError(
             f"the mask's grid ({mask.shape}) is not the image's ({info.shape})",
             where=path,
-            mend="Give a mask on the same grid, with the same affine",
+            hint="Give a mask on the same grid, with the same affine",
         )
     inside = next(iter_volumes(path)) > 0
     if not inside.any():
-        raise DataError("the mask is empty", where=path, mend="Check the brain extraction")
+        raise DataError("the mask is empty", where=path, hint="Check the brain extraction")
     return inside.ravel(order="F")

@@ -62,7 +62,7 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
         No scan; one whose repetition time is not known; scans so slow that no band is reached.
     """
     if not len(cache):
-        raise DataError("the cache holds no scan", where=cache.folder, mend="exclusions.tsv says why each was left out")
+        raise DataError("the cache holds no scan", where=cache.folder, hint="exclusions.tsv says why each was left out")
     frequencies = _grid(cache, settings)
     edges = _edges(settings, frequencies)
     names = cache.rois["network"].fillna("").to_numpy(str)
@@ -89,7 +89,7 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
         if total.n
     ]
     if not spectra:
-        raise DataError("no series changes over its scan", where=cache.folder, mend="Look at the images")
+        raise DataError("no series changes over its scan", where=cache.folder, hint="Look at the images")
     return pd.concat(spectra)[list(SPECTRUM_COLUMNS)], pd.DataFrame(rows)[list(BAND_COLUMNS)]
 
 
@@ -117,13 +117,13 @@ def _grid(cache: SeriesCache, settings: Spectra) -> NDArray[np.floating]:
     if unknown.any():
         scan = cache.index.loc[unknown, "scan_id"].iloc[0]
         raise DataError(
-            f"the repetition time of scan '{scan}' is not known", where=cache.folder, mend="Set 'tr' of the dataset"
+            f"the repetition time of scan '{scan}' is not known", where=cache.folder, hint="Set 'tr' of the dataset"
         )
     low = min(band[0] for band in settings.bands.values())
     high = min(max(band[1] for band in settings.bands.values()), 0.5 / float(cache.index["tr"].max()))
     if high - low < STEP:
         raise DataError(
-            f"the scans hold no frequency above {low:g} Hz", where=cache.folder, mend="Check their repetition times"
+            f"the scans hold no frequency above {low:g} Hz", where=cache.folder, hint="Check their repetition times"
         )
     return low + STEP * (np.arange(int((high - low) / STEP + 1e-6)) + 0.5)
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def room_for(what: str, mend: str) -> Iterator[None]:
+def room_for(what: str, hint: str) -> Iterator[None]:
     """Turn a shortage of memory within the block into an error that says what it had no room for.
 
     Raises
@@ -30,7 +30,7 @@ def room_for(what: str, mend: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise
-        raise MemoryShortage(f"{whose(error)} memory does not hold {what}", mend=mend) from None
+        raise MemoryShortage(f"{whose(error)} memory does not hold {what}", hint=hint) from None
 
 
 def whose(error: Exception) -> str:
@@ -81,14 +81,14 @@ class Room:
         if not on_gpu:
             raise MemoryShortage(
                 f"the computer's memory does not hold a batch of {now} scans: {self.title}",
-                mend="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
+                hint="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
                 "model's configuration",
             )
         torch.cuda.empty_cache()
         if now == 1:
             raise MemoryShortage(
                 f"the GPU's memory does not hold a single scan: {self.title}",
-                mend="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
+                hint="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
             )
         self.at_once = now // 2
         if not learns_from_batches(self.net):
@@ -106,5 +106,5 @@ class Room:
             raise BoltError(
                 f"the GPU's memory does not hold a batch of {n} scans, and this model's batches cannot be worked on in "
                 f"parts: {self.title}",
-                mend=f"Set 'training: batch_size: {self.at_once}' in the model's configuration: that fits",
+                hint=f"Set 'training: batch_size: {self.at_once}' in the model's configuration: that fits",
             )

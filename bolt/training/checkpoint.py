@@ -141,14 +141,14 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
 @contextmanager
 def described(folder: Path) -> Iterator[None]:
     """What is wrong with the words of a run's ``checkpoint.json``, used within the block, is a `DataError`."""
-    where, mend = folder / "checkpoint.json", "Take the file that was written with these weights"
+    where, hint = folder / "checkpoint.json", "Take the file that was written with these weights"
     try:
         yield
     except ConfigError as error:
-        raise DataError(error.what, where=where, mend=mend) from None
+        raise DataError(error.what, where=where, hint=hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"it describes no model ({type(error).__name__}: {reason})", where=where, mend=mend) from None
+        raise DataError(f"it describes no model ({type(error).__name__}: {reason})", where=where, hint=hint) from None
 
 
 @contextmanager
@@ -158,11 +158,11 @@ def checked_weights(folder: Path) -> Iterator[Path]:
     try:
         yield weights
     except FileNotFoundError:
-        raise DataError("file not found", where=weights, mend="Train this fold again") from None
+        raise DataError("file not found", where=weights, hint="Train this fold again") from None
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         what = f"not a readable checkpoint, or its weights do not fit checkpoint.json: {reason}"
-        raise DataError(what, where=weights, mend="Train this fold again") from None
+        raise DataError(what, where=weights, hint="Train this fold again") from None
 
 
 def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

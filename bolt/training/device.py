@@ -25,7 +25,7 @@ def device_of(device: str, threads: int | None) -> torch.device:
         torch.set_num_threads(threads)
     found = torch.cuda.is_available()
     if device == "cuda" and not found:
-        raise ConfigError(f"no CUDA device found: {_absence()}", where="device", mend="Set 'device' to auto or cpu")
+        raise ConfigError(f"no CUDA device found: {_absence()}", where="device", hint="Set 'device' to auto or cpu")
     if device != "cpu" and found:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -141,7 +141,7 @@ def _train(
     start, model = time.monotonic(), model.for_fold(job.fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     if not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
+        raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
     target = class_target(model, dataset, table, fold, folds)
     vectors = None if features is None else features.loc[table.index].to_numpy()
     trained, probabilities = learn(series, table, vectors, target, model, job, dataset.crop)
@@ -159,7 +159,7 @@ def class_target(model: Model, dataset: Dataset, table: pd.DataFrame, fold: int,
     """What is predicted in one fold, where it is a class; these models know no numbers."""
     target = fit_target(dataset.classes, table, fold, folds)
     if not isinstance(target, Classes):
-        raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", mend="Leave the model out")
+        raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", hint="Leave the model out")
     return target
 
 

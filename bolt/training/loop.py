@@ -199,7 +199,7 @@ class Fit:
         if len(broken):
             raise BoltError(
                 f"the loss is not finite: {self.title}, epoch {epoch}, step {int(broken[0]) + 1}",
-                mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
+                hint="Lower the learning rate or set 'clip_gradient' in the model's configuration",
             )
         sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
         return {
@@ -305,7 +305,7 @@ class Fit:
         if not whole or not np.isfinite(row.get("validation_loss", 0)):
             raise BoltError(
                 f"weights or validation loss are not finite: {self.title}, after epoch {epoch}",
-                mend="Lower the learning rate or set 'clip_gradient' in the model's configuration",
+                hint="Lower the learning rate or set 'clip_gradient' in the model's configuration",
             )
 
     def _validate(self, part: Part) -> dict[str, float]:

@@ -167,7 +167,7 @@ def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
         if len(which) == 1:
             raise MemoryShortage(
                 f"{whose(error)} memory does not hold a scan of {scans.lengths[which[0]]} volumes",
-                mend="Free memory, choose a smaller model, or (where it is the GPU's) set 'device: cpu'",
+                hint="Free memory, choose a smaller model, or (where it is the GPU's) set 'device: cpu'",
             ) from None
     torch.cuda.empty_cache()
     half = len(which) // 2
@@ -205,7 +205,7 @@ def predict(
     covariates = Covariates(info.get("covariates", [])).encode(cache.index.iloc[list(ids)])
     logits = all_logits(model.to(device), Scans(Pool(cache, device), ids, covariates))
     if info["classes"] is not None and logits.shape[1] == 1:
-        raise ConfigError("this model predicts a number", mend="Give 'info', which load_checkpoint returns as well")
+        raise ConfigError("this model predicts a number", hint="Give 'info', which load_checkpoint returns as well")
     return stored_target(info).decode(logits)
 
 

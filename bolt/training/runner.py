@@ -206,7 +206,7 @@ def prepare(
     if crop < net.min_length:
         raise ConfigError(
             f"crops of {crop} volumes are shorter than the {net.min_length} that model '{model.name}' needs",
-            mend="Lengthen 'crop' of the dataset (and take longer scans), or shorten the window of the model",
+            hint="Lengthen 'crop' of the dataset (and take longer scans), or shorten the window of the model",
         )
     counts = table["role"].value_counts()
     table, too_short = _long_enough(table, net.min_length)
@@ -217,13 +217,13 @@ def prepare(
             f"all {counts[role]} {role} scans of fold {fold} are shorter than the {net.min_length} volumes that model "
             f"'{model.name}' needs",
             where=folds,
-            mend=f"Leave such scans out of all models with 'quality: min_n_volumes: {net.min_length}', or shorten the "
+            hint=f"Leave such scans out of all models with 'quality: min_n_volumes: {net.min_length}', or shorten the "
             "window of the model",
         )
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)
     if not search and not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, mend="Use fewer folds or more scans")
+        raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
     inputs = covariates.encode(table)
     everything = Scans(pool, table.index.tolist(), inputs)
 
@@ -287,8 +287,8 @@ def _thinned(table: pd.DataFrame, share: float, seed: int, numbers: bool) -> pd.
 def _long_enough(table: pd.DataFrame, min_length: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The scans that the model can read, and a list of those that are too short."""
     short = table["length"] < min_length
-    mend = f"shorten the window, or leave such scans out of all models with 'quality: min_n_volumes: {min_length}'"
-    reasons = [f"{n} volumes, fewer than the {min_length} that the model needs: {mend}" for n in table["length"][short]]
+    hint = f"shorten the window, or leave such scans out of all models with 'quality: min_n_volumes: {min_length}'"
+    reasons = [f"{n} volumes, fewer than the {min_length} that the model needs: {hint}" for n in table["length"][short]]
     too_short = pd.DataFrame({"scan_id": table.loc[short, "scan_id"], "stage": "train", "reason": reasons})
     for row in too_short.itertuples():
         log.warning("left out: %s: %s", row.scan_id, row.reason)

@@ -32,7 +32,7 @@ class Classes:
         numbers = scans["label"].map({name: number for number, name in enumerate(self.names)})
         if numbers.isna().any():
             scan, label = scans[numbers.isna()].iloc[0][["scan_id", "label"]]
-            raise DataError(f"scan '{scan}' has label '{label}', not one of {self.names}", mend="Correct 'classes'")
+            raise DataError(f"scan '{scan}' has label '{label}', not one of {self.names}", hint="Correct 'classes'")
         return numbers.to_numpy(np.int64)
 
     def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Number:
         """Mean and standard deviation (ddof 0) of the labels of training scans."""
         values = numbers(scans)
         if len(values) == 0 or values.std() == 0:
-            raise DataError("the training scans have no two different labels", mend="Check the label column")
+            raise DataError("the training scans have no two different labels", hint="Check the label column")
         return cls(float(values.mean()), float(values.std()))
 
     def encode(self, scans: pd.DataFrame) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def numbers(scans: pd.DataFrame) -> NDArray[np.floating]:
         scan, label = scans[wrong].iloc[0][["scan_id", "label"]]
         raise DataError(
             f"scan '{scan}' has the label '{label}', which is no number",
-            mend="Mend or exclude the scan, or name the 'classes' in the dataset's file",
+            hint="Mend or exclude the scan, or name the 'classes' in the dataset's file",
         )
     return values
 
@@ -139,7 +139,7 @@ def fit_target(classes: Sequence[str] | None, scans: pd.DataFrame, fold: int, wh
     for name in classes:
         if not (training["label"] == name).any():
             raise DataError(
-                f"fold {fold} has no training scan of class '{name}'", where=where, mend="Use fewer folds or more scans"
+                f"fold {fold} has no training scan of class '{name}'", where=where, hint="Use fewer folds or more scans"
             )
     return target
 

@@ -30,7 +30,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
             raise ConfigError(
                 f"'{key}' is not fit for paths and commands: {str(name)!r}",
                 where="configuration",
-                mend=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
+                hint=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
             )
     _check_masked_task(config, dataset)
     _check_permuted_fold(config, dataset)
@@ -49,13 +49,13 @@ def check_names(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
             where="configuration",
-            mend="Set 'denoise' to 24p_acompcor, say",
+            hint="Set 'denoise' to 24p_acompcor, say",
         )
     if config.preprocess.output == "native" and not raw:
         raise ConfigError(
             f"the scans of dataset '{dataset.name}' are preprocessed already; their own voxels are not to be had",
             where="configuration",
-            mend="Set 'preprocess: output' to template",
+            hint="Set 'preprocess: output' to template",
         )
     for name in config.preprocess.registrations:
         configuration.load_registration(name)
@@ -65,7 +65,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
             raise ConfigError(
                 f"atlas '{name}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
                 where="configuration",
-                mend="Set 'preprocess: space' to one of these, or choose an atlas in that space",
+                hint="Set 'preprocess: space' to one of these, or choose an atlas in that space",
             )
     if dataset.downloaded or dataset.source == "hcp":
         source_of(dataset).check(dataset, config)
@@ -73,23 +73,23 @@ def check_names(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"the data of dataset '{dataset.name}' are not there: {dataset.path}",
             where="configuration",
-            mend=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
+            hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
     repeated = len(config.atlases) - len(config.atlas_places)
     if repeated:
-        raise ConfigError("two atlases have one name", where="configuration", mend="Rename one of the folders")
+        raise ConfigError("two atlases have one name", where="configuration", hint="Rename one of the folders")
     models = [configuration.load_model(name).name for name in config.models]
     strangers = sorted(set(config.folds.run) - set(models)) if isinstance(config.folds.run, dict) else []
     if strangers:
         raise ConfigError(
-            f"folds.run names model '{strangers[0]}'", where="configuration", mend=f"Configured: {', '.join(models)}"
+            f"folds.run names model '{strangers[0]}'", where="configuration", hint=f"Configured: {', '.join(models)}"
         )
     unknown_folds = [f for model in models for f in config.folds.of(model) if f not in range(config.folds.outer)]
     if unknown_folds:
         raise ConfigError(
             f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",
             where="configuration",
-            mend="Correct the list",
+            hint="Correct the list",
         )
     if dataset.source == "phantom" and dataset.simulate is None:
         raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
@@ -102,7 +102,7 @@ def _check_masked_task(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"explain.masked_task names '{wanted}', which is no class and no task of dataset '{dataset.name}'",
             where="configuration",
-            mend=f"Known: {', '.join(known)}{nearest(wanted, known)}",
+            hint=f"Known: {', '.join(known)}{nearest(wanted, known)}",
         )
 
 
@@ -117,7 +117,7 @@ def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
                 f"explain.sanity.fold is {asked.fold}, but model '{model.name}' runs folds "
                 f"{', '.join(map(str, folds))}",
                 where="configuration",
-                mend="Name one of them, or null for the first",
+                hint="Name one of them, or null for the first",
             )
 
 

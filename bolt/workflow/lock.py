@@ -122,7 +122,7 @@ def _hold_one(folder: Path) -> None:
     owner = _read(file)
     if locked is None or (owner and not _is_over(owner, locked)):
         file.close()
-        raise ConfigError(_busy(owner), where=folder, mend=_remedy(owner, path, locked))
+        raise ConfigError(_busy(owner), where=folder, hint=_remedy(owner, path, locked))
     if owner:
         print(f"bolt: {folder}: goes on from a run that ended without a word: {owner}", file=sys.stderr)
     file.truncate(0)

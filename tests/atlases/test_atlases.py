@@ -144,7 +144,7 @@ def test_nothing_found_says_all_three_ways(tmp_path):
     with pytest.raises(DataError) as caught:
         load_atlas("schaefer400", atlas_dir=tmp_path, templateflow_home=tmp_path)
     for way in ("BOLT_ATLAS_DIR", "TemplateFlow home", "snakemake resources", "Schaefer2018_400Parcels"):
-        assert way in caught.value.mend
+        assert way in caught.value.hint
 
 
 def test_wrong_checksum(tmp_path):

@@ -79,7 +79,7 @@ def test_an_unseen_site_is_refused_or_left_as_it_is():
     for name in ("elsewhere", "once", None):
         with pytest.raises(DataError, match=f"1 scans are from sites .*{name or 'none'}") as caught:
             fitted.apply(scans, ["a", "b", name, "c"], pooled=False)
-        assert "unseen_site: pooled" in caught.value.mend
+        assert "unseen_site: pooled" in caught.value.hint
         changed = fitted.apply(scans, ["a", "b", name, "c"], pooled=True)
         np.testing.assert_array_equal(changed[2], scans[2])
         assert (changed[[0, 1, 3]] != scans[[0, 1, 3]]).any(axis=1).all()

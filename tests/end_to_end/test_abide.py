@@ -106,7 +106,7 @@ def test_each_bad_file_is_listed_with_its_reason(run):
         assert listed.stage[name] == stage and words in listed.reason[name], listed.reason[name]
         status = json.loads((folder / f"work/abide1/downloads/{FOLDER}/{name}/status.json").read_text())
         assert status["state"] == ("failed" if stage == "download" else "ok")
-        assert status["mend"] or stage == "cache"
+        assert status["hint"] or stage == "cache"
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     again = [f"work/abide1/downloads/{FOLDER}/{name}/status.json" for name in mended]
     asked = len(server.asked)
     assert snakemake(folder, "-n", "series", config=config).stdout.count("Nothing to be done") == 1
-    command = json.loads((folder / again[0]).read_text())["mend"].split("To ask for it again: ")[1]
+    command = json.loads((folder / again[0]).read_text())["hint"].split("To ask for it again: ")[1]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     first = subprocess.run(shlex.split(command), cwd=folder, env=os.environ | {"PATH": path}, check=False)
     assert first.returncode == 0 and json.loads((folder / again[0]).read_text())["state"] == "ok"

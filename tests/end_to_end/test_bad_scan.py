@@ -52,7 +52,7 @@ def test_the_reasons_are_listed_where_people_look(run):
     assert "sub-01_task-rest_bold.nii.gz" in listed.reason["sub-01_task-rest"]
     assert "NaN" in listed.reason["sub-02_task-rest"]
     status = json.loads((folder / "results/small/derivatives/sub-01/func/sub-01_task-rest_status.json").read_text())
-    assert status["state"] == "failed" and status["mend"]
+    assert status["state"] == "failed" and status["hint"]
     report = (folder / status["report"]).read_text()
     assert "functional --config" in report and "cut off" in report and "sub-01_task-rest.log" in report
 

@@ -126,7 +126,7 @@ def test_a_recording_under_two_names_must_not_straddle(tmp_path):
     copied = series_hashes(cache_of(scans, tmp_path, series))
     with pytest.raises(LeakError, match="series 'sub-003_run-0' and 'sub-011_run-0' is in") as caught:
         make_folds(scans, Folds(outer=4), {"series": copied})
-    assert "one subject" in caught.value.mend
+    assert "one subject" in caught.value.hint
     family = scans.assign(group=scans["group"].replace("sub-003", "sub-011"))
     make_folds(family, Folds(outer=4), {"series": copied})
 

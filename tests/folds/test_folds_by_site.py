@@ -60,7 +60,7 @@ def test_training_keeps_every_class():
 
 
 @pytest.mark.parametrize(
-    ("change", "n_folds", "message", "mend"),
+    ("change", "n_folds", "message", "hint"),
     [
         (lambda s: s, 10, "there are 4 sites, but 10 folds", "'folds: outer' to 4"),
         (lambda s: s.assign(site=None), 4, "40 scans have no site", "column 'site'"),
@@ -73,10 +73,10 @@ def test_training_keeps_every_class():
         (lambda s: s.assign(group=s["group"].replace("sub-001", "sub-002")), 4, "scanned at 2 sites", "Exclude"),
     ],
 )
-def test_what_cannot_be_left_out_is_refused(change, n_folds, message, mend):
+def test_what_cannot_be_left_out_is_refused(change, n_folds, message, hint):
     with pytest.raises(DataError, match=message) as caught:
         make_folds(change(make_scans(40, sites=4)), by_site(n_folds))
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
 
 
 def test_the_audit_watches_the_sites_too():

@@ -126,7 +126,7 @@ def test_the_real_abide_cohort():
 def test_what_cannot_be_split_is_refused(change, message):
     with pytest.raises(DataError, match=message) as caught:
         make_folds(change(make_scans(40)), Folds(outer=5))
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_too_few_for_two_folds_is_an_error_not_a_crash():
@@ -221,7 +221,7 @@ def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
     except LeakError:
         raise
     except BoltError as error:
-        assert error.mend
+        assert error.hint
         return
     assert sorted(zip(folds.scan_id, folds.fold, strict=True)) == sorted(
         (scan, fold) for scan in scans.scan_id for fold in range(outer)

@@ -64,14 +64,14 @@ def test_yaml_cannot_run_code(tmp_path):
 
 
 def test_status_says_what_and_how_to_mend(tmp_path):
-    error = BoltError("it is empty", where="a.nii", mend="Fill it")
+    error = BoltError("it is empty", where="a.nii", hint="Fill it")
     write_status(tmp_path / "status.json", "failed", "functional", error)
     status = json.loads((tmp_path / "status.json").read_text())
     assert status == {
         "state": "failed",
         "stage": "functional",
         "reason": "a.nii: it is empty. Fill it.",
-        "mend": "Fill it",
+        "hint": "Fill it",
     }
 
 

@@ -55,7 +55,7 @@ def raised(error, cause=None):
 )
 def test_a_full_disk_is_known_by_what_any_library_says(error, tmp_path):
     told = full_disk(error, [tmp_path])
-    assert isinstance(told, ConfigError) and told.mend == disk.MEND
+    assert isinstance(told, ConfigError) and told.hint == disk.HINT
     assert told.what == "no room left on the disk of this folder" and Path(told.where).is_absolute()
 
 
@@ -91,12 +91,12 @@ def test_a_disk_that_has_no_room_for_temporary_files_either(tmp_path, monkeypatc
 )
 def test_short_memory_is_known_by_what_any_library_says(error):
     told = short_memory(error)
-    assert isinstance(told, MemoryShortage) and "mem_mb" in told.mend and "batch_size" in told.mend
+    assert isinstance(told, MemoryShortage) and "mem_mb" in told.hint and "batch_size" in told.hint
     assert short_memory(ValueError("shapes differ")) is None
 
 
 def test_what_is_said_already_stands():
-    said = MemoryShortage("the computer's memory does not hold a batch of 7 scans", mend="Lower it")
+    said = MemoryShortage("the computer's memory does not hold a batch of 7 scans", hint="Lower it")
     with pytest.raises(MemoryShortage) as found, in_words(Path()):
         raise said
     assert found.value is said
@@ -140,7 +140,7 @@ def test_a_process_that_died_on_a_full_disk_is_done_again(outcome, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
-SHORT = [MemoryError(), MemoryShortage("memory does not hold a batch", mend="Lower it")]
+SHORT = [MemoryError(), MemoryShortage("memory does not hold a batch", hint="Lower it")]
 
 
 @pytest.mark.parametrize("error", SHORT, ids=["python", "words"])
@@ -152,7 +152,7 @@ def test_short_memory_is_given_another_attempt_then_recorded(outcome, tmp_path, 
     outcome.of(fails(error))
     found = read_json(tmp_path / "status.json")
     assert found["state"] == "failed" and "memory" in found["reason"]
-    assert found["mend"].endswith("To ask for it again: snakemake --force x")
+    assert found["hint"].endswith("To ask for it again: snakemake --force x")
     assert np.load(tmp_path / "series.npy").size == 0 and (tmp_path / "crash.txt").is_file()
 
 
@@ -161,7 +161,7 @@ def test_a_kill_by_the_system_says_what_it_may_have_been(outcome, tmp_path):
     outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
     found = read_json(tmp_path / "status.json")
     assert "killed by signal 9 in 2 attempts" in found["reason"] and "where memory runs out" in found["reason"]
-    assert "mem_mb" in found["mend"] and "snakemake --force x" in found["mend"]
+    assert "mem_mb" in found["hint"] and "snakemake --force x" in found["hint"]
 
 
 # ---- a disk that is really full

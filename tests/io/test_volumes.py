@@ -73,7 +73,7 @@ def test_cut_off_gzip_names_the_volume(tmp_path, data):
         for volume in iter_volumes(path):
             seen.append(volume)
     assert len(seen) == 4
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_cut_off_only_in_the_gzip_trailer_is_noticed(tmp_path, data):
@@ -133,7 +133,7 @@ def test_what_is_no_image_is_refused_with_a_remedy(tmp_path, name, content, mess
     with pytest.raises(DataError, match=message) as caught:
         check_image(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_missing_file(tmp_path):
@@ -166,7 +166,7 @@ def test_no_usable_repetition_time(tmp_path, data, tr, unit):
         stream.write(struct.pack("<f", tr))
     with pytest.raises(DataError, match="no repetition time") as caught:
         check_bold(path)
-    assert "sidecar" in caught.value.mend
+    assert "sidecar" in caught.value.hint
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert check_bold(path, tr=2.0).tr == 2.0

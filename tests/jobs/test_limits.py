@@ -35,7 +35,7 @@ def test_the_last_attempt_gives_up_before_it_is_killed(tmp_path, given, work, sa
     begun = time.monotonic()
     status = of(tmp_path, given, work)
     assert time.monotonic() - begun < 15
-    assert status["state"] == "failed" and said in status["reason"] and "--set-resources" in status["mend"]
+    assert status["state"] == "failed" and said in status["reason"] and "--set-resources" in status["hint"]
     assert (tmp_path / "predictions.tsv").read_bytes() == b""
 
 

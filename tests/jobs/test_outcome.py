@@ -26,7 +26,7 @@ def outcome(tmp_path):
 
 
 def bad():
-    raise DataError("voxels are NaN", where="a.nii.gz", mend="Convert it again")
+    raise DataError("voxels are NaN", where="a.nii.gz", hint="Convert it again")
 
 
 def crash():
@@ -38,7 +38,7 @@ def test_bad_data_leaves_a_reason_and_empty_outputs(outcome, tmp_path):
     outcome.of(bad)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and status["stage"] == "parcellate"
-    assert "a.nii.gz: voxels are NaN" in status["reason"] and status["mend"] == "Convert it again"
+    assert "a.nii.gz: voxels are NaN" in status["reason"] and status["hint"] == "Convert it again"
     assert np.load(tmp_path / "series.npy").shape[0] == 0
     assert (tmp_path / "mask.nii.gz").read_bytes() == b""
 
@@ -56,16 +56,16 @@ def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
     outcome.of(crash)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
-    assert status["mend"].endswith("To ask for it again: snakemake --force x")
+    assert status["hint"].endswith("To ask for it again: snakemake --force x")
 
 
 def test_bad_data_is_asked_for_again_only_where_it_may_mend_by_itself(outcome, tmp_path):
     outcome.again = "snakemake --force x"
     outcome.of(bad)
-    assert read_json(tmp_path / "status.json")["mend"] == "Convert it again"
+    assert read_json(tmp_path / "status.json")["hint"] == "Convert it again"
     outcome.passing = True
     outcome.of(bad)
-    assert read_json(tmp_path / "status.json")["mend"].endswith("To ask for it again: snakemake --force x")
+    assert read_json(tmp_path / "status.json")["hint"].endswith("To ask for it again: snakemake --force x")
 
 
 def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
@@ -104,7 +104,7 @@ def test_by_hand_a_crash_is_always_shown(outcome):
 
 
 def test_what_failed_before_is_passed_on_without_work(outcome, tmp_path):
-    before = {"state": "failed", "stage": "functional", "reason": "no brain", "mend": ""}
+    before = {"state": "failed", "stage": "functional", "reason": "no brain", "hint": ""}
     write_json(before, tmp_path / "before.json")
     outcome.of(bad)  # in a run before
     assert (tmp_path / "crash.txt").is_file()
@@ -144,7 +144,7 @@ Outcome("anatomical", Path(sys.argv[1]), attempt=2).of(work)
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("raise DataError('no brain', where='T1w.nii.gz', mend='Look at it')", "T1w.nii.gz: no brain"),
+        ("raise DataError('no brain', where='T1w.nii.gz', hint='Look at it')", "T1w.nii.gz: no brain"),
         ("raise ZeroDivisionError('a bug')", "ZeroDivisionError: a bug"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
     ],
@@ -184,6 +184,6 @@ def test_what_is_odd_is_listed_and_carried_on(tmp_path):
     second.of(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
     assert [entry["stage"] for entry in read_json(second.status)["warnings"]] == ["functional", "parcellate"]
     second.after(tmp_path / "third.json")
-    write_json({"state": "ok", "stage": "x", "reason": "", "mend": ""}, tmp_path / "third.json")
+    write_json({"state": "ok", "stage": "x", "reason": "", "hint": ""}, tmp_path / "third.json")
     second.of(lambda: None)
     assert "warnings" not in read_json(second.status)

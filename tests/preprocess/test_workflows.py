@@ -195,7 +195,7 @@ def test_bad_t1w_is_refused(head, tmp_path, spoil, message):
     nib.save(nib.Nifti1Image(spoil(image.get_fdata()).astype(np.float32), image.affine), tmp_path / "T1w.nii.gz")
     with pytest.raises(DataError, match=message) as error:
         check_t1w(tmp_path / "T1w.nii.gz")
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_noise_without_a_head_says_so(head, tmp_path):

@@ -105,7 +105,7 @@ def test_bad_files_are_refused(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as caught:
         read_series(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_bad_arrays_are_refused(tmp_path):

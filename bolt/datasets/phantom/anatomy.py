@@ -128,7 +128,7 @@ def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
     """
     if resolution < 1 or resolution != round(resolution):
         raise ConfigError(
-            f"the phantom's template comes in whole millimetres, not {resolution}", mend="Set 'resolution' to 2 or 4"
+            f"the phantom's template comes in whole millimetres, not {resolution}", hint="Set 'resolution' to 2 or 4"
         )
     step = round(resolution)
     brain = nilearn_datasets.load_mni152_template(resolution=step)

@@ -119,7 +119,7 @@ def simulate(out: Path, settings: Simulate, *, n_jobs: int = 1) -> None:
     """
     out = Path(out)
     if out.exists() and any(out.iterdir()) and not (out / TRUTH).is_dir():
-        raise DataError("the folder is not empty and not a phantom", where=out, mend="Choose another, or remove it")
+        raise DataError("the folder is not empty and not a phantom", where=out, hint="Choose another, or remove it")
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

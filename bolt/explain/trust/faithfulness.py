@@ -95,7 +95,7 @@ def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[n
             raise DataError(
                 "its curves do not have the steps of the other folds, or not one for each scan of its index",
                 where=folder / f"{CURVES}.npy",
-                mend="Delete it and run again",
+                hint="Delete it and run again",
             )
     return pd.concat(tables, ignore_index=True), np.concatenate(arrays)
 
@@ -173,7 +173,7 @@ def write_faithfulness(run: Path, folds: Sequence[int], out: Path) -> None:
         raise DataError(
             "no fold of this run has curves of deletion and insertion",
             where=run,
-            mend="See faithfulness_status.json of its folds",
+            hint="See faithfulness_status.json of its folds",
         )
     index, curves = read_folds(run, done)
     missing = ", ".join(str(fold) for fold in folds if fold not in done)

@@ -110,7 +110,7 @@ def train_permuted(
         raise DataError(
             f"fold {fold}, which is to be compared with, has not finished",
             where=run / f"fold-{fold}",
-            mend="See its status.json, or name another fold as 'explain: sanity: fold'",
+            hint="See its status.json, or name another fold as 'explain: sanity: fold'",
         )
     write_permuted_cache(cache, folds, fold, seed, out / CACHE)
     try:

@@ -56,7 +56,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
         raise DataError(
             "curves of deletion and insertion need importance weights, which BolT alone has, and a predicted class",
             where=run_fold / "checkpoint.json",
-            mend="Leave this run out",
+            hint="Leave this run out",
         )
     model.to(device_of(device, None))
     table, weights = read_importance(run_fold)
@@ -74,7 +74,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
                 f"scan '{scan}' has series of shape {series.shape}, but {len(weights[i])} importance weights and a "
                 f"model of {info['n_rois']} ROIs",
                 where=run_fold,
-                mend="Train and explain the fold again with this cache",
+                hint="Train and explain the fold again with this cache",
             )
         random = np.random.default_rng([seed, rows[scan]])
         found.append(scan_curves(model, series, weights[i], settings, random))

@@ -228,7 +228,7 @@ def write_sanity(
     done = explained_folds(run, folds)
     if not done:
         raise DataError(
-            "no fold of this run has importance weights", where=run, mend="See the status.json of its folds"
+            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
         )
     found, note = [], ""
     place = device_of(device, None)

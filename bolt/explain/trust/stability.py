@@ -196,12 +196,12 @@ def _weights(run: Path, out: Path, folds: Sequence[int]) -> dict[int, NDArray[np
     """Fold to its regression weights (classes, rois)."""
     path, done = out / "coefficients.npy", explained_folds(run, folds)
     if not path.is_file():
-        raise DataError("file not found", where=path, mend="Make the regions first: bolt regions")
+        raise DataError("file not found", where=path, hint="Make the regions first: bolt regions")
     coefficients = np.load(path, allow_pickle=False).astype(float)
     if len(coefficients) != len(done):
         raise DataError(
             f"regression weights of {len(coefficients)} folds, but {len(done)} are explained",
             where=path,
-            mend="Make the regions again: bolt regions",
+            hint="Make the regions again: bolt regions",
         )
     return dict(zip(done, coefficients, strict=True))

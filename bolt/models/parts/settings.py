@@ -54,8 +54,8 @@ def check_value(model: type, key: str, value: Any) -> None:
         raise _wrong(key, value, "must be at least 0 and below 1", "Set a share of what is dropped; 0 drops nothing")
 
 
-def _wrong(key: str, value: Any, problem: str, mend: str) -> ConfigError:
-    return ConfigError(f"'{key}' is {value!r}, but {problem}", where=f"hyper.{key}", mend=mend)
+def _wrong(key: str, value: Any, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"'{key}' is {value!r}, but {problem}", where=f"hyper.{key}", hint=hint)
 
 
 def _mend(value: Any, annotation: Any) -> str:

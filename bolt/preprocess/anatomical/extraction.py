@@ -87,6 +87,6 @@ def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:
     if volume < SMALLEST_BRAIN:
         raise DataError(
             f"brain extraction found {volume / 1000:.0f} ml, no brain",
-            mend="Check that the T1w shows a whole head and that its header orientation is right",
+            hint="Check that the T1w shows a whole head and that its header orientation is right",
         )
     return ndimage.binary_fill_holes(parts == sizes.argmax() + 1).astype(np.float32)

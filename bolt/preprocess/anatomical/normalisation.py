@@ -112,6 +112,6 @@ def _jacobian(places: np.ndarray, affine: np.ndarray) -> np.ndarray:
 def _failed(how: str) -> DataError:
     return DataError(
         f"normalisation to the template {how}",
-        mend="Look at the T1w: a whole head, right orientation, T1 contrast; or name more settings to be tried in "
+        hint="Look at the T1w: a whole head, right orientation, T1 contrast; or name more settings to be tried in "
         "'preprocess: registration'",
     )

@@ -64,7 +64,7 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
         if share < SMALLEST_SHARE:
             raise DataError(
                 f"the segmentation found {100 * share:.1f} % {tissue.upper()} in the brain",
-                mend="Check that the image is T1-weighted and that the brain mask fits (see the pictures)",
+                hint="Check that the image is T1-weighted and that the brain mask fits (see the pictures)",
             )
     return {tissue: t1w.new_image_like(part) for tissue, part in zip(TISSUES, values, strict=True)}
 
@@ -84,6 +84,6 @@ def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImag
         command += ["-m", "[0.1,1x1x1]", "-c", "[5,0]", "-p", "Socrates[0]", "-r", "0"]
         command += ["-o", f"[{folder}/labels.nii.gz,{folder}/class%02d.nii.gz]"]
         if get_lib_fn("Atropos")(command) != 0:
-            raise DataError("Atropos could not segment the brain", mend="Look at the T1w and its brain mask")
+            raise DataError("Atropos could not segment the brain", hint="Look at the T1w and its brain mask")
         classes = [ants.image_read(str(path)) for path in sorted(Path(folder).glob("class*.nii.gz"))]
     return sorted(classes, key=lambda part: float(np.average(image.numpy(), weights=part.numpy())))

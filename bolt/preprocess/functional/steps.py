@@ -49,7 +49,7 @@ class Reference(Interface):
             raise DataError(
                 f"'preprocess: steady_state' leaves {left} of {n_volumes} volumes; {FEWEST_VOLUMES} are needed",
                 where=self.inputs.bold,
-                mend="Give a smaller number, or auto",
+                hint="Give a smaller number, or auto",
             )
         n_steady = n_volumes - unsteady
         chosen = set(unsteady + np.linspace(0, n_steady - 1, min(REFERENCE_VOLUMES, n_steady)).astype(int))
@@ -161,7 +161,7 @@ class Resample(Interface):
                 "no voxel of the brain was acquired in every volume; volume "
                 f"{given.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
                 where=given.bold,
-                mend="Where other volumes lack less, cut that one off; else T1w and BOLD do not show the same head",
+                hint="Where other volumes lack less, cut that one off; else T1w and BOLD do not show the same head",
             )
         statistics = confounds.BrainStatistics(int(inside.sum()), given.unsteady)
         tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))

@@ -109,23 +109,23 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
     stated = about.get("SliceTiming")
     if stated is None:
         return None
-    mend = "Correct SliceTiming (seconds, one a slice) in the JSON sidecar, or set 'preprocess: slice_timing' to off"
+    hint = "Correct SliceTiming (seconds, one a slice) in the JSON sidecar, or set 'preprocess: slice_timing' to off"
     direction = str(about.get("SliceEncodingDirection", "k"))
     try:
         times, axis = np.asarray(stated, dtype=float), "ijk".index(direction.removesuffix("-"))
     except (TypeError, ValueError):
-        raise DataError("SliceTiming or SliceEncodingDirection cannot be read", where=bold, mend=mend) from None
+        raise DataError("SliceTiming or SliceEncodingDirection cannot be read", where=bold, hint=hint) from None
     if times.shape != (shape[axis],):
         raise DataError(
-            f"SliceTiming has {times.size} times for {shape[axis]} slices along {direction[0]}", where=bold, mend=mend
+            f"SliceTiming has {times.size} times for {shape[axis]} slices along {direction[0]}", where=bold, hint=hint
         )
     if not (np.isfinite(times).all() and times.min() >= 0):
-        raise DataError("SliceTiming holds negative or missing times", where=bold, mend=mend)
+        raise DataError("SliceTiming holds negative or missing times", where=bold, hint=hint)
     if times.max() > tr:
         raise DataError(
             f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s: milliseconds?",
             where=bold,
-            mend=mend,
+            hint=hint,
         )
     if np.ptp(times) == 0:
         return None

@@ -85,7 +85,7 @@ def write_explanation(config: Config, dataset: Dataset, layout: Layout) -> None:
     runs = [(atlas, model, seed) for atlas in config.atlas_places for model in _models(config) for seed in config.seeds]
     stories = [story for run in runs if (story := story_of(config, dataset, layout, *run))]
     if not stories and not any((layout.explanation(*run) / "landmarks.tsv").is_file() for run in runs):
-        raise DataError("no run was explained", where=layout.results / "explain", mend="Run: snakemake figures")
+        raise DataError("no run was explained", where=layout.results / "explain", hint="Run: snakemake figures")
     content = {"dataset": dataset, "stories": stories, "marks": MARKS, "counted": counted}
     write_page("explanation.html", layout.explanation_page, **content)
 

@@ -111,7 +111,7 @@ def cite(paragraphs: Sequence[str]) -> tuple[list[str], list[str]]:
     texts = [CITATION.sub(numbered, text) for text in paragraphs]
     unknown = sorted(set(numbers) - set(load_references()))
     if unknown:
-        raise ConfigError(f"the methods text cites '{unknown[0]}'", where=REFERENCES, mend="Add the reference there")
+        raise ConfigError(f"the methods text cites '{unknown[0]}'", where=REFERENCES, hint="Add the reference there")
     return texts, [_reference(key) for key in numbers]
 
 

@@ -53,7 +53,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
         raise DataError(
             f"experiment '{experiment.name}' has no measurement of any atlas",
             where=out / experiment.name,
-            mend=f"Measure: snakemake {experiment.name}",
+            hint=f"Measure: snakemake {experiment.name}",
         )
     table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
     if table["parameters"].isna().all():
@@ -62,7 +62,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
             f"nothing of experiment '{experiment.name}' could be measured: {row['row']}, {row['length']} volumes: "
             f"{row['note']}",
             where=out / experiment.name,
-            mend="Give longer scans ('complexity: lengths'), or models with shorter windows",
+            hint="Give longer scans ('complexity: lengths'), or models with shorter windows",
         )
     slopes = exponents(table, list(MEASURES))
     stem = out / experiment.name

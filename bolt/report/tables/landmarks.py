@@ -70,7 +70,7 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
             subsets.append(curve.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row))
     if not rows:
         raise DataError(
-            f"nothing of experiment '{experiment.name}' is explained yet", mend=f"Run: snakemake {experiment.name}"
+            f"nothing of experiment '{experiment.name}' is explained yet", hint=f"Run: snakemake {experiment.name}"
         )
     picture = ""
     if curves:

@@ -67,7 +67,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
         raise DataError(
             f"experiment '{experiment.name}' has no spectra of any dataset",
             where=out,
-            mend=f"Take them: snakemake {experiment.name}",
+            hint=f"Take them: snakemake {experiment.name}",
         )
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
     means = _means(shares)

@@ -77,7 +77,7 @@ class SeenFold:
             raise DataError(
                 f"fold {fold} has no validation scan, and a search is judged by nothing else",
                 where=folds,
-                mend="Raise 'folds: validation'",
+                hint="Raise 'folds: validation'",
             )
         self.metric = "r2" if dataset.classes is None else "accuracy"
         shortest = min(dataset.crop, int(self.table["length"].min()))

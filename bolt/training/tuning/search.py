@@ -163,7 +163,7 @@ def _write(
         raise ConfigError(
             f"none of {n_trials} trials of model '{model.name}' could be finished; the first: {table['reason'][0]}",
             where=f"search on fold {seen.fold}",
-            mend="Correct the ranges in the file of the search space (config/search)",
+            hint="Correct the ranges in the file of the search space (config/search)",
         )
     best = complete["validation_loss"].astype(float).idxmin()  # of equals the first
     values = trials[best].user_attrs["values"]

@@ -37,7 +37,7 @@ def check_search(config: Config) -> list[Model]:
             raise ConfigError(
                 f"model '{model.name}' has settings by fold already",
                 where="search: models",
-                mend="Search the model that it was made from (config/models)",
+                hint="Search the model that it was made from (config/models)",
             )
         found.append(model)
     return found
@@ -60,7 +60,7 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
         raise ConfigError(
             f"nothing of model '{model.name}' is to be searched",
             where=f"search space '{space.name}'",
-            mend=f"Give its settings ranges under 'hyper: {model.model}:', or leave it out of 'search: models'",
+            hint=f"Give its settings ranges under 'hyper: {model.model}:', or leave it out of 'search: models'",
         )
     return spans
 
@@ -88,7 +88,7 @@ def narrow(spans: Mapping[str, Span], limits: Mapping[str, int]) -> tuple[dict[s
         if span.low > most:
             raise ConfigError(
                 f"'{name}' is searched from {span.low}, but the data allow at most {most}",
-                mend="Widen the range in the file of the search space (config/search)",
+                hint="Widen the range in the file of the search space (config/search)",
             )
         fitting[name] = span.model_copy(update={"high": most})
         words.append(f"{name} up to {most} instead of {span.high}")

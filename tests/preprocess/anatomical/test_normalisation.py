@@ -56,7 +56,7 @@ def test_what_can_be_right_passes(mask, tmp_path):
 def test_wrong_size_and_wrong_place_are_refused(mask, tmp_path, scale, shift, message):
     with pytest.raises(DataError, match=message) as error:
         normalisation.check_transform([linear(tmp_path / "a.mat", scale, shift)], mask, mask)
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_folds_are_refused(mask, tmp_path):

@@ -112,7 +112,7 @@ def test_slice_times_that_cannot_be_are_refused(tmp_path, about, message):
     path = write_bold(tmp_path, **about)
     with pytest.raises(DataError, match=message) as error:
         timing.read_slice_times(path, (4, 4, SLICES), TR)
-    assert "slice_timing" in error.value.mend
+    assert "slice_timing" in error.value.hint
 
 
 @pytest.mark.parametrize("bright", [0, 1, 3])
