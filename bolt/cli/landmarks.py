@@ -71,7 +71,7 @@ class LandmarkStages(Shared):
         if self.dataset.classes is None:
             raise DataError("landmarks are regressions of classes, but the label of this dataset is a number")
         which = (options.atlas, options.model, options.seed, options.variant)
-        run, out, classes = self.layout.runs(*which), self.layout.explanation(*which), self.dataset.classes
+        run, out, classes = self.layout.run(*which).folder, self.layout.run(*which).explanation, self.dataset.classes
         done = explained_folds(run, self._folds())
 
         def work() -> None:
@@ -93,4 +93,4 @@ class LandmarkStages(Shared):
 
     def _inner(self):
         options = self.options
-        return self.layout.inner(options.atlas, options.model, options.seed, options.fold, options.variant)
+        return self.layout.run(options.atlas, options.model, options.seed, options.variant).inner(options.fold)

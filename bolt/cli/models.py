@@ -136,7 +136,7 @@ class ModelStages(Shared):
         from bolt.evaluate.metrics import write_metrics
 
         options = self.options
-        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        run = self.layout.run(options.atlas, options.model, options.seed, options.variant).folder
         write_metrics(run, self.dataset.classes, self._folds(), run)
         predictions = [run / f"fold-{fold}" / "predictions.tsv" for fold in self._folds()]
         self._note(beside(run / "metrics.tsv"), predictions, seed=options.seed)
@@ -150,7 +150,7 @@ class ModelStages(Shared):
             raise DataError(
                 "landmarks and regions are regressions of classes, but the label of this dataset is a number"
             )
-        out = self.layout.explanation(options.atlas, options.model, options.seed, options.variant)
+        out = self.layout.run(options.atlas, options.model, options.seed, options.variant).explanation
         cache = SeriesCache(self.layout.cache(options.atlas, options.variant))
         try:
             atlas = self._atlas(options.atlas)
@@ -179,7 +179,7 @@ class ModelStages(Shared):
 
         options, layout = self.options, self.layout
         where = (options.atlas, options.model, options.seed, options.variant)
-        run, out = layout.runs(*where), layout.explanation(*where)
+        run, out = layout.run(*where).folder, layout.run(*where).explanation
         done = explained_folds(run, self._folds())
 
         def kept(scan: str, rows: int) -> np.ndarray:

@@ -88,7 +88,7 @@ class Shared:
     def _importance(self, folds: Sequence[int]) -> Inputs:
         """What stages that read a run's importance weights are made of."""
         options = self.options
-        run = self.layout.runs(options.atlas, options.model, options.seed, options.variant)
+        run = self.layout.run(options.atlas, options.model, options.seed, options.variant).folder
         files = [run / f"fold-{fold}" / f"importance.{kind}" for fold in folds for kind in ("npy", "tsv")]
         return [self.layout.cache(options.atlas, options.variant) / "manifest.json", files]
 
@@ -130,7 +130,7 @@ class Shared:
 
     def _fold(self, fold: int) -> Path:
         options = self.options
-        return self.layout.fold(options.atlas, options.model, options.seed, fold, options.variant)
+        return self.layout.run(options.atlas, options.model, options.seed, options.variant).fold(fold)
 
     def _folds(self) -> list[int]:
         return self.config.folds.of(self._model().name)

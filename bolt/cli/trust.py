@@ -105,4 +105,4 @@ class TrustStages(Shared):
             raise DataError("importance is checked for classes, but the label of this dataset is a number")
         options = self.options
         which = (options.atlas, options.model, options.seed if seed is None else seed, options.variant)
-        return self.layout.runs(*which), self.layout.explanation(*which)
+        return self.layout.run(*which).folder, self.layout.run(*which).explanation

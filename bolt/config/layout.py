@@ -5,6 +5,7 @@ Rules and commands both ask here, so a path is spelled once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bolt.config import Config, Model
@@ -12,6 +13,62 @@ from bolt.config.derivatives import anatomical_names
 
 ORACLE = "truth"
 """Takes the place of ``<space>-<denoise>`` for the demo's oracle: models trained on true series."""
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """Where one run of a model is kept: one atlas, variant, model and seed, over all folds.
+
+    Attributes
+    ----------
+    results : Path
+        Results of the dataset.
+    atlas, variant, model : str
+        `variant` is ``<space>-<denoise>`` or `ORACLE`; `model` is the name of the run, ``<model>-<hash>``.
+    seed : int or str
+        Text where it is a wildcard.
+    """
+
+    results: Path
+    atlas: str
+    variant: str
+    model: str
+    seed: int | str
+
+    @property
+    def cache(self) -> Path:
+        """Return the folder of the series that the model was trained on."""
+        return self.results / "cache" / self.atlas / self.variant
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder with one ``fold-<k>`` per fold."""
+        return self._below("runs")
+
+    def fold(self, fold: int | str) -> Path:
+        """Return the folder of a trained fold."""
+        return self.folder / f"fold-{fold}"
+
+    def inner(self, fold: int | str) -> Path:
+        """Return the folder of an outer fold's inner models, ``fold-<j>`` each, and of their joint explanation."""
+        return self.fold(fold) / "inner"
+
+    @property
+    def explanation(self) -> Path:
+        """Return the folder of what explains the run: landmarks, regions, checks."""
+        return self._below("explain")
+
+    @property
+    def permuted(self) -> Path:
+        """Return the folder of the model trained on permuted labels, a check of the explanation."""
+        return self.explanation / "permuted"
+
+    def with_seed(self, seed: int | str) -> ModelRun:
+        """Return the same run with another seed."""
+        return replace(self, seed=seed)
+
+    def _below(self, top: str) -> Path:
+        return self.results / top / self.atlas / self.variant / self.model / f"seed-{self.seed}"
 
 
 class Layout:
@@ -168,33 +225,14 @@ class Layout:
         return dataset_path / "derivatives" / "truth"
 
     # ---- models ------------------------------------------------------------------------------
-    def runs(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
-        """Folder with one ``fold-<k>`` a fold."""
+    def run(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> ModelRun:
+        """Return where one run of a model is kept; `model` is a model or the name of its run."""
         name = model if isinstance(model, str) else model.run_name
-        return self.results / "runs" / atlas / (variant or self.variant) / name / f"seed-{seed}"
-
-    def fold(
-        self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None
-    ) -> Path:
-        return self.runs(atlas, model, seed, variant) / f"fold-{fold}"
-
-    def explanation(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
-        name = model if isinstance(model, str) else model.run_name
-        return self.results / "explain" / atlas / (variant or self.variant) / name / f"seed-{seed}"
-
-    def permuted(self, atlas: str, model: Model | str, seed: int | str, variant: str | None = None) -> Path:
-        """Folder of a model that was trained on permuted labels to check the explanation; no run."""
-        return self.explanation(atlas, model, seed, variant) / "permuted"
+        return ModelRun(self.results, atlas, variant or self.variant, name, seed)
 
     def inner_folds(self, fold: int | str) -> Path:
-        """How the training side of an outer fold is split once more."""
+        """Return the table that splits the training side of an outer fold again."""
         return self.results / "inner_folds" / f"fold-{fold}.tsv"
-
-    def inner(
-        self, atlas: str, model: Model | str, seed: int | str, fold: int | str, variant: str | None = None
-    ) -> Path:
-        """Folder of an outer fold's inner models, one ``fold-<j>`` each, and of what they explain together."""
-        return self.fold(atlas, model, seed, fold, variant) / "inner"
 
     # ---- experiments -------------------------------------------------------------------------
     def complexity(self, experiment: str, atlas: str) -> Path:

@@ -120,14 +120,14 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             atlas=atlas,
             row=row.row,
             model=model,
-            folders=[] if note else [layout.runs(atlas, model, seed) for seed in config.seeds],
+            folders=[] if note else [layout.run(atlas, model, seed).folder for seed in config.seeds],
             folds=config.folds.of(model.name),
             classes=dataset.classes or [],
             note=note,
             paper=row.paper,
             line=row.line,
             value=row.value,
-            explanations=[] if note else [layout.explanation(atlas, model, seed) for seed in config.seeds],
+            explanations=[] if note else [layout.run(atlas, model, seed).explanation for seed in config.seeds],
             outer=config.folds.outer,
         )
         for atlas in atlases

@@ -218,8 +218,8 @@ def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
 
 def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
     """Pooled test accuracy, as the run's own summary has it."""
-    pooled = read_json(layout.runs(atlas, model, seed) / "summary.json")["pooled"]
-    oracle = read_json(layout.runs(atlas, model, seed, ORACLE) / "summary.json")["pooled"]
+    pooled = read_json(layout.run(atlas, model, seed).folder / "summary.json")["pooled"]
+    oracle = read_json(layout.run(atlas, model, seed, ORACLE).folder / "summary.json")["pooled"]
     if pooled is None:  # every fold failed
         return Measure(np.nan, "", np.nan, "always the larger class")
     best = oracle["accuracy"]["value"] if oracle else np.nan
@@ -233,10 +233,10 @@ def _landmarks(
 
     The null is the mean importance of all other test scans at the same position: what position alone says.
     """
-    weights = _test_importance(layout.runs(atlas, model, seed), folds)
+    weights = _test_importance(layout.run(atlas, model, seed).folder, folds)
     if not weights:  # every fold failed
         return {name: Measure(np.nan, "", np.nan, "") for name in ("landmark AUC", "landmark AUC of position alone")}
-    oracle = _test_importance(layout.runs(atlas, model, seed, ORACLE), folds)
+    oracle = _test_importance(layout.run(atlas, model, seed, ORACLE).folder, folds)
     scaled = {scan: w / (w.sum() or 1) for scan, w in weights.items()}  # a scan without any weight adds nothing
     curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w) for scan, w in scaled.items()}
     total = np.sum(list(curves.values()), axis=0)
@@ -271,7 +271,7 @@ def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: i
     planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
 
     def p_value(variant: str | None) -> float:
-        file = layout.explanation(atlas, model, seed, variant) / "roi_weights.tsv"
+        file = layout.run(atlas, model, seed, variant).explanation / "roi_weights.tsv"
         if not holds_something(file):  # every fold failed
             return np.nan
         table = read_table(file)

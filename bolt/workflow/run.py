@@ -13,7 +13,7 @@ import yaml
 
 from bolt import config as configuration
 from bolt.config import ROOT, Config, Model
-from bolt.config.layout import Layout
+from bolt.config.layout import Layout, ModelRun
 from bolt.experiments.checks import check_experiment, check_experiment_names, lacks_reference
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
@@ -139,15 +139,18 @@ class Run(ScanFiles):
         return joined(workflow, name, place, int(wildcards.fold))
 
     # ---- which files are asked for ------------------------------------------------------------
+    def run_of(self, wildcards: Any) -> ModelRun:
+        """Return the run of a model that the wildcards of a rule name."""
+        return self.layout.run(wildcards.atlas, wildcards.model, wildcards.seed, wildcards.get("variant"))
+
     def fold_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of every fold of a run."""
-        run = (wildcards.atlas, wildcards.model, wildcards.seed)
-        folds = self.folds_of(wildcards.model)
-        return [self.layout.fold(*run, fold, wildcards.get("variant")) / name for fold in folds]
+        run = self.run_of(wildcards)
+        return [run.fold(fold) / name for fold in self.folds_of(run.model)]
 
     def inner_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of every inner model of a fold."""
-        folder = self.layout.inner(*(wildcards.get(key) for key in ("atlas", "model", "seed", "fold", "variant")))
+        folder = self.run_of(wildcards).inner(wildcards.fold)
         return [folder / f"fold-{inner}" / name for inner in range(self.config.explain.inner_folds)]
 
     def inner_importance(self, wildcards: Any) -> list[Path]:
@@ -156,35 +159,30 @@ class Run(ScanFiles):
 
     def permuted(self, wildcards: Any) -> list[Path]:
         """The model trained on permuted labels, where one is asked for."""
-        which = (wildcards.atlas, wildcards.model, wildcards.seed, wildcards.get("variant"))
-        folder = self.layout.permuted(*which)
+        folder = self.run_of(wildcards).permuted
         asked = self.config.explain.sanity.permuted
         return [folder / name for name in ("status.json", "checkpoint.safetensors")] if asked else []
 
     def permuted_fold(self, wildcards: Any, name: str) -> Path:
         """A file of the fold with which the model trained on permuted labels is compared."""
         fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
-        run = (wildcards.atlas, wildcards.model, wildcards.seed)
-        return self.layout.fold(*run, fold, wildcards.get("variant")) / name
+        return self.run_of(wildcards).fold(fold) / name
 
     def seed_files(self, wildcards: Any, name: str) -> list[Path]:
         """A file of the explanation of every seed of a run."""
         seeds = sorted({*map(str, self.config.seeds), wildcards.seed})
-        return [
-            self.layout.explanation(wildcards.atlas, wildcards.model, seed, wildcards.get("variant")) / name
-            for seed in seeds
-        ]
+        return [self.run_of(wildcards).with_seed(seed).explanation / name for seed in seeds]
 
     def predictions(self, runs: list[tuple[str, str, int]] | None = None) -> list[Path]:
         """What every fold of some runs predicts; by default of those that are configured."""
         runs = self.runs() if runs is None else runs
         folds = [(run, fold) for run in runs for fold in self.folds_of(run[1])]
-        return [self.layout.fold(*run, fold) / "predictions.tsv" for run, fold in folds]
+        return [self.layout.run(*run).fold(fold) / "predictions.tsv" for run, fold in folds]
 
     def in_every_fold(self, name: str) -> list[Path]:
         """A file of every fold of a run, for a rule that trains all of them."""
-        wildcards = ("{atlas}", "{model}", "{seed}")
-        return [self.layout.fold(*wildcards, fold, "{variant}") / name for fold in self.config.folds.of("")]
+        run = self.layout.run("{atlas}", "{model}", "{seed}", "{variant}")
+        return [run.fold(fold) / name for fold in self.config.folds.of("")]
 
     def folds_of(self, run_name: str) -> list[int]:
         return self.config.folds.of(self.model(run_name).name)
@@ -202,7 +200,7 @@ class Run(ScanFiles):
         """What the table of an experiment waits for, of this dataset."""
         kind, atlases = self.experiments[name].kind, self.config.atlas_places
         if kind == "landmarks":
-            return [self.layout.explanation(*run) / "landmarks.tsv" for run in self.experiment_runs(name)]
+            return [self.layout.run(*run).explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
         if kind == "complexity":
             return [self.layout.complexity(name, atlas) for atlas in atlases]
         if kind == "spectra":
@@ -223,12 +221,12 @@ class Run(ScanFiles):
         return repr([self.experiments[name], called, sha256(theirs) if theirs.is_file() else None])
 
     def metrics(self, variant: str | None = None) -> list[Path]:
-        return [self.layout.runs(a, m, s, variant) / "metrics.tsv" for a, m, s in self.runs()]
+        return [self.layout.run(a, m, s, variant).folder / "metrics.tsv" for a, m, s in self.runs()]
 
     def regions(self, variant: str | None = None) -> list[Path]:
         """The regions of every explained run, which come last of what the truth is compared with."""
         runs = [one for one in self.runs() if self.explained(one[1])]
-        return [self.layout.explanation(*one, variant) / "roi_weights.tsv" for one in runs]
+        return [self.layout.run(*one, variant).explanation / "roi_weights.tsv" for one in runs]
 
     def explanations(self, variant: str | None = None) -> list[Path]:
         names = ["roi_weights.tsv"]
@@ -237,7 +235,7 @@ class Run(ScanFiles):
             names += ["stability.tsv"] + ["sanity.tsv"] * self.config.explain.sanity.asked
             names += ["faithfulness_areas.tsv"] * (self.config.explain.faithfulness.scans > 0)
         return [
-            self.layout.explanation(a, m, s, variant) / name
+            self.layout.run(a, m, s, variant).explanation / name
             for a, m, s in self.runs()
             if self.explained(m)
             for name in names

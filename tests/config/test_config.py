@@ -85,7 +85,7 @@ def test_folders_and_prefixes():
 def test_runs_of_different_variants_never_share_a_folder():
     layout = Layout(Config(dataset="phantom"))
     assert layout.cache("a") != layout.cache("a", "truth")
-    assert layout.runs("a", "bolt-1", 0) != layout.runs("a", "bolt-1", 1)
+    assert layout.run("a", "bolt-1", 0).folder != layout.run("a", "bolt-1", 1).folder
 
 
 def test_schemas_for_editors_are_up_to_date():

@@ -114,7 +114,7 @@ def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
 def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str, np.ndarray]) -> None:
     """Two finished folds and a failed one, judged and explained."""
     random = np.random.default_rng(2)
-    run = layout.runs(ATLAS, model, 0)
+    run = layout.run(ATLAS, model, 0).folder
     for fold in (0, 1):
         role = ["test" if i // 2 % 3 == fold else "train" for i in range(len(scans))]
         p = np.clip(np.where(scans["label"] == "patient", 0.8, 0.25) + random.normal(0, 0.25, len(scans)), 0.02, 0.98)
@@ -142,7 +142,7 @@ def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str
         write_status(folder / "status.json", "ok", "train")
     write_status(run / "fold-2" / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
     write_metrics(run, CLASSES, range(3), run)
-    cache, out = SeriesCache(layout.cache(ATLAS)), layout.explanation(ATLAS, model, 0)
+    cache, out = SeriesCache(layout.cache(ATLAS)), layout.run(ATLAS, model, 0).explanation
     write_landmarks(cache, run, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
     image = load_atlas(ATLAS).image
     write_regions(out / "coefficients.npy", cache.rois, CLASSES, image, out, fraction=0.02)

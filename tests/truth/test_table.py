@@ -100,7 +100,7 @@ def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:
             for scan, role in zip(names, roles, strict=True)
         ]
         for variant in (None, ORACLE):
-            folder = layout.fold("x", MODEL, 0, fold, variant)
+            folder = layout.run("x", MODEL, 0, variant).fold(fold)
             write_importance(pd.DataFrame({"scan_id": names, "role": roles, "predicted": "a"}), weights, folder)
             write_status(folder / "status.json", "ok", "train")
     return marks
@@ -123,7 +123,7 @@ def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, 
 def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
     layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
     marks = planted_run(layout, told=True)
-    folder = layout.fold("x", MODEL, 0, 0)
+    folder = layout.run("x", MODEL, 0).fold(0)
     table, weights = read_importance(folder)
     weights[0] = np.zeros(LENGTH)  # a test scan of fold 0
     write_importance(table[["scan_id", "role", "predicted"]], weights, folder)
@@ -143,7 +143,7 @@ def test_selected_regions_are_judged_against_regions_drawn_at_random(tmp_path, h
     table["selected"] = table["value"].isin(chosen)
     for variant in (None, ORACLE):
         write_table(
-            table[list(ROI_COLUMNS)], layout.explanation("x", MODEL, 0, variant) / "roi_weights.tsv", ROI_COLUMNS
+            table[list(ROI_COLUMNS)], layout.run("x", MODEL, 0, variant).explanation / "roi_weights.tsv", ROI_COLUMNS
         )
     measure = truth._regions(layout, dataset, "x", MODEL, 0)
     assert _row("", measure, load_dataset("phantom").expected["planted ROIs, p"])["passed"] == passed

@@ -42,7 +42,7 @@ def finished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = Run(yaml.safe_load(config.read_text()))
     layout, model = run.layout, next(iter(run.models))
-    fold = layout.fold(ATLAS, model, 0, 0, layout.variant)
+    fold = layout.run(ATLAS, model, 0, layout.variant).fold(0)
     outputs = [*layout.template_files.values(), layout.quality, layout.folds]
     outputs += [layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv")]
     outputs += [fold / name for name in ("predictions.tsv", "checkpoint.safetensors", "status.json")]

@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layou
 
 def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str]) -> None:
     _, layout, model = made
-    folder = layout.inner(ATLAS, model, 0, 0)
+    folder = layout.run(ATLAS, model, 0).inner(0)
     assert {file.name for file in layout.inner_folds(0).parent.glob("*.tsv")} == {"fold-0.tsv", "fold-1.tsv"}
     for inner in range(2):
         own = folder / f"fold-{inner}"
@@ -54,7 +54,7 @@ def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str
     folds = read_table(layout.folds, text=("scan_id",))
     side = folds[(folds["fold"] == 0) & (folds["role"] != "test")]
     assert sorted(explained["scan_id"]) == sorted(side["scan_id"])
-    out = layout.explanation(ATLAS, model, 0)
+    out = layout.run(ATLAS, model, 0).explanation
     table = read_table(out / "landmarks.tsv", text=("fold",))
     assert set(table["importance"]) == {"fitted", "inner", "none"}
     assert set(read_table(out / "subsets.tsv", text=("fold",))["offset"]) == {0, 18, 35}
@@ -63,7 +63,7 @@ def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str
 
 def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[Path, Layout, str]) -> None:
     file, layout, model = made
-    folder, run = layout.inner(ATLAS, model, 0, 0), ["--atlas", ATLAS, "--model", model, "--seed", "0"]
+    folder, run = layout.run(ATLAS, model, 0).inner(0), ["--atlas", ATLAS, "--model", model, "--seed", "0"]
     table = layout.inner_folds(0)
     table.write_text(table.read_text().replace("\ttest", "\ttrain"))  # nothing is left out
     arguments = ["--config", str(file), *run, "--fold", "0", "--attempt", "1"]
@@ -75,14 +75,14 @@ def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[
     assert read_json(folder / "explain_status.json")["reason"] == status["reason"]
     assert (folder / "importance.tsv").stat().st_size == 0
     assert main(["landmarks", "--config", str(file), *run]) == 0
-    found = read_table(layout.explanation(ATLAS, model, 0) / "landmarks.tsv", text=("fold",))
+    found = read_table(layout.run(ATLAS, model, 0).explanation / "landmarks.tsv", text=("fold",))
     assert set(found["importance"]) == {"fitted", "none"}
 
 
 def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tuple[Path, Layout, str]) -> None:
     file, layout, model = made
     run, keys = ["--atlas", ATLAS, "--model", model, "--seed", "0"], ["--config", str(file)]
-    fold, out = layout.fold(ATLAS, model, 0, 0), layout.explanation(ATLAS, model, 0)
+    fold, out = layout.run(ATLAS, model, 0).fold(0), layout.run(ATLAS, model, 0).explanation
     assert main(["regions", *keys, *run]) == 0 and read_table(out / "roi_weights.tsv", text=("class",)).shape[0] == 320
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
     assert main(["explain", *keys, *run, "--fold", "0"]) == 0

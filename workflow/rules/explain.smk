@@ -4,14 +4,14 @@
 rule explain_fold:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "checkpoint.safetensors",
-        status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "status.json",
     output:
-        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "importance.npy",
-        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "importance.tsv",
     log:
         layout.log("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
@@ -38,10 +38,10 @@ rule explain_fold:
 rule regions:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        coefficients=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        coefficients=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "coefficients.npy",
     output:
-        weights=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        weights=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "roi_weights.tsv",
     log:
         layout.log("regions", "{atlas}/{variant}/{model}/seed-{seed}"),
@@ -63,7 +63,7 @@ rule tasks:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
     output:
-        tasks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        tasks=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "tasks.tsv",
     log:
         layout.log("tasks", "{atlas}/{variant}/{model}/seed-{seed}"),

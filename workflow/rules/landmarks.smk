@@ -28,11 +28,11 @@ rule train_inner:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
         folds=layout.inner_folds("{fold}"),
     output:
-        predictions=layout.inner("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
         / "fold-{inner}/predictions.tsv",
-        checkpoint=layout.inner("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
         / "fold-{inner}/checkpoint.safetensors",
-        status=layout.inner("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
         / "fold-{inner}/status.json",
     log:
         layout.log(
@@ -69,9 +69,9 @@ rule explain_inner:
         ),
         statuses=lambda wildcards: run.inner_files(wildcards, "status.json"),
     output:
-        importance=layout.inner("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
         / "importance.npy",
-        index=layout.inner("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
         / "importance.tsv",
     log:
         layout.log("explain_inner", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
@@ -102,11 +102,11 @@ rule regress_landmarks:
         predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
         inner=lambda wildcards: run.inner_importance(wildcards),
     output:
-        landmarks=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        landmarks=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "landmarks.tsv",
-        subsets=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        subsets=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "subsets.tsv",
-        coefficients=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        coefficients=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "coefficients.npy",
     log:
         layout.log("regress_landmarks", "{atlas}/{variant}/{model}/seed-{seed}"),

@@ -6,7 +6,7 @@ rule explanation:
         run.explanations(),
         run.truth(),
         [
-            layout.runs(*one) / "metrics.tsv"
+            layout.run(*one).folder / "metrics.tsv"
             for one in run.runs()
             if run.explained(one[1])
         ],

@@ -41,15 +41,11 @@ else:
             cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
             folds=layout.folds,
         output:
-            predictions=layout.fold(
-                "{atlas}", "{model}", "{seed}", "{fold}", "{variant}"
-            )
+            predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
             / "predictions.tsv",
-            checkpoint=layout.fold(
-                "{atlas}", "{model}", "{seed}", "{fold}", "{variant}"
-            )
+            checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
             / "checkpoint.safetensors",
-            status=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+            status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
             / "status.json",
         log:
             layout.log(
@@ -83,8 +79,8 @@ rule evaluate:
     input:
         lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
     output:
-        metrics=layout.runs("{atlas}", "{model}", "{seed}", "{variant}") / "metrics.tsv",
-        summary=layout.runs("{atlas}", "{model}", "{seed}", "{variant}")
+        metrics=layout.run("{atlas}", "{model}", "{seed}", "{variant}").folder / "metrics.tsv",
+        summary=layout.run("{atlas}", "{model}", "{seed}", "{variant}").folder
         / "summary.json",
     log:
         layout.log("evaluate", "{atlas}/{variant}/{model}/seed-{seed}"),

@@ -8,11 +8,11 @@ rule train_permuted:
         predictions=lambda wildcards: run.permuted_fold(wildcards, "predictions.tsv"),
         status=lambda wildcards: run.permuted_fold(wildcards, "status.json"),
     output:
-        checkpoint=layout.permuted("{atlas}", "{model}", "{seed}", "{variant}")
+        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
         / "checkpoint.safetensors",
-        predictions=layout.permuted("{atlas}", "{model}", "{seed}", "{variant}")
+        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
         / "predictions.tsv",
-        status=layout.permuted("{atlas}", "{model}", "{seed}", "{variant}")
+        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
         / "status.json",
     log:
         layout.log("train_permuted", "{atlas}/{variant}/{model}/seed-{seed}"),
@@ -41,7 +41,7 @@ rule sanity:
         importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
         permuted=lambda wildcards: run.permuted(wildcards),
     output:
-        layout.explanation("{atlas}", "{model}", "{seed}", "{variant}") / "sanity.tsv",
+        layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation / "sanity.tsv",
     log:
         layout.log("sanity", "{atlas}/{variant}/{model}/seed-{seed}"),
     benchmark:
@@ -63,16 +63,16 @@ rule sanity:
 rule faithfulness_fold:
     input:
         cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoint=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "checkpoint.safetensors",
-        predictions=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "predictions.tsv",
-        importance=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "importance.tsv",
     output:
-        curves=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        curves=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "faithfulness_curves.npy",
-        index=layout.fold("{atlas}", "{model}", "{seed}", "{fold}", "{variant}")
+        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
         / "faithfulness_curves.tsv",
     log:
         layout.log(
@@ -102,9 +102,9 @@ rule faithfulness:
     input:
         curves=lambda wildcards: run.fold_files(wildcards, "faithfulness_curves.tsv"),
     output:
-        areas=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        areas=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "faithfulness_areas.tsv",
-        curves=layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        curves=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "faithfulness.tsv",
     log:
         layout.log("faithfulness", "{atlas}/{variant}/{model}/seed-{seed}"),
@@ -126,7 +126,7 @@ rule stability:
         coefficients=lambda wildcards: run.seed_files(wildcards, "coefficients.npy"),
         importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
     output:
-        layout.explanation("{atlas}", "{model}", "{seed}", "{variant}")
+        layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
         / "stability.tsv",
     log:
         layout.log("stability", "{atlas}/{variant}/{model}/seed-{seed}"),

@@ -84,7 +84,7 @@ def write_explanation(config: Config, dataset: Dataset, layout: Layout) -> None:
     """
     runs = [(atlas, model, seed) for atlas in config.atlas_places for model in _models(config) for seed in config.seeds]
     stories = [story for run in runs if (story := story_of(config, dataset, layout, *run))]
-    if not stories and not any((layout.explanation(*run) / "landmarks.tsv").is_file() for run in runs):
+    if not stories and not any((layout.run(*run).explanation / "landmarks.tsv").is_file() for run in runs):
         raise DataError("no run was explained", where=layout.results / "explain", hint="Run: snakemake figures")
     content = {"dataset": dataset, "stories": stories, "marks": MARKS, "counted": counted}
     write_page("explanation.html", layout.explanation_page, **content)
@@ -106,11 +106,13 @@ def story_of(config: Config, dataset: Dataset, layout: Layout, atlas: str, model
 
 def verdicts_of(config: Config, layout: Layout, atlas: str, model: Model, seed: int) -> list[Verdict]:
     """Every question to the explanation of a run; [] where it was not explained."""
-    out = layout.explanation(atlas, model, seed)
+    out = layout.run(atlas, model, seed).explanation
     if not holds_something(out / "landmarks.tsv"):
         return []
     truth = _truth(config, layout, atlas, model, seed)
-    return answers(Evidence(layout.runs(atlas, model, seed), out, config.explain.tokens, truth), _passed_over(config))
+    return answers(
+        Evidence(layout.run(atlas, model, seed).folder, out, config.explain.tokens, truth), _passed_over(config)
+    )
 
 
 def _passed_over(config: Config) -> list[object]:
@@ -141,7 +143,7 @@ def digest(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: 
         return [Text("No importance weights: Algorithm 1 follows CLS tokens, and this model has none.")]
     verdicts = verdicts_of(config, layout, atlas, model, seed)
     if not verdicts:
-        failed = (layout.explanation(atlas, model, seed) / "landmarks.tsv").is_file()
+        failed = (layout.run(atlas, model, seed).explanation / "landmarks.tsv").is_file()
         return [Text("Not explained: no fold of this run was trained and explained.", warning=True)] if failed else []
     stem = run_stem(atlas, model, seed)
     blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]

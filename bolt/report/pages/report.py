@@ -105,7 +105,7 @@ def _facts(
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
-    first = layout.runs(next(iter(config.atlas_places)), models[0], config.seeds[0]) / "summary.json"
+    first = layout.run(next(iter(config.atlas_places)), models[0], config.seeds[0]).folder / "summary.json"
     pooled = read_json(first)["pooled"] if first.is_file() else None
     if pooled and dataset.classes is None:
         facts[f"r, {models[0].name}"] = readable.number(pooled["r"]["value"])

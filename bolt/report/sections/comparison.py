@@ -29,7 +29,7 @@ def comparison(config: Config, dataset: Dataset, layout: Layout, models: list[Mo
     for atlas in config.atlas_places:
         for model in models:
             for seed in config.seeds:
-                folder = layout.runs(atlas, model, seed)
+                folder = layout.run(atlas, model, seed).folder
                 pooled = read_json(folder / "summary.json")["pooled"] if (folder / "summary.json").is_file() else None
                 if pooled:
                     metrics = read_table(folder / "metrics.tsv", text=("fold", "state"))
@@ -63,7 +63,7 @@ def _tests(config: Config, dataset: Dataset, layout: Layout, atlas: str, models:
             atlas=atlas,
             row=model.name,
             model=model,
-            folders=[layout.runs(atlas, model, seed) for seed in config.seeds],
+            folders=[layout.run(atlas, model, seed).folder for seed in config.seeds],
             folds=config.folds.of(model.name),
             classes=dataset.classes or [],
         )

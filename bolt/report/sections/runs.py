@@ -19,7 +19,7 @@ from bolt.report.tables import readable
 def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> Run:
     """Performance and, where the run was explained, explanation."""
     run = Run(run_title(config, atlas, model, seed))
-    folder = layout.runs(atlas, model, seed)
+    folder = layout.run(atlas, model, seed).folder
     stem = run_stem(atlas, model, seed)
     if not (folder / "metrics.tsv").is_file():
         run.performance.append(Text(f"Not judged yet: {folder / 'metrics.tsv'} is not there.", warning=True))

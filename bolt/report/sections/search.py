@@ -142,7 +142,7 @@ def _schemes(config: Config, dataset: Dataset, layout: Layout, atlas: str, model
     judged = {}
     for scheme in ("per-fold", "paper"):
         choice = layout.choice(atlas, scheme, model)
-        folder = layout.runs(atlas, load_model(str(choice)), seed) if choice.is_file() else None
+        folder = layout.run(atlas, load_model(str(choice)), seed).folder if choice.is_file() else None
         if (
             folder is None
             or not (folder / "summary.json").is_file()

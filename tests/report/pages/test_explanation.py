@@ -25,7 +25,7 @@ TRUST = ("learned?", "labels are?", "are removed?", "put back?")
 
 def test_files_of_parts_that_were_switched_off_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, dataset, model, layout = settings(tmp_path)
-    out = layout.explanation(ATLAS, model, 0)
+    out = layout.run(ATLAS, model, 0).explanation
     landmarks(out)
     write_table(checked(0.1), out / "sanity.tsv", SANITY_COLUMNS)
     lines, areas = tables(0.2)

@@ -29,7 +29,7 @@ def two_models(folder: Path) -> tuple:
     config = Config.model_validate(config.model_dump() | {"models": [*config.models, str(folder / "other.yaml")]})
     first = Model(name="tiny", model="bolt", training={"epochs": 3})
     second = Model(name="other", model="svm")
-    shutil.copytree(layout.runs(ATLAS, first, 0), layout.runs(ATLAS, second, 0))
+    shutil.copytree(layout.run(ATLAS, first, 0).folder, layout.run(ATLAS, second, 0).folder)
     return config, dataset, layout, [first, second]
 
 
@@ -40,7 +40,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     table = next(block.frame for block in run.performance if isinstance(block, Table))
     assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
-    pooled = read_json(layout.runs(ATLAS, models[0], 0) / "summary.json")["pooled"]
+    pooled = read_json(layout.run(ATLAS, models[0], 0).folder / "summary.json")["pooled"]
     value, low, high = (f"{100 * pooled['auc'][key]:.1f}" for key in ("value", "low", "high"))
     assert table["AUC [95 %]"].iloc[0] == f"{value} [{low}, {high}]"
     assert re.fullmatch(r"[\d.]+ ± [\d.]+", table["accuracy over folds"].iloc[1])
@@ -64,7 +64,7 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     config, _, layout, models = two_models(tmp_path)
     motion = load_model("motion_only")
-    folder = layout.runs(ATLAS, models[0], 0)
+    folder = layout.run(ATLAS, models[0], 0).folder
     own = (read_table(folder / "metrics.tsv"), read_json(folder / "summary.json")["pooled"])
     found = {f"{name} on {ATLAS}": own for name in ("tiny", "other", "motion_only")}
     words = floor_words(config, [motion, *models], found)

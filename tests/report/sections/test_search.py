@@ -50,7 +50,7 @@ def write_studies(layout: Layout) -> dict:
 
 
 def write_run(layout: Layout, choice, accuracies: list[float]) -> None:
-    folder = layout.runs("toy", load_model(str(choice)), 0)
+    folder = layout.run("toy", load_model(str(choice)), 0).folder
     rows = {"fold": ["0", "1", "mean", "sd"], "state": ["ok", "ok", None, None]}
     scores = [*accuracies, sum(accuracies) / 2, 0.0]
     table = pd.DataFrame(rows | dict.fromkeys(["n_test", *METRICS], scores))

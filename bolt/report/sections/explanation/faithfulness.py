@@ -42,7 +42,7 @@ def faithfulness_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """Verdict, figure and table of areas; [] where the curves were not made."""
-    out = layout.explanation(atlas, model, seed)
+    out = layout.run(atlas, model, seed).explanation
     files = out / "faithfulness.tsv", out / "faithfulness_areas.tsv"
     if not all(holds_something(file) for file in files):
         return []

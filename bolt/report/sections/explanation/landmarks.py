@@ -56,7 +56,7 @@ def landmarks_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """Are the important volumes better than random ones, and the more important ones better than the less so?"""
-    out = layout.explanation(atlas, model, seed)
+    out = layout.run(atlas, model, seed).explanation
     if not (out / "landmarks.tsv").is_file():
         return []
     table = read_landmarks(out / "landmarks.tsv")

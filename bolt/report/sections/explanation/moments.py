@@ -27,7 +27,7 @@ def moments_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """Importance over time of the first test scans of each class (those predicted right come first)."""
-    run = layout.runs(atlas, model, seed)
+    run = layout.run(atlas, model, seed).folder
     cache = SeriesCache(layout.cache(atlas))
     rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     known = layout.tables / "true_landmarks.tsv"

@@ -42,7 +42,7 @@ def regions_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """The brain, the selected ROIs and their networks; [] where there are no ``roi_weights.tsv``."""
-    out, classes = layout.explanation(atlas, model, seed), dataset.classes or []
+    out, classes = layout.run(atlas, model, seed).explanation, dataset.classes or []
     if not (out / "roi_weights.tsv").is_file():
         return []
     weights = read_table(out / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))

@@ -49,7 +49,7 @@ def sanity_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """What is left of the importance when weights or labels are random; [] where it was not checked."""
-    file = layout.explanation(atlas, model, seed) / "sanity.tsv"
+    file = layout.run(atlas, model, seed).explanation / "sanity.tsv"
     if not file.is_file():
         return []
     table = read_table(file, text=("check", "layer", "fold", "verdict", "note"))

@@ -40,7 +40,7 @@ def stability_blocks(
     config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
 ) -> list[Block]:
     """Agreement over folds and seeds; [] where it was not computed."""
-    file = layout.explanation(atlas, model, seed) / "stability.tsv"
+    file = layout.run(atlas, model, seed).explanation / "stability.tsv"
     if not file.is_file():
         return []
     table = read_table(file, text=("between", "what", "class", "one", "other"))

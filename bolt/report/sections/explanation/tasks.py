@@ -31,7 +31,7 @@ def tasks_blocks(
 ) -> list[Block]:
     """Importance over the course of each task, how it lies to the blocks, and one task's series masked by it; [] where
     no scan has events."""
-    out = layout.explanation(atlas, model, seed)
+    out = layout.run(atlas, model, seed).explanation
     if not (out / "tasks.tsv").is_file():
         return []
     curves = read_table(out / "tasks.tsv", text=tuple(KEYS)).fillna(dict.fromkeys(KEYS, ""))

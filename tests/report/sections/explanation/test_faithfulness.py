@@ -46,7 +46,7 @@ def test_blocks_of_a_run(tmp_path: Path) -> None:
     config, dataset, model, layout = settings(tmp_path)
     run = (config, dataset, layout, ATLAS, model, 0, "stem")
     assert faithfulness_blocks(*run) == []
-    out = layout.explanation(ATLAS, model, 0)
+    out = layout.run(ATLAS, model, 0).explanation
     lines, areas = tables(0.2)
     write_table(lines[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
     write_table(areas[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)

@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> tuple:
 def test_blocks_of_the_page(place: tuple) -> None:
     assert tasks_blocks(*place) == []
     layout = place[2]
-    out = layout.explanation("aal116", place[4], 0)
+    out = layout.run("aal116", place[4], 0).explanation
     write_table(pd.DataFrame(columns=list(TASK_COLUMNS)), out / "tasks.tsv", TASK_COLUMNS)
     assert tasks_blocks(*place) == []  # resting state
     write_table(curve("WM", 60), out / "tasks.tsv", TASK_COLUMNS)
