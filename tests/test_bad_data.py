@@ -13,8 +13,8 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-
 from bolt.cli.stages import Stages
+
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
@@ -24,7 +24,7 @@ from bolt.io.files import read_json, read_table, write_table
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
-from bolt.workflow.checks import check_names, check_room
+from bolt.workflow.checks import check_download_space, check_names
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.fake_bids import bold_path, save_bold, write_bids
@@ -184,7 +184,7 @@ def _(place, patch):
 @of("too little room on disk for what is to be downloaded")
 def _(place, patch):
     patch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 5e8)
-    return refused(lambda: check_room(Config(dataset="abide1_images"), load_dataset("abide1_images")))
+    return refused(lambda: check_download_space(Config(dataset="abide1_images"), load_dataset("abide1_images")))
 
 
 @of("a disk that fills up")

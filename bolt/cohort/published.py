@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 
 from bolt.config import Paper
+from bolt.io.files import write_table
+
+log = logging.getLogger("bolt")
 
 COHORT_COLUMNS = {
     "measure": "What is counted, of the scans that are used",
@@ -39,3 +44,15 @@ def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
                 yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), due
 
     return pd.DataFrame(list(rows()), columns=list(COHORT_COLUMNS))
+
+
+def write_cohort(scans: pd.DataFrame, paper: Paper | None, path: Path) -> None:
+    """Write the cohort beside the published one; remove the table where the dataset's file names none."""
+    if paper is None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
+        return
+    cohort = compare_cohort(scans, paper)
+    write_table(cohort, path, COHORT_COLUMNS)
+    for measure, found, published in cohort.itertuples(index=False):
+        log.info("%s: %d (the paper: %d)", measure, found, published)

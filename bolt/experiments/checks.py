@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from bolt.config import Config, Experiment, Model, Row
@@ -13,63 +13,20 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
 from bolt.models.registry import check_model, inputs_of
 
-RESERVED = frozenset(
-    [
-        "all",
-        "anatomical",
-        "cache",
-        "choose",
-        "download",
-        "download_table",
-        "evaluate",
-        "experiment",
-        "explain_fold",
-        "explain_inner",
-        "explanation",
-        "faithfulness",
-        "faithfulness_fold",
-        "figures",
-        "folds",
-        "functional",
-        "index",
-        "inner_folds",
-        "measure_complexity",
-        "oracle_cache",
-        "paper",
-        "parcellate",
-        "quality",
-        "quality_pages",
-        "regions",
-        "regress_landmarks",
-        "report",
-        "resources",
-        "sanity",
-        "search",
-        "search_fold",
-        "series",
-        "simulate",
-        "stability",
-        "tables",
-        "take_spectra",
-        "tasks",
-        "template",
-        "train",
-        "train_fold",
-        "train_folds",
-        "train_inner",
-        "train_permuted",
-        "truth",
-    ]
-)
-"""Names of the workflow's rules, which no experiment can have."""
 VALUES = ("metric", "mean_percent", "sd_percent")
 """Columns of the paper's tables that say nothing of a row."""
 
 Rows = Sequence[tuple[Row, Model]]
 
 
-def check_experiment_names(config: Config) -> None:
+def check_experiment_names(config: Config, reserved: Collection[str]) -> None:
     """Refuse names that are no target, or two of one name.
+
+    Parameters
+    ----------
+    config : Config
+    reserved : collection of str
+        Names of rules and targets.
 
     Raises
     ------
@@ -81,7 +38,7 @@ def check_experiment_names(config: Config) -> None:
         problem = ""
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             problem = "may have letters, digits, - and _ only"
-        elif name in RESERVED:
+        elif name in reserved:
             problem = f"is a target already: snakemake {name}"
         elif names.count(name) > 1:
             problem = "is the name of two files"

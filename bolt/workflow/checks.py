@@ -121,7 +121,7 @@ def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
             )
 
 
-def check_room(config: Config, dataset: Dataset) -> None:
+def check_download_space(config: Config, dataset: Dataset) -> None:
     """Refuse downloads that the disk cannot hold, before the first.
 
     Raises

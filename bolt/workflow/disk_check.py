@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bolt.config import ROOT
 from bolt.io.disk_space import free_bytes, gigabytes, require_room
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_yaml
 from bolt.io.volumes import check_image
-
-if TYPE_CHECKING:
-    from bolt.workflow.run import Run
+from bolt.workflow.run import Run
+from bolt.workflow.snakemake import is_dry_run
 
 FIELD = 182 * 218 * 182
 """Cubic millimetres of the templates' field."""
@@ -116,8 +113,3 @@ def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
     if is_dry_run(arguments):
         free = gigabytes(free_bytes(run.layout.derivatives))
         print(f"Disk: {what} needs up to {gigabytes(needed)}; {free} are free.", file=sys.stderr)
-
-
-def is_dry_run(arguments: list[str]) -> bool:
-    """Whether `snakemake` was asked for a dry run."""
-    return any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments)

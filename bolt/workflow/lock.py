@@ -26,7 +26,7 @@ from bolt.io.disk_space import refuse_full
 from bolt.io.errors import ConfigError
 from bolt.io.files import is_alive
 from bolt.io.resource_errors import in_words
-from bolt.workflow.disk_check import is_dry_run
+from bolt.workflow.snakemake import is_dry_run
 
 log = logging.getLogger("bolt")
 NAME = ".running.json"

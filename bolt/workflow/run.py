@@ -1,10 +1,8 @@
-"""What the Snakefile needs to know: which files are asked for, and what a rule depends on."""
+"""One configured run of the workflow: which files are asked for, and what its rules depend on."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,32 @@ from typing import Any
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Model
-from bolt.config.layout import Layout, ModelRun
-from bolt.experiments.checks import check_experiment, check_experiment_names, lacks_reference
+from bolt.config import Config, Model
+from bolt.config.layout import ModelRun
+from bolt.config.study import Study
+from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
-from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import sha256, write_yaml
-from bolt.jobs.limits import LIMITED
-from bolt.jobs.outcome import ATTEMPTS
+from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once
+from bolt.models.suitability import minimum_volumes
 from bolt.training.tuning.space import check_search
-from bolt.workflow.checks import check_names, check_room
-from bolt.workflow.dependencies import code_of, files_of, settings_of
-from bolt.workflow.disk_check import is_dry_run
-from bolt.workflow.job_groups import joined
-from bolt.workflow.lock import JOB
 from bolt.workflow.scan_files import ScanFiles
+from bolt.workflow.snakemake import joined
+from bolt.workflow.stages import STAGES
+from bolt.workflow.watched import files_of
 
+RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
+RESERVED |= {"all", "figures", "paper", "series", "tables", "train"}
+"""Names of the workflow's rules and targets, which no experiment can have."""
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
+
+
+RunName = tuple[str, str, int]
+"""Atlas, model (the name of its runs) and seed."""
+InputFunction = Callable[[Any], list[Path] | Path]
 
 
 class Run(ScanFiles):
@@ -44,13 +48,12 @@ class Run(ScanFiles):
     """
 
     def __init__(self, raw: dict[str, Any]) -> None:
-        self.config = configuration.parse(Config, raw, "configuration")
-        self.dataset = configuration.load_dataset(self.config.dataset)
-        self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
-        self.layout = Layout(self.config)
-        check_experiment_names(self.config)
+        self.study = Study.of(configuration.parse(Config, raw, "configuration"))
+        self.config, self.dataset, self.layout = self.study.config, self.study.dataset, self.study.layout
+        self.models = self.study.models
+        check_experiment_names(self.config, RESERVED)
         self.experiments = available(self.config)
-        self.experiment_rows = {name: rows_of(one, self.config) for name, one in self.experiments.items()}
+        self.experiment_rows = {name: rows_of(experiment, self.config) for name, experiment in self.experiments.items()}
         self.experiment_models = trained_models(self.experiments, self.experiment_rows)
 
     def save_config(self) -> Path:
@@ -65,69 +68,98 @@ class Run(ScanFiles):
             write_yaml(data, path)
         return path
 
-    # ---- what a rule depends on besides its input files --------------------------------------
-    def code(self, stage: str, *modules: str) -> str:
-        return code_of(stage, *modules)
+    # ---- what a rule takes from the record of its stage ----------------------------------------
+    def params(self, name: str) -> dict[str, Any]:
+        """Return the `params` of a stage's rule: its configuration file, and what runs it again when it changes.
 
-    def settings(self, stage: str) -> dict[str, Any]:
-        """Where a stage finds its configuration, what it reads there, and its code; a rule that lists them runs again
-        when they change.
-
-        What it reads is put together when the first job of the stage is planned. For some stages models must be
+        The settings are put together when the first job of the stage is planned. For some stages models must be
         imported; a job on a cluster, which plans itself alone, does not wait for those of others.
         """
-        more = ["bolt.series.native_space"] if stage == "parcellate" and self.layout.native else []
-        found = cache(lambda: repr(settings_of(self.config, self.dataset, stage)))
-        return {"config": self.layout.config, "settings": lambda wildcards: found(), "code": self.code(stage, *more)}
+        settings = cache(lambda: repr(STAGES[name].settings(self.study)))
+        return {"config": self.layout.config, "settings": lambda wildcards: settings(), "code": self.code(name)}
+
+    def resources(self, name: str, times: int = 1) -> dict[str, Any]:
+        """Return the `resources` of a stage's rule; each attempt asks for as much again.
+
+        Parameters
+        ----------
+        name : str
+        times : int
+            Trainings in a job, one after the other; with more than one, it has twice the memory.
+        """
+        stage = STAGES[name]
+        memory = (stage.memory_mb or 0) * (1 if times == 1 else 2)
+        resources: dict[str, Any] = {}
+        if stage.guarded:
+            resources["attempt"] = lambda wildcards, attempt: attempt
+        if stage.memory_mb:
+            resources["mem_mb"] = lambda wildcards, attempt: memory * attempt
+        if stage.minutes:
+            minutes = stage.minutes
+            resources["runtime"] = lambda wildcards, attempt: minutes * attempt
+        elif stage.trains:
+            resources["runtime"] = lambda wildcards, attempt: self.minutes(wildcards.model) * times * attempt
+        if stage.trains:
+            resources["gres"] = lambda wildcards: self.gpu(wildcards.model)
+        return resources
+
+    def code(self, name: str, *modules: str) -> str:
+        """Return the fingerprint of a stage's code, and of further modules."""
+        return fingerprint(*STAGES[name].modules(self.study), *modules)
 
     def files(self) -> str:
-        """Names, sizes and times of a dataset's images and sidecars: a scan that was mended is indexed anew."""
+        """Return a hash of names, sizes and times of a dataset's images: a replaced scan is indexed anew."""
         return files_of(self.dataset)
 
+    def minimum_volumes(self) -> int:
+        """Return the number of volumes that all configured models can read."""
+        return minimum_volumes(self.config)
+
     def model_code(self, run_name: str) -> str:
+        """Return the fingerprint of the code that trains a model."""
         runner = ["bolt.training.features"] if self.fitted_at_once(run_name) else []
         return self.code("train", f"bolt.models.{self.model(run_name).model}", *runner)
 
     @cached_property
     def searched(self) -> dict[str, Model]:
-        """Models of the target `search` by name; refused here where they cannot be searched."""
+        """Return the models of the target `search` by name; refuse those that cannot be searched."""
         return {model.name: model for model in check_search(self.config)}
 
     def searched_code(self, name: str) -> list[str]:
-        """What a model that is searched is, and its code."""
+        """Return what defines a searched model, and the fingerprint of its code."""
         model = self.searched[name]
         return [model.model_dump_json(), self.code("search", f"bolt.models.{model.model}")]
 
-    def choices(self) -> list[Path]:
-        """What the target `search` writes."""
-        schemes = self.config.search.schemes
-        return [
-            self.layout.choice(atlas, scheme, name)
-            for atlas in self.config.atlas_places
-            for scheme in schemes
-            for name in self.searched
-        ]
+    def experiment_settings(self, name: str) -> str:
+        """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
+        table = paper_table(name)
+        titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
+        return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None])
 
+    # ---- models --------------------------------------------------------------------------------
     def model(self, run_name: str) -> Model:
-        """A configured model, or one that an experiment trains."""
+        """Return a configured model, or one that an experiment trains."""
         return self.models.get(run_name) or self.experiment_models[run_name]
 
     def fitted_at_once(self, run_name: str) -> bool:
-        """Whether a model learns without epochs, in seconds."""
+        """Return whether a model is fitted at once, in seconds, without epochs."""
         return fitted_at_once(self.model(run_name).model)
 
-    # ---- what a training asks a cluster for --------------------------------------------------
+    def explained(self, run_name: str) -> bool:
+        """Return whether a configured model has an explanation."""
+        return can_be_explained(self.models[run_name], self.dataset)
+
     def gpu(self, run_name: str) -> str:
-        """A GPU, unless the configuration trains on the CPU, or the model learns in one go."""
+        """Return the request for a GPU; none where the configuration trains on the CPU or the model needs none."""
         model = self.searched.get(run_name) or self.model(run_name)
         return "" if self.config.device == "cpu" or fitted_at_once(model.model) else "gpu:1"
 
     def minutes(self, run_name: str) -> int:
-        """Time for one fold, first try."""
+        """Return the minutes that one fold asks for in its first attempt."""
         return 30 if self.fitted_at_once(run_name) else 240
 
     def training_group(self, workflow: Any, wildcards: Any) -> str | None:
-        """With which others of its run a fold shares a job: as many as take seconds, or as can share a GPU.
+        """Return with which others of its run a fold shares a job: as many as take seconds, or can share a GPU.
 
         With thousands of scans a fold takes long enough alone; and Snakemake, which walks all that is upstream of each
         job of a group, would plan for minutes.
@@ -138,182 +170,147 @@ class Run(ScanFiles):
         name = "quick_trainings" if self.fitted_at_once(wildcards.model) else "trainings"
         return joined(workflow, name, place, int(wildcards.fold))
 
-    # ---- which files are asked for ------------------------------------------------------------
+    # ---- runs of models ------------------------------------------------------------------------
+    def folds_of(self, run_name: str) -> list[int]:
+        """Return the outer folds in which a model is trained."""
+        return self.config.folds.of(self.model(run_name).name)
+
+    def runs(self) -> list[RunName]:
+        """Return every configured run; experiments have more."""
+        return [(a, m, s) for a in self.config.atlas_places for m in self.models for s in self.config.seeds]
+
+    def explained_runs(self) -> list[RunName]:
+        """Return the configured runs whose model has an explanation."""
+        return [name for name in self.runs() if self.explained(name[1])]
+
+    def experiment_runs(self, name: str) -> list[RunName]:
+        """Return every run that an experiment needs, each once."""
+        rows = [row for row in entries(self.config, self.experiments[name]) if not row.note]
+        return list(dict.fromkeys((row.atlas, row.model.run_name, s) for row in rows for s in self.config.seeds))
+
+    # ---- input functions of rules whose wildcards name a run -----------------------------------
     def run_of(self, wildcards: Any) -> ModelRun:
         """Return the run of a model that the wildcards of a rule name."""
         return self.layout.run(wildcards.atlas, wildcards.model, wildcards.seed, wildcards.get("variant"))
 
-    def fold_files(self, wildcards: Any, name: str) -> list[Path]:
-        """A file of every fold of a run."""
-        run = self.run_of(wildcards)
-        return [run.fold(fold) / name for fold in self.folds_of(run.model)]
+    def every_fold(self, name: str) -> Callable[[Any], list[Path]]:
+        """Return an input function: a file of every fold of the run."""
 
-    def inner_files(self, wildcards: Any, name: str) -> list[Path]:
-        """A file of every inner model of a fold."""
-        folder = self.run_of(wildcards).inner(wildcards.fold)
-        return [folder / f"fold-{inner}" / name for inner in range(self.config.explain.inner_folds)]
+        def files(wildcards: Any) -> list[Path]:
+            return [self.run_of(wildcards).fold(fold) / name for fold in self.folds_of(wildcards.model)]
+
+        return files
+
+    def every_inner_fold(self, name: str) -> InputFunction:
+        """Return an input function: a file of every inner model of the fold."""
+
+        def files(wildcards: Any) -> list[Path]:
+            folder = self.run_of(wildcards).inner(wildcards.fold)
+            return [folder / f"fold-{inner}" / name for inner in range(self.config.explain.inner_folds)]
+
+        return files
+
+    def every_seed(self, name: str) -> InputFunction:
+        """Return an input function: a file of the explanation of every seed of the run."""
+
+        def files(wildcards: Any) -> list[Path]:
+            seeds = sorted({*map(str, self.config.seeds), wildcards.seed})
+            return [self.run_of(wildcards).with_seed(seed).explanation / name for seed in seeds]
+
+        return files
 
     def inner_importance(self, wildcards: Any) -> list[Path]:
-        """What inner models explain, of every fold; none where there are none."""
-        return self.fold_files(wildcards, "inner/importance.tsv") if self.config.explain.inner_folds else []
+        """Return the importance of training scans under inner models, of every fold; none without inner folds."""
+        return self.every_fold("inner/importance.tsv")(wildcards) if self.config.explain.inner_folds else []
 
-    def permuted(self, wildcards: Any) -> list[Path]:
-        """The model trained on permuted labels, where one is asked for."""
-        folder = self.run_of(wildcards).permuted
+    def permuted_model(self, wildcards: Any) -> list[Path]:
+        """Return the model trained on permuted labels, where one is asked for."""
         asked = self.config.explain.sanity.permuted
+        folder = self.run_of(wildcards).permuted
         return [folder / name for name in ("status.json", "checkpoint.safetensors")] if asked else []
 
-    def permuted_fold(self, wildcards: Any, name: str) -> Path:
-        """A file of the fold with which the model trained on permuted labels is compared."""
-        fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
-        return self.run_of(wildcards).fold(fold) / name
+    def compared_fold(self, name: str) -> InputFunction:
+        """Return an input function: a file of the fold with which the model on permuted labels is compared."""
 
-    def seed_files(self, wildcards: Any, name: str) -> list[Path]:
-        """A file of the explanation of every seed of a run."""
-        seeds = sorted({*map(str, self.config.seeds), wildcards.seed})
-        return [self.run_of(wildcards).with_seed(seed).explanation / name for seed in seeds]
+        def file(wildcards: Any) -> Path:
+            fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
+            return self.run_of(wildcards).fold(fold) / name
 
-    def predictions(self, runs: list[tuple[str, str, int]] | None = None) -> list[Path]:
-        """What every fold of some runs predicts; by default of those that are configured."""
-        runs = self.runs() if runs is None else runs
-        folds = [(run, fold) for run in runs for fold in self.folds_of(run[1])]
-        return [self.layout.run(*run).fold(fold) / "predictions.tsv" for run, fold in folds]
+        return file
 
-    def in_every_fold(self, name: str) -> list[Path]:
-        """A file of every fold of a run, for a rule that trains all of them."""
-        run = self.layout.run("{atlas}", "{model}", "{seed}", "{variant}")
-        return [run.fold(fold) / name for fold in self.config.folds.of("")]
-
-    def folds_of(self, run_name: str) -> list[int]:
-        return self.config.folds.of(self.model(run_name).name)
-
-    def runs(self) -> list[tuple[str, str, int]]:
-        """Every (atlas, model, seed) that is configured; experiments have more."""
-        return [(a, m, s) for a in self.config.atlas_places for m in self.models for s in self.config.seeds]
-
-    def experiment_runs(self, name: str) -> list[tuple[str, str, int]]:
-        """Every (atlas, model, seed) that an experiment needs, each once."""
-        rows = [row for row in entries(self.config, self.experiments[name]) if not row.note]
-        return list(dict.fromkeys((row.atlas, row.model.run_name, s) for row in rows for s in self.config.seeds))
-
-    def experiment_inputs(self, name: str) -> list[Path]:
-        """What the table of an experiment waits for, of this dataset."""
-        kind, atlases = self.experiments[name].kind, self.config.atlas_places
-        if kind == "landmarks":
-            return [self.layout.run(*run).explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
-        if kind == "complexity":
-            return [self.layout.complexity(name, atlas) for atlas in atlases]
-        if kind == "spectra":
-            return [self.layout.spectra(name, atlas) for atlas in atlases]
-        return self.predictions(self.experiment_runs(name))
-
-    def paper(self) -> list[Path]:
-        """What the target `paper` makes; landmarks are of classes, and left out where the label is a number."""
-        names = [n for n in self.config.experiment_places if self.experiments[n].kind != "landmarks"]
-        if self.dataset.classes is not None:
-            names = list(self.config.experiment_places)
-        return [self.layout.experiment(name) for name in names]
-
-    def experiment_settings(self, name: str) -> str:
-        """What an experiment's file says, what its models are called, and the paper's own table of it."""
-        theirs = paper_table(name)
-        called = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
-        return repr([self.experiments[name], called, sha256(theirs) if theirs.is_file() else None])
+    # ---- files of all configured runs ----------------------------------------------------------
+    def predictions(self, runs: list[RunName] | None = None) -> list[Path]:
+        """Return the predictions of every fold of some runs; by default of the configured ones."""
+        names = self.runs() if runs is None else runs
+        return [
+            self.layout.run(*name).fold(fold) / "predictions.tsv" for name in names for fold in self.folds_of(name[1])
+        ]
 
     def metrics(self, variant: str | None = None) -> list[Path]:
-        return [self.layout.run(a, m, s, variant).folder / "metrics.tsv" for a, m, s in self.runs()]
+        """Return the metrics of every run."""
+        return [self.layout.run(*name, variant).folder / "metrics.tsv" for name in self.runs()]
+
+    def explained_metrics(self) -> list[Path]:
+        """Return the metrics of every explained run."""
+        return [self.layout.run(*name).folder / "metrics.tsv" for name in self.explained_runs()]
 
     def regions(self, variant: str | None = None) -> list[Path]:
-        """The regions of every explained run, which come last of what the truth is compared with."""
-        runs = [one for one in self.runs() if self.explained(one[1])]
-        return [self.layout.run(*one, variant).explanation / "roi_weights.tsv" for one in runs]
+        """Return the ROI weights of every explained run."""
+        return [self.layout.run(*name, variant).explanation / "roi_weights.tsv" for name in self.explained_runs()]
 
-    def explanations(self, variant: str | None = None) -> list[Path]:
-        names = ["roi_weights.tsv"]
-        names += ["tasks.tsv"] if self.has_tasks and variant is None else []
-        if variant is None:
-            names += ["stability.tsv"] + ["sanity.tsv"] * self.config.explain.sanity.asked
-            names += ["faithfulness_areas.tsv"] * (self.config.explain.faithfulness.scans > 0)
-        return [
-            self.layout.run(a, m, s, variant).explanation / name
-            for a, m, s in self.runs()
-            if self.explained(m)
-            for name in names
-        ]
+    def explanations(self) -> list[Path]:
+        """Return everything that explains the configured runs."""
+        explain = self.config.explain
+        names = ["roi_weights.tsv", *["tasks.tsv"] * self.has_tasks, "stability.tsv"]
+        names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
+        return [self.layout.run(*run).explanation / name for run in self.explained_runs() for name in names]
 
     @property
     def has_tasks(self) -> bool:
-        """Whether scans may have tables of events beside them."""
+        """Return whether scans may have tables of events."""
         return self.dataset.source == "bids" or (self.dataset.source == "hcp" and self.dataset.tasks != ["REST"])
 
     def explanation_page(self) -> list[Path]:
-        """The page that tells them, where a model can be explained."""
+        """Return the explanation page, where a model can be explained."""
         return [self.layout.explanation_page] if self.explanations() else []
 
-    def explained(self, run_name: str) -> bool:
-        """Whether a configured model has an explanation."""
-        return can_be_explained(self.models[run_name], self.dataset)
-
     def truth(self) -> list[Path]:
-        """The truth table, where the dataset has a known answer."""
-        judged = self.dataset.source == "phantom" and any(map(self.explained, self.models))
-        return [self.layout.tables / "truth.tsv"] if judged else []
+        """Return the truth table, where the dataset has a known answer."""
+        known = self.dataset.source == "phantom" and bool(self.explained_runs())
+        return [self.layout.tables / "truth.tsv"] if known else []
 
+    # ---- experiments and search ----------------------------------------------------------------
+    def experiment_inputs(self, wildcards: Any) -> list[Path]:
+        """Return what the table of an experiment waits for, of this dataset."""
+        name, layout = wildcards.experiment, self.layout
+        kind, atlases = self.experiments[name].kind, self.config.atlas_places
+        if kind == "landmarks":
+            return [layout.run(*run).explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
+        if kind == "complexity":
+            return [layout.complexity(name, atlas) for atlas in atlases]
+        if kind == "spectra":
+            return [layout.spectra(name, atlas) for atlas in atlases]
+        return self.predictions(self.experiment_runs(name))
 
-def start(raw: dict[str, Any], *, checked: bool = False) -> Run:
-    """Check the configuration before anything else; a problem ends Snakemake with one line.
+    def paper(self) -> list[Path]:
+        """Return what the target `paper` makes; landmarks only where the label is a class."""
+        names = [
+            name
+            for name in self.config.experiment_places
+            if self.dataset.classes is not None or self.experiments[name].kind != "landmarks"
+        ]
+        return [self.layout.experiment(name) for name in names]
 
-    Parameters
-    ----------
-    raw : dict
-        The merged configuration that Snakemake read.
-    checked : bool
-        Whether it is known to be right, as in a job on a cluster. To check, all models are imported: seconds.
-    """
-    try:
-        run = Run(raw)
-        if not checked:
-            _check(run)
-        return run
-    except BoltError as error:
-        sys.tracebacklimit = 0
-        raise SystemExit(f"bolt: {error}") from None
+    def choices(self) -> list[Path]:
+        """Return what the target `search` writes."""
+        return [
+            self.layout.choice(atlas, scheme, name)
+            for atlas in self.config.atlas_places
+            for scheme in self.config.search.schemes
+            for name in self.searched
+        ]
 
-
-def _check(run: Run) -> None:
-    check_names(run.config, run.dataset)
-    check_search(run.config)
-    for name, experiment in run.experiments.items():
-        check_experiment(experiment, run.experiment_rows[name])
-        if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
-            print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
-    _check_room(run)
-
-
-def _check_room(run: Run) -> None:
-    """Refuse downloads that the disk cannot hold; of a dry run, warn."""
-    try:
-        check_room(run.config, run.dataset)
-    except ConfigError as error:
-        if not is_dry_run(sys.argv):
-            raise
-        print(f"Warning: {error}", file=sys.stderr)
-
-
-def shell_prefix() -> str:
-    """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment."""
-    exported = f"PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false {JOB}=1"
-    return f"set -euo pipefail; export {exported}; "
-
-
-def tell_jobs(retries: int, *, limited: bool) -> None:
-    """Let every job know how often a crash is tried again, so that the last attempt can record it; and whether a
-    scheduler kills what takes more than it was given."""
-    os.environ[ATTEMPTS] = str(1 + retries)
-    if limited:
-        os.environ[LIMITED] = "1"
-
-
-def use_own_interpreter() -> None:
-    """Run jobs with the interpreter that runs Snakemake; a conda environment takes precedence over it."""
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    def searched_folds(self, wildcards: Any) -> list[Path]:
+        """Return the studies that a scheme chooses from."""
+        folds = self.config.folds_searched(wildcards.model, wildcards.scheme)
+        return [self.layout.study(wildcards.atlas, wildcards.model, fold) / "best.json" for fold in folds]

@@ -14,7 +14,7 @@ from bolt.config.layout import Layout, folder_of
 from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.io.files import read_table
 from bolt.io.sidecars import metadata_of
-from bolt.workflow.job_groups import joined
+from bolt.workflow.snakemake import joined
 
 
 def subjects_table(dataset: Dataset, config: Config) -> Path:

@@ -12,7 +12,7 @@ from bolt.config.layout import Layout
 from bolt.datasets import abide, index
 from bolt.io.errors import ConfigError, DataError
 from bolt.report.sections.methods import methods
-from bolt.workflow.checks import check_names, check_room
+from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.estimate import estimate
 from bolt.workflow.run import start
 from tests.abide import bucket_path, people, write_people
@@ -212,8 +212,8 @@ def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
     monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 150e6)
     words = r"work/abide1/downloads/.*: too little room: what is still .* 'abide1' needs 0\.2 GB, 0\.1 GB are"
     with pytest.raises(ConfigError, match=words):
-        check_room(config, dataset(images))
-    check_room(config, dataset())
+        check_download_space(config, dataset(images))
+    check_download_space(config, dataset())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bolt.datasets import hcp, index
 from bolt.datasets.hcp_files import FIRST, VOLUMES, Scan, header_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.workflow.checks import check_names, check_room
+from bolt.workflow.checks import check_download_space, check_names
 from tests.fake_hcp import serve_s3, write_hcp, write_scan
 
 PEOPLE = ["100206", "100307", "100408", "101006", "101107", "101309"]
@@ -233,7 +233,7 @@ def test_an_image_is_fetched_whole_into_hcps_own_layout(config, service, tmp_pat
     copy = dataset(tmp_path, path=hcp.download_folder(asked, config))  # it serves as a local copy
     local = hcp.scans(copy, config).set_index("scan_id")
     assert local.bold[name] == str(path) and pd.isna(local.exclude_reason[name])
-    check_room(config, asked)
+    check_download_space(config, asked)
 
 
 def test_a_listing_is_made_again_without_fetching_again(config, service, tmp_path, monkeypatch):

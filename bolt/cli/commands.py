@@ -1,0 +1,33 @@
+"""Which function does a command's work."""
+
+from __future__ import annotations
+
+import argparse
+
+from bolt.io.resource_errors import in_words
+from bolt.workflow.stages import STAGES
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run a command."""
+    if options.command == "check-folds":
+        from bolt.folds.check import check_folds
+
+        return check_folds(options)
+    if options.command == "models":
+        from bolt.cli.model_table import show_models
+
+        return show_models(options.into)
+    if options.command == "parcellate" and options.image is not None:
+        from bolt.cli.parcellate_image import parcellate_by_hand
+
+        return parcellate_by_hand(options)
+    if options.command == "explain" and options.checkpoint is not None:
+        from bolt.cli.explain_scan import explain_by_hand
+
+        return explain_by_hand(options)
+    from bolt.workflow.job import Job
+
+    job = Job(options)
+    with in_words(job.layout.results, job.layout.work):
+        STAGES[job.stage].work(job)

@@ -1,0 +1,175 @@
+"""One execution of a stage: its options, its study, and what stages share."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from bolt import config as configuration
+from bolt.cohort.exclusions import refuse_bad_scans
+from bolt.config import Config, Dataset, Model
+from bolt.config.layout import Layout, ModelRun
+from bolt.config.study import Study
+from bolt.datasets import TEXT_COLUMNS, source_of
+from bolt.experiments.entries import experiment_models
+from bolt.io.errors import DataError
+from bolt.io.files import atomic, read_table, write_json
+from bolt.jobs.limits import limits
+from bolt.jobs.outcome import Outcome, command_again
+from bolt.jobs.provenance import Inputs, provenance
+
+if TYPE_CHECKING:
+    from bolt.atlases.image import Atlas
+
+log = logging.getLogger("bolt")
+
+CONFIG = Path("config/config.yaml")
+
+
+class Job:
+    """What the function of a stage is given.
+
+    Parameters
+    ----------
+    options : Namespace
+        Options of the command; `command` is its name.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.config_file: Path = options.config or CONFIG
+        config = configuration.load_config(self.config_file)
+        dataset = configuration.load_dataset(getattr(options, "dataset", None) or config.dataset)
+        self.study = Study(config, dataset)
+
+    @property
+    def stage(self) -> str:
+        """Return the name of the stage."""
+        return str(self.options.command).replace("-", "_")
+
+    @property
+    def config(self) -> Config:
+        """Return the configuration."""
+        return self.study.config
+
+    @property
+    def dataset(self) -> Dataset:
+        """Return the configured dataset."""
+        return self.study.dataset
+
+    @property
+    def layout(self) -> Layout:
+        """Return names and places of everything made."""
+        return self.study.layout
+
+    # ---- what the options name -----------------------------------------------------------------
+    @cached_property
+    def run(self) -> ModelRun:
+        """Return the run of a model that the options name."""
+        options = self.options
+        return self.layout.run(options.atlas, options.model, options.seed, options.variant)
+
+    @cached_property
+    def model(self) -> Model:
+        """Return the model of that run: a configured one, or one that an experiment trains."""
+        name, models = self.options.model, self.study.models
+        known = models if name in models else models | experiment_models(self.config)
+        if name not in known:
+            raise DataError(f"no run of model '{name}' is configured", hint=f"Configured: {', '.join(known)}")
+        return known[name]
+
+    @property
+    def folds(self) -> list[int]:
+        """Return the outer folds in which that model is trained."""
+        return self.config.folds.of(self.model.name)
+
+    @cached_property
+    def scan(self) -> pd.Series:
+        """Return the row of the scan table that the options name."""
+        scans = self.scans().set_index("scan_id", drop=False)
+        if self.options.scan not in scans.index:
+            raise DataError(
+                f"no scan '{self.options.scan}'", where=self.layout.scans, hint="Give a scan_id listed there"
+            )
+        return scans.loc[self.options.scan]
+
+    # ---- tables and files that several stages read ---------------------------------------------
+    def scans(self) -> pd.DataFrame:
+        """Read the scan table."""
+        return read_table(self.layout.scans, text=TEXT_COLUMNS)
+
+    def strata(self, scans: pd.DataFrame) -> pd.DataFrame:
+        """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
+        from bolt.folds.splits import quarters
+
+        return scans if self.dataset.classes else scans.assign(label=quarters(scans["label"]))
+
+    def atlas(self, name: str) -> Atlas:
+        """Load a configured atlas."""
+        from bolt.atlases.image import load_atlas  # jobs that need no image start without nibabel
+
+        paths = self.config.paths
+        place = self.config.atlas_places[name]
+        return load_atlas(place, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+
+    def download_status(self, scan_id: str) -> Path:
+        """Return the status file of a scan's download."""
+        folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
+        return folder / scan_id / "status.json"
+
+    # ---- how a job ends ------------------------------------------------------------------------
+    def outcome(self, status: Path, inputs: Inputs, output: Path | None = None, **facts: Any) -> Outcome:
+        """Return the guard of a job of one scan or fold.
+
+        Parameters
+        ----------
+        status : Path
+            Its status file.
+        inputs : sequence of Path
+            What its provenance hashes.
+        output : Path, optional
+            An output of its rule, where the status is none.
+        **facts
+            What its provenance holds besides, such as seeds.
+        """
+        outcome = Outcome(self.stage, status, self.options.attempt)
+        outcome.limits = limits(self.options.limits)
+        outcome.inputs = [self.config_file, *inputs]
+        outcome.facts = facts
+        outcome.again = command_again(output or status, self.layout.config)
+        return outcome
+
+    def note(self, place: Path, inputs: Inputs, **facts: Any) -> None:
+        """Write the provenance of a stage over many scans or folds: the last thing such a stage does."""
+        write_json(provenance([self.config_file, *inputs], stage=self.stage, **facts), place)
+
+    def of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
+        """Work on the folds of a run that have what is needed; where none has, leave the outputs empty.
+
+        A run that failed as a whole so keeps no other run from the report; the status files of its folds say why.
+        """
+        if done:
+            work()
+            return
+        log.warning("nothing to do: no fold of this run finished; see the status.json of its folds")
+        for output in outputs:
+            with atomic(output) as temporary:
+                temporary.touch()
+
+    def refuse_bad(self, excluded: pd.DataFrame) -> None:
+        """Stop at bad scans where the configuration asks for that.
+
+        No re-run trigger but the report's reads that key: changing it on a finished run renews the report alone.
+        """
+        refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
+
+    def importance_files(self, folds: Sequence[int]) -> Inputs:
+        """Return the inputs of stages that read the importance weights of a run."""
+        files = [self.run.fold(fold) / f"importance.{kind}" for fold in folds for kind in ("npy", "tsv")]
+        return [self.run.cache / "manifest.json", files]

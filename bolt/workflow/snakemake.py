@@ -1,0 +1,67 @@
+"""Everything that is asked of Snakemake's own objects beyond its language; checked against Snakemake 9.27.1."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def has_configfile(workflow: Any) -> bool:
+    """Return whether the command line gives a configuration file."""
+    return bool(workflow.overwrite_configfiles)
+
+
+def plans_the_run(workflow: Any) -> bool:
+    """Return whether this process plans a run, and is not one of its jobs on a cluster."""
+    return bool(workflow.is_main_process)
+
+
+def retries(workflow: Any) -> int:
+    """Return how often a job that crashed is tried again."""
+    return int(workflow.execution_settings.retries)
+
+
+def has_scheduler(workflow: Any) -> bool:
+    """Return whether jobs run under a scheduler, which kills what takes more than it asked for."""
+    return bool(workflow.non_local_exec)
+
+
+def limit(workflow: Any, resource: str, value: int) -> None:
+    """Limit a resource of all jobs together, unless the command line does."""
+    from snakemake.resources import Resource  # jobs, whose environments lack snakemake, import this module too
+
+    if resource not in workflow.global_resources:
+        workflow.register_resource(resource, Resource(resource, value))
+
+
+def jobs_at_once(workflow: Any) -> int:
+    """Return how many jobs may run at once."""
+    settings = workflow.resource_settings
+    return max(settings.cores or 1, settings.nodes or 1)
+
+
+def joined(workflow: Any, name: str, place: str, position: int) -> str:
+    """Return the group of the `position`-th job of its kind at a place; a cluster runs a group as one job.
+
+    Snakemake's own chunks (`group-components`) grow each time it looks at the DAG anew, as it does when a run
+    resumes, and a job of two chunks is submitted twice. A group that has its name from the start stays as it is.
+
+    Parameters
+    ----------
+    workflow : snakemake.workflow.Workflow
+    name : str
+        Key of `group-components`: how many jobs are joined; without it, none.
+    place : str
+        What joined jobs have in common, such as a model and a seed.
+    position : int
+    """
+    settings = workflow.group_settings
+    size = settings.group_components.get(name, 1) if settings else 1
+    group = "_".join(filter(None, [name, place, str(position // size)]))
+    workflow.parent_groupids[group] = name
+    return group
+
+
+def is_dry_run(arguments: list[str]) -> bool:
+    """Return whether the `snakemake` command asks for a dry run."""
+    return any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments)

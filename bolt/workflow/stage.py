@@ -1,0 +1,146 @@
+"""What a stage is: one record from which its command, rule settings, re-run triggers and cost estimate are made.
+
+A stage is declared by `@stage(...)` on the function that does its work, in one of the modules of
+`bolt.workflow.stages`. This module and those import nothing heavy, so that the command line starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.plan import Plan
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from bolt.config.study import Study
+    from bolt.workflow.job import Job
+
+OF_RUN = ("atlas", "model", "seed")
+"""Options that name one run of a model; `--variant` goes with them."""
+OF_FOLD = (*OF_RUN, "fold")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one job on one core, for the estimate of a dry run.
+
+    Attributes
+    ----------
+    job, scan : float
+        Per job, and added for each scan of the dataset.
+    phantom, phantom_scan : float
+        The same for the phantom, whose images and model are smaller.
+    """
+
+    job: float
+    scan: float = 0.0
+    phantom: float = 0.0
+    phantom_scan: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the workflow.
+
+    Attributes
+    ----------
+    name : str
+        Of the function; the command is the same with hyphens.
+    help : str
+        What the command does, in one line.
+    work : callable
+        Does one job.
+    rules : tuple of str
+        Names of its Snakemake rules, and so of their logs and benchmark files; none for commands without a rule.
+    keys : tuple of str
+        Required options of the command, one per wildcard of the rule.
+    options : callable, optional
+        Adds the command's other options to its parser.
+    code : tuple of str, or callable
+        Modules that compute; a change in them or in what they import runs the stage again. A callable gets the study.
+    settings : callable
+        What the stage reads of a study's configuration; runs it again when it changes.
+    jobs : mapping
+        Number of jobs of a plan, for each rule (or kind of job) that the dry-run estimate counts.
+    costs : mapping
+        `Cost` of the same.
+    memory_mb, minutes : int, optional
+        What the first attempt asks a cluster for; each further attempt asks for as much again.
+    trains : bool
+        Whether it trains a model, which needs a GPU where there is one, and time by the kind of model.
+    guarded : bool
+        Whether a job records its own failure (`bolt.jobs.outcome`), so that one bad scan or fold stops nothing.
+    """
+
+    name: str
+    help: str
+    work: Callable[[Job], None]
+    rules: tuple[str, ...]
+    keys: tuple[str, ...]
+    options: Callable[[ArgumentParser], None] | None
+    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]]
+    settings: Callable[[Study], Any]
+    jobs: Mapping[str, Callable[[Plan], int]]
+    costs: Mapping[str, Cost]
+    memory_mb: int | None
+    minutes: int | None
+    trains: bool
+    guarded: bool
+
+    @property
+    def command(self) -> str:
+        """Return the name of the command."""
+        return self.name.replace("_", "-")
+
+    def modules(self, study: Study) -> tuple[str, ...]:
+        """Return the modules whose code the stage runs."""
+        return self.code(study) if callable(self.code) else self.code
+
+
+STAGES: dict[str, Stage] = {}
+"""Every declared stage by its name, in the order of the data; filled by importing `bolt.workflow.stages`."""
+
+
+def stage(
+    help: str,
+    *,
+    rules: tuple[str, ...] | None = None,
+    keys: tuple[str, ...] = (),
+    options: Callable[[ArgumentParser], None] | None = None,
+    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]] = (),
+    settings: Callable[[Study], Any] = lambda study: None,
+    jobs: Callable[[Plan], int] | Mapping[str, Callable[[Plan], int]] = lambda plan: 0,
+    cost: Cost | Mapping[str, Cost] | None = None,
+    memory_mb: int | None = None,
+    minutes: int | None = None,
+    trains: bool = False,
+    guarded: bool = False,
+) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
+    """Declare the decorated function to be a stage; the arguments are the attributes of `Stage`."""
+
+    def declare(work: Callable[[Job], None]) -> Callable[[Job], None]:
+        name = work.__name__
+        named = (name,) if rules is None else rules
+        first = named[0] if named else name
+        STAGES[name] = Stage(
+            name=name,
+            help=help,
+            work=work,
+            rules=named,
+            keys=keys,
+            options=options,
+            code=code,
+            settings=settings,
+            jobs=jobs if isinstance(jobs, Mapping) else {first: jobs},
+            costs=cost if isinstance(cost, Mapping) else {first: cost or Cost(0.0)},
+            memory_mb=memory_mb,
+            minutes=minutes,
+            trains=trains,
+            guarded=guarded,
+        )
+        return work
+
+    return declare

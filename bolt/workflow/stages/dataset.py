@@ -1,0 +1,181 @@
+"""Stages of a whole dataset before its scans: simulation, checks, downloads, templates, index."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import Cost, stage
+
+if TYPE_CHECKING:
+    from bolt.config.study import Study
+    from bolt.workflow.job import Job
+
+log = logging.getLogger("bolt")
+
+TEMPLATE_MM = 2.0
+"""Voxel size of the templates that T1w images are registered to."""
+NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
+"""Keys of a dataset that its index does not read."""
+
+
+def _simulate_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--dataset", help="dataset whose 'simulate' keys describe the phantom [the configured one]")
+    parser.add_argument("--out", type=Path, help="folder to make [the dataset's 'path']")
+
+
+@stage(
+    "Write the phantom: a simulated raw BIDS dataset with a known answer.",
+    options=_simulate_options,
+    code=("bolt.datasets.phantom.dataset",),
+    settings=lambda study: study.dataset.simulate,
+    jobs=lambda plan: int(plan.phantom),
+    cost=Cost(0, phantom=30, phantom_scan=3.7),
+    memory_mb=4000,
+)
+def simulate(job: Job) -> None:
+    """Write the phantom."""
+    from bolt.datasets.phantom.dataset import simulate
+    from bolt.io.errors import DataError
+
+    settings = job.dataset.simulate
+    if settings is None:
+        raise DataError("this dataset has no 'simulate' keys", where=job.dataset.name, hint="Use the phantom's")
+    out = job.options.out or job.dataset.path
+    simulate(out, settings, n_jobs=job.options.threads)
+    job.note(job.layout.truth(out) / "provenance.json", [], seed=settings.seed)
+
+
+@stage("Check configuration, dataset, atlases and models before any work.", rules=())
+def check(job: Job) -> None:
+    """Check everything that can be checked without reading images."""
+    from bolt.workflow.checks import check_download_space, check_names
+
+    check_names(job.config, job.dataset)
+    check_download_space(job.config, job.dataset)
+
+
+def _download_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--scan", help="scan to download [the table of subjects]")
+
+
+@stage(
+    "Download a scan of the dataset, or its table of subjects; needs the network.",
+    rules=("download", "download_table"),
+    options=_download_options,
+    jobs={"download": lambda plan: plan.n_downloads, "download_table": lambda plan: int(plan.downloaded)},
+    cost={"download": Cost(2), "download_table": Cost(0)},
+    guarded=True,
+)
+def download(job: Job) -> None:
+    """Download a scan, or the table of subjects."""
+    from bolt.datasets import source_of
+
+    source, scan_id = source_of(job.dataset), job.options.scan
+    if scan_id is None:
+        return source.download_table(job.dataset, job.config)
+    outcome = job.outcome(job.download_status(scan_id), [])
+    outcome.passing = True
+    outcome.of(lambda: source.download_scan(scan_id, job.dataset, job.config))
+
+
+@stage(
+    "Put the template of the output space where preprocessing finds it.",
+    code=("bolt.preprocess.templates", "bolt.preprocess.quality.evidence"),
+    settings=lambda study: study.config.preprocess.space,
+    jobs=lambda plan: int(plan.n_raw > 0),
+    memory_mb=2000,
+)
+def template(job: Job) -> None:
+    """Stage the template of the output space."""
+    from bolt.preprocess.quality.evidence import stage_ventricles
+    from bolt.preprocess.templates import stage_template
+
+    folder, config = job.layout.template, job.config
+    stage_template(config.preprocess.space, TEMPLATE_MM, folder, config.paths.templateflow_home)
+    stage_ventricles(folder)
+    job.note(folder / "provenance.json", sorted(folder.glob("*.nii.gz")))  # copies of the published ones
+
+
+@stage("Download missing atlas images and templates; needs the network.")
+def resources(job: Job) -> None:
+    """Download missing atlas images and, for raw data, the template."""
+    from bolt.atlases.staging import stage_atlases
+
+    stage_atlases(job.config)
+    if job.dataset.source == "bids":
+        template(job)
+
+
+def _index_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--minimum-volumes", type=int, default=2, help="exclude shorter scans [2]")
+
+
+def _indexed(study: Study) -> list[Any]:
+    """Return what the index reads of the configuration."""
+    from bolt.config import load_denoise
+    from bolt.models.suitability import minimum_volumes
+
+    config, dataset = study.config, study.dataset
+    ignored: Any = {**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}
+    return [
+        dataset.model_dump(exclude=ignored),
+        config.preprocess.space,
+        load_denoise(config.denoise).strategy == "ica_aroma",
+        config.folds.outer,
+        minimum_volumes(config),
+    ]
+
+
+@stage(
+    "List the scans of the dataset: scans.tsv.",
+    options=_index_options,
+    code=(
+        "bolt.datasets",
+        "bolt.datasets.bids",
+        "bolt.datasets.fmriprep",
+        "bolt.datasets.series",
+        "bolt.datasets.abide",
+        "bolt.datasets.hcp",
+        "bolt.atlases.image",
+        "bolt.folds.splits",
+    ),
+    settings=_indexed,
+    jobs=lambda plan: 1,
+    memory_mb=2000,
+)
+def index(job: Job) -> None:
+    """Write the scan table; find out now what would fail hours later."""
+    import pandas as pd
+
+    from bolt.cohort.exclusions import EXCLUSION_COLUMNS
+    from bolt.cohort.published import write_cohort
+    from bolt.datasets import COLUMNS, index
+    from bolt.folds.splits import make_folds
+    from bolt.io.files import write_table
+    from bolt.jobs.provenance import beside
+    from bolt.models.suitability import check_known
+    from bolt.workflow.scan_files import own_tables, subjects_table
+    from bolt.workflow.watched import files_of
+
+    dataset, layout = job.dataset, job.layout
+    if not dataset.ready_series:
+        for name in job.config.atlas_places:
+            job.atlas(name)  # a missing or wrong image is reported here, hours before parcellation
+    scans = index(job.config, dataset, job.options.minimum_volumes)
+    usable = scans[scans.exclude_reason.isna()]
+    check_known(job.study.models.values(), usable)
+    make_folds(job.strata(usable), job.config.folds)  # too few subjects of a class are reported here, too
+    excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
+    excluded.columns = pd.Index(EXCLUSION_COLUMNS)
+    job.refuse_bad(excluded)
+    write_table(scans, layout.scans, COLUMNS)
+    for scan in excluded.itertuples():
+        log.warning("%s is excluded: %s", scan.scan_id, scan.reason)
+    log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
+    write_cohort(scans, dataset.paper, layout.cohort)
+    tables = dict.fromkeys([subjects_table(dataset, job.config), *own_tables(dataset)])
+    # images are hashed by the stages that read them; here the hash of their names, sizes and times
+    job.note(beside(layout.scans), list(tables), listing=files_of(dataset))

@@ -1,0 +1,140 @@
+"""Stages of experiments: tables that span runs and datasets, and measures that need no run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import Cost, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bolt.config import Experiment
+    from bolt.experiments.entries import Entry
+    from bolt.workflow.job import Job
+
+
+@stage(
+    "Compute statistics and tables of an experiment over all datasets that have runs of it.",
+    keys=("name",),
+    code=(
+        "bolt.report.tables.experiment",
+        "bolt.report.tables.complexity",
+        "bolt.report.tables.spectra",
+        "bolt.report.tables.landmarks",
+    ),
+    jobs=lambda plan: len(plan.experiment_kinds),
+    cost=Cost(30, 0.05, phantom=20),
+    memory_mb=4000,
+)
+def experiment(job: Job) -> None:
+    """Write the tables and the figure of an experiment."""
+    from bolt.experiments.entries import all_entries, configurations, with_first_looks
+    from bolt.io.errors import DataError
+    from bolt.jobs.provenance import beside
+    from bolt.report.tables.complexity import write_complexity
+    from bolt.report.tables.experiment import write_experiment
+    from bolt.report.tables.landmarks import write_landmark_experiment
+    from bolt.report.tables.spectra import write_spectra
+
+    experiment, out = _experiment(job), job.layout.paper
+    results, present = job.config.paths.results, job.config.dataset_name
+    entries: list[Entry] = []
+    if experiment.kind == "complexity":
+        write_complexity(experiment, out)
+    elif experiment.kind == "spectra":
+        write_spectra(experiment, list(configurations(results, present)), out)
+    else:
+        entries = all_entries(experiment, results, present)
+        if not entries:
+            raise DataError(
+                f"experiment '{experiment.name}' has no run of any dataset",
+                where=results,
+                hint=f"Train it: snakemake {experiment.name}",
+            )
+        write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
+        write(with_first_looks(experiment, results, {entry.dataset for entry in entries}), entries, out)
+    job.note(beside(job.layout.experiment(experiment.name)), [_read_by(job, experiment, entries)])
+
+
+def _read_by(job: Job, experiment: Experiment, entries: list[Entry]) -> list[Path]:
+    """Return the files that the table of an experiment was made of."""
+    if experiment.kind == "complexity":
+        return sorted((job.layout.paper / experiment.name).glob("*.tsv"))
+    if experiment.kind == "spectra":
+        return sorted(job.config.paths.results.glob(f"*/spectra/{experiment.name}/*/*.tsv"))
+    if experiment.kind == "landmarks":
+        return [folder / "landmarks.tsv" for entry in entries for folder in entry.explanations]
+    return [file for entry in entries for run in entry.folders for file in run.glob("fold-*/predictions.tsv")]
+
+
+def _experiment(job: Job, kind: str | None = None) -> Experiment:
+    """Return the experiment that the options name, of one kind where one is needed."""
+    from bolt.experiments.entries import available
+    from bolt.io.errors import ConfigError
+
+    name, known = job.options.name, available(job.config)
+    fitting = [other for other, experiment in known.items() if kind in (None, experiment.kind)]
+    if name not in fitting:
+        raise ConfigError(f"no experiment '{name}'", hint=f"Known here: {', '.join(fitting)}")
+    return known[name]
+
+
+@stage(
+    "Measure operations, time and memory of an experiment's models against scan length.",
+    rules=("measure_complexity",),
+    keys=("name", "atlas"),
+    code=("bolt.experiments.complexity",),
+    settings=lambda study: [study.config.device, study.config.quick],
+    jobs=lambda plan: plan.experiment_kinds.count("complexity") * plan.n_atlases,
+    cost=Cost(300, phantom=300),
+    memory_mb=8000,
+    minutes=120,
+)
+def complexity(job: Job) -> None:
+    """Measure what models cost with the ROIs of an atlas."""
+    from bolt.atlases.image import load_labels
+    from bolt.experiments.complexity import COLUMNS, device_of, measure
+    from bolt.experiments.entries import rows_of
+    from bolt.io.files import write_table
+    from bolt.jobs.provenance import beside
+
+    experiment, atlas, config = _experiment(job, "complexity"), job.options.atlas, job.config
+    settings: Any = experiment.complexity
+    table = measure(
+        [(row.row, model) for row, model in rows_of(experiment, config)],
+        atlas,
+        len(load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir)),
+        settings.up_to(config.quick),
+        tr=settings.tr,
+        repeats=settings.repeats,
+        device=device_of(config.device),
+    )
+    out = job.layout.complexity(experiment.name, atlas)
+    write_table(table, out, COLUMNS)
+    job.note(beside(out), [])
+
+
+@stage(
+    "Compute power spectra of the ROI series of all scans.",
+    rules=("take_spectra",),
+    keys=("name", "atlas"),
+    code=("bolt.series.spectra",),
+    jobs=lambda plan: plan.experiment_kinds.count("spectra") * plan.n_atlases,
+    cost=Cost(5, 0.03, phantom=5),
+    memory_mb=4000,
+)
+def spectra(job: Job) -> None:
+    """Write power spectra and the power in bands."""
+    from bolt.io.files import write_table
+    from bolt.jobs.provenance import beside
+    from bolt.series.cache import SeriesCache
+    from bolt.series.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
+
+    experiment, atlas, layout = _experiment(job, "spectra"), job.options.atlas, job.layout
+    settings: Any = experiment.spectra
+    spectra, bands = spectra_of(SeriesCache(layout.cache(atlas)), settings)
+    out = layout.spectra(experiment.name, atlas)
+    write_table(bands, layout.bands(experiment.name, atlas), BAND_COLUMNS)
+    write_table(spectra, out, SPECTRUM_COLUMNS)
+    job.note(beside(out), [layout.cache(atlas) / "manifest.json"])

@@ -1,0 +1,347 @@
+"""Stages that explain models: importance, landmarks and regions, and how far these may be trusted."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
+
+if TYPE_CHECKING:
+    from bolt.config.study import Study
+    from bolt.jobs.provenance import Inputs
+    from bolt.workflow.job import Job
+
+log = logging.getLogger("bolt")
+
+LANDMARK_KEYS = {"tokens", "random_draws", "subset_offsets", "inner_folds"}
+"""Keys of `explain` that only landmarks are found by."""
+TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
+"""Keys of `explain` that only the time course of tasks is read from."""
+
+
+def of_classes(job: Job) -> None:
+    """Refuse datasets whose label is a number: landmarks, regions and their checks are of classes."""
+    from bolt.io.errors import DataError
+
+    if job.dataset.classes is None:
+        raise DataError(f"'{job.stage}' needs classes, but the label of this dataset is a number")
+
+
+def _explained_folds(job: Job, run_folder: Path | None = None) -> list[int]:
+    """Return the folds of the run that have importance weights."""
+    from bolt.explain.weights import explained_folds
+
+    return explained_folds(run_folder or job.run.folder, job.folds)
+
+
+def _explain_options(parser: ArgumentParser) -> None:
+    """Offer either a fold of the configured dataset, as the workflow asks, or one scan and a checkpoint."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--fold", type=int, help="all scans of a fold; with --atlas, --model and --seed")
+    which.add_argument("--checkpoint", type=Path, help="folder of a trained fold, for one scan; needs no configuration")
+    parser.add_argument(
+        "--atlas", help="name; for one scan also a folder or a label image [that of the checkpoint's folder]"
+    )
+    parser.add_argument("--model")
+    parser.add_argument("--seed", type=int)
+    scan = parser.add_argument_group("for one scan")
+    scan.add_argument("--series", type=Path, help="its ROI series, time × ROIs: .npy, .csv, .tsv, .txt, .1D or .mat")
+    scan.add_argument("--out", type=Path, help="folder for the page, tables, pictures and the map")
+    scan.add_argument("--class", dest="class_name", help="class to explain [the predicted one]")
+    scan.add_argument("--tr", type=float, help="seconds [RepetitionTime of the JSON file beside the series]")
+    scan.add_argument("--events", type=Path, help="BIDS table of the scan's events, drawn beside importance")
+    scan.add_argument("--hrf-shift", type=float, default=0.0, help="seconds by which events are drawn later [0]")
+    scan.add_argument("--tokens", type=int, default=5, help="number of landmarks [5]")
+    scan.add_argument("--labels", type=Path, help="table of the ROIs (value, name, network, hemisphere)")
+    scan.add_argument("--no-standardize", dest="standardize", action="store_false", help="series are z-scored already")
+
+
+@stage(
+    "Compute importance weights of every scan for one fold's model, or explain one scan.",
+    rules=("explain_fold",),
+    options=_explain_options,
+    code=("bolt.explain.importance",),
+    settings=lambda study: study.config.device,
+    jobs=lambda plan: plan.n_explained_folds,
+    cost=Cost(5, 0.1, phantom=3),
+    memory_mb=4000,
+    minutes=60,
+    guarded=True,
+)
+def explain(job: Job) -> None:
+    """Write the importance weights of every scan of a fold."""
+    from bolt.explain.importance import explain_fold
+    from bolt.io.errors import ConfigError
+    from bolt.series.cache import SeriesCache
+
+    options = job.options
+    if None in (options.atlas, options.model, options.seed):
+        raise ConfigError("--fold needs --atlas, --model and --seed", hint="For one scan give --checkpoint instead")
+    folder, cache = job.run.fold(options.fold), job.run.cache
+    inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "checkpoint.json"]
+    facts = {"fold": options.fold, "seed": options.seed}
+    outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
+    outcome.after(folder / "status.json")
+    outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
+    outcome.of(lambda: explain_fold(SeriesCache(cache), folder, job.config.device))
+
+
+@stage(
+    "Compute importance weights of a fold's training side by models that saw none of these scans.",
+    keys=OF_FOLD,
+    code=("bolt.explain.importance",),
+    settings=lambda study: study.config.device,
+    jobs=lambda plan: plan.n_explained_folds * (plan.n_inner > 0),
+    cost=Cost(5, 0.1, phantom=3),
+    memory_mb=4000,
+    minutes=60,
+    guarded=True,
+)
+def explain_inner(job: Job) -> None:
+    """Write the importance weights of training scans under inner models."""
+    from bolt.explain.importance import explain_inner
+    from bolt.io.files import read_json
+    from bolt.series.cache import SeriesCache
+
+    folder, cache = job.run.inner(job.options.fold), job.run.cache
+    inner = range(job.config.explain.inner_folds)
+    statuses = [folder / f"fold-{part}" / "status.json" for part in inner]
+    failed = [status for status in statuses if read_json(status)["state"] != "ok"]
+    checkpoints = [folder / f"fold-{part}" / "checkpoint.safetensors" for part in inner]
+    inputs: Inputs = [cache / "manifest.json", checkpoints]
+    facts = {"outer": job.options.fold, "seed": job.options.seed}
+    outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
+    outcome.after((failed or statuses)[0])
+    outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
+    outcome.of(lambda: explain_inner(SeriesCache(cache), folder, inner, job.config.device))
+
+
+@stage(
+    "Run regressions on the most important volumes, and on random ones.",
+    rules=("regress_landmarks",),
+    keys=OF_RUN,
+    code=("bolt.explain.landmarks",),
+    settings=lambda study: study.config.explain.model_dump(include=LANDMARK_KEYS),
+    jobs=lambda plan: plan.n_explained,
+    cost=Cost(10, 0.05, phantom=4),
+    memory_mb=8000,
+    minutes=240,
+)
+def landmarks(job: Job) -> None:
+    """Write the landmark regressions of a run."""
+    from bolt.explain.landmarks import write_landmarks
+    from bolt.jobs.provenance import beside
+    from bolt.series.cache import SeriesCache
+
+    of_classes(job)
+    run, settings, done = job.run, job.config.explain, _explained_folds(job)
+
+    def work() -> None:
+        write_landmarks(
+            SeriesCache(run.cache),
+            run.folder,
+            done,
+            job.dataset.classes or [],
+            run.explanation,
+            tokens=settings.tokens,
+            random_draws=settings.random_draws,
+            offsets=settings.subset_offsets,
+            inner=settings.inner_folds > 0,
+            seed=job.options.seed,
+        )
+
+    outputs = [run.explanation / name for name in ("landmarks.tsv", "subsets.tsv", "coefficients.npy")]
+    job.of_folds(done, outputs, work)
+    job.note(beside(outputs[0]), job.importance_files(done), seed=job.options.seed)
+
+
+def _region_settings(study: Study) -> list[Any]:
+    from bolt.workflow.watched import atlas_files, atlas_images
+
+    config = study.config
+    others = TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness"}
+    return [atlas_files(config), atlas_images(config), config.explain.model_dump(exclude=others)]
+
+
+@stage(
+    "Average ROI weights over folds, and write brain maps.",
+    keys=OF_RUN,
+    code=("bolt.explain.regions",),
+    settings=_region_settings,
+    jobs=lambda plan: plan.n_mapped,
+    cost=Cost(20, 0.1, phantom=2),
+    memory_mb=4000,
+)
+def regions(job: Job) -> None:
+    """Write the ROI weights and brain maps of a run."""
+    from bolt.explain.regions import write_regions
+    from bolt.io.errors import BoltError
+    from bolt.io.files import holds_something
+    from bolt.jobs.provenance import beside
+    from bolt.series.cache import SeriesCache
+
+    of_classes(job)
+    out, settings, atlas_name = job.run.explanation, job.config.explain, job.options.atlas
+    cache = SeriesCache(job.run.cache)
+    try:
+        atlas = job.atlas(atlas_name)
+        image, space = atlas.image, atlas.spaces[0]
+    except BoltError as error:
+        if not job.dataset.ready_series:
+            raise
+        log.warning("no brain maps: %s", error)  # ready series need no atlas image
+        image, space = None, ""
+    coefficients = out / "coefficients.npy"
+    keys: dict[str, Any] = {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
+    job.of_folds(
+        [coefficients] if holds_something(coefficients) else [],
+        [out / "roi_weights.tsv"],
+        lambda: write_regions(
+            coefficients, cache.rois, job.dataset.classes or [], image, out, atlas=atlas_name, space=space, **keys
+        ),
+    )
+    inputs = [cache.folder / "manifest.json", coefficients]
+    job.note(beside(out / "roi_weights.tsv"), inputs, seed=job.options.seed)
+
+
+@stage(
+    "Average importance over the course of tasks, beside their events.",
+    keys=OF_RUN,
+    code=("bolt.explain.tasks",),
+    settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS),
+    jobs=lambda plan: plan.n_mapped * plan.has_tasks,
+    cost=Cost(3, 0.01, phantom=3),
+    memory_mb=4000,
+)
+def tasks(job: Job) -> None:
+    """Write the time course of importance in tasks."""
+    from bolt.explain.tasks import write_tasks
+    from bolt.io.series_files import kept_volumes
+    from bolt.jobs.provenance import beside
+    from bolt.series.cache import SeriesCache
+
+    run, done = job.run, _explained_folds(job)
+    out = run.explanation / "tasks.tsv"
+
+    def kept(scan: str, rows: int) -> Any:
+        return kept_volumes(job.layout.series_file(scan, run.atlas, run.variant), rows)
+
+    def work() -> None:
+        write_tasks(SeriesCache(run.cache), run.folder, done, out.parent, job.config.explain, kept)
+
+    job.of_folds(done, [out], work)
+    job.note(beside(out), job.importance_files(done), seed=job.options.seed)
+
+
+@stage(
+    "Check that importance vanishes when the weights are randomised, or labels permuted.",
+    keys=OF_RUN,
+    code=("bolt.explain.trust.sanity",),
+    settings=lambda study: [study.config.explain.sanity.model_dump(exclude={"fold"}), study.config.device],
+    jobs=lambda plan: plan.n_checked * plan.sanity,
+    cost=Cost(10, 1, phantom=5),
+    memory_mb=4000,
+    minutes=240,
+)
+def sanity(job: Job) -> None:
+    """Write the sanity checks of a run's importance."""
+    from bolt.explain.trust.sanity import write_sanity
+    from bolt.jobs.provenance import beside
+    from bolt.series.cache import SeriesCache
+
+    of_classes(job)
+    run, settings, done = job.run, job.config.explain.sanity, _explained_folds(job)
+    out = run.explanation / "sanity.tsv"
+
+    def work() -> None:
+        write_sanity(
+            SeriesCache(run.cache),
+            run.folder,
+            done,
+            run.permuted if settings.permuted else None,
+            out.parent,
+            draws=settings.draws,
+            scans=settings.scans,
+            independent=settings.independent,
+            device=job.config.device,
+        )
+
+    job.of_folds(done, [out], work)
+    job.note(beside(out), job.importance_files(done), seed=job.options.seed)
+
+
+@stage(
+    "Delete and insert volumes in a fold's test scans, and follow the prediction.",
+    keys=OF_FOLD,
+    code=("bolt.explain.trust.perturb",),
+    settings=lambda study: [study.config.explain.faithfulness, study.config.device],
+    jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
+    cost=Cost(10, 1.4, phantom=5),
+    memory_mb=4000,
+    minutes=240,
+    guarded=True,
+)
+def faithfulness_fold(job: Job) -> None:
+    """Write the deletion and insertion curves of a fold."""
+    from bolt.explain.trust.perturb import perturb_fold
+    from bolt.series.cache import SeriesCache
+
+    options, cache, folder = job.options, job.run.cache, job.run.fold(job.options.fold)
+    inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "importance.npy"]
+    curves = folder / "faithfulness_curves.tsv"
+    facts = {"fold": options.fold, "seed": options.seed}
+    outcome = job.outcome(folder / "faithfulness_status.json", inputs, curves, **facts)
+    outcome.after(folder / "explain_status.json")
+    outcome.empty = [folder / "faithfulness_curves.npy", curves]
+    settings, device = job.config.explain.faithfulness, job.config.device
+    outcome.of(lambda: perturb_fold(SeriesCache(cache), folder, settings, seed=options.seed, device=device))
+
+
+@stage(
+    "Test whether removing important volumes changes predictions more than removing others.",
+    keys=OF_RUN,
+    code=("bolt.explain.trust.faithfulness",),
+    jobs=lambda plan: plan.n_checked * plan.faithfulness,
+    cost=Cost(3, phantom=2),
+    memory_mb=2000,
+)
+def faithfulness(job: Job) -> None:
+    """Write the faithfulness of a run's importance, over folds."""
+    from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
+    from bolt.jobs.provenance import beside
+
+    of_classes(job)
+    run, out = job.run, job.run.explanation
+    done = finished_folds(run.folder, job.folds)
+    outputs = [out / "faithfulness.tsv", out / "faithfulness_areas.tsv"]
+    job.of_folds(done, outputs, lambda: write_faithfulness(run.folder, job.folds, out))
+    curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
+    job.note(beside(outputs[0]), curves, seed=job.options.seed)
+
+
+@stage(
+    "Compare maps and importance between folds and between seeds.",
+    keys=OF_RUN,
+    code=("bolt.explain.trust.stability",),
+    settings=lambda study: study.config.explain.top_rois,
+    jobs=lambda plan: plan.n_checked,
+    cost=Cost(3, 0.02, phantom=2),
+    memory_mb=4000,
+)
+def stability(job: Job) -> None:
+    """Write the agreement of a run's maps over folds and seeds."""
+    from bolt.explain.trust.stability import write_stability
+    from bolt.jobs.provenance import beside
+
+    of_classes(job)
+    run, seed, folds = job.run, job.options.seed, job.folds
+    runs = {other: run.with_seed(other) for other in {*job.config.seeds, seed}}
+    seeds = {other: (repetition.folder, repetition.explanation) for other, repetition in runs.items()}
+    done, out = _explained_folds(job), run.explanation / "stability.tsv"
+    classes, fraction = job.dataset.classes or [], job.config.explain.top_rois
+    job.of_folds(done, [out], lambda: write_stability(seeds, seed, folds, classes, fraction=fraction))
+    maps = sorted(explained / "coefficients.npy" for _, explained in seeds.values())
+    job.note(beside(out), [*job.importance_files(done), *maps], seed=seed)

@@ -1,0 +1,99 @@
+"""Stages that show what others computed: truth table, explanation page, report, ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import Cost, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bolt.config.study import Study
+    from bolt.workflow.job import Job
+
+EXPLAINED = ("roi_weights.tsv", "stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "tasks.tsv", "landmarks.tsv")
+"""What the explanation page shows of a run."""
+
+
+def _results(job: Job, *names: str) -> list[list[Path]]:
+    """Return the files of these names in the folders of runs and explanations, a group per name."""
+    results = job.layout.results
+    return [sorted(path for top in ("runs", "explain") for path in (results / top).rglob(name)) for name in names]
+
+
+@stage(
+    "Compare the demo's results with the phantom's truth.",
+    code=("bolt.truth.table",),
+    settings=lambda study: study.dataset.expected,
+    jobs=lambda plan: int(plan.truth),
+)
+def truth(job: Job) -> None:
+    """Write the truth table."""
+    from bolt.jobs.provenance import beside
+    from bolt.truth.table import write_truth_table
+
+    write_truth_table(job.config, job.dataset, job.layout)
+    job.note(beside(job.layout.tables / "truth.tsv"), _results(job, "metrics.tsv", "roi_weights.tsv"))
+
+
+def _explanation_settings(study: Study) -> list[Any]:
+    from bolt.workflow.watched import atlas_images, templates
+
+    return [templates(), atlas_images(study.config), study.config.explain, study.dataset]
+
+
+@stage(
+    "Draw what drives the models' predictions, and write the explanation page.",
+    code=("bolt.report.pages.explanation",),
+    settings=_explanation_settings,
+    jobs=lambda plan: int(plan.n_checked > 0),
+    cost=Cost(60, phantom=25),
+    memory_mb=4000,
+)
+def explanation(job: Job) -> None:
+    """Write the explanation page of all runs."""
+    from bolt.jobs.provenance import beside
+    from bolt.report.pages.explanation import write_explanation
+
+    write_explanation(job.config, job.dataset, job.layout)
+    job.note(beside(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
+
+
+def _report_settings(study: Study) -> list[Any]:
+    from bolt.workflow.watched import templates
+
+    return [templates(), study.config.model_dump(mode="json"), study.dataset]  # its page shows these
+
+
+@stage(
+    "Write the HTML report.",
+    code=("bolt.report.pages.report", "bolt.report.html"),
+    settings=_report_settings,
+    jobs=lambda plan: int(plan.whole),
+    memory_mb=4000,
+)
+def report(job: Job) -> None:
+    """Write the report."""
+    from bolt.cohort.published import write_cohort
+    from bolt.io.files import read_table
+    from bolt.jobs.provenance import beside
+    from bolt.report.html import write_report
+    from bolt.report.pages.report import collect
+
+    layout = job.layout
+    if layout.exclusions.is_file():
+        job.refuse_bad(read_table(layout.exclusions, text=("scan_id",)))
+    write_cohort(job.scans(), job.dataset.paper, layout.cohort)  # the published numbers may be newer than the index
+    write_report(collect(job.config, job.dataset, layout), layout.report)
+    tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
+    present = [path for path in (*tables, layout.explanation_page) if path.is_file()]
+    job.note(beside(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
+
+
+@stage("Sum what the jobs of all datasets cost: time, memory, energy. Every run ends with it.", rules=())
+def ledger(job: Job) -> None:
+    """Write the ledger of all jobs."""
+    from bolt.jobs.ledger import write_ledger
+
+    write_ledger(job.layout.ledger)

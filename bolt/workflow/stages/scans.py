@@ -1,0 +1,297 @@
+"""Stages of one subject or one scan, up to its ROI series, and the quality of all."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import Cost, stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bolt.atlases.image import Atlas
+    from bolt.config import Denoise, Registration
+    from bolt.config.study import Study
+    from bolt.workflow.job import Job
+
+log = logging.getLogger("bolt")
+
+NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
+"""Keys of a registration that preprocessing of the T1w does not read."""
+
+
+def _registrations(study: Study) -> list[Registration]:
+    """Return the configured registrations, in the order in which they are tried."""
+    from bolt.config import load_registration
+
+    return [load_registration(name) for name in study.config.preprocess.registrations]
+
+
+@stage(
+    "Preprocess the T1w image of a subject.",
+    keys=("folder",),
+    code=("bolt.preprocess.anatomical.workflow",),
+    settings=lambda study: [
+        study.config.preprocess.space,
+        [registration.model_dump(exclude=NOT_ANATOMICAL) for registration in _registrations(study)],
+    ],
+    jobs=lambda plan: plan.n_anatomies,
+    cost=Cost(60, phantom=23),
+    memory_mb=4000,
+    minutes=90,
+    guarded=True,
+)
+def anatomical(job: Job) -> None:
+    """Preprocess the T1w image of a subject or session."""
+    from bolt.config.derivatives import T1W_PICTURES, forget
+    from bolt.config.layout import folder_of, prefix_of
+    from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+    from bolt.preprocess.sidecars import describe_dataset
+
+    folder, layout, config = job.options.folder, job.layout, job.config
+    t1w = Path(next(path for path in job.scans().t1w.dropna() if folder_of(path) == folder))
+    registrations = _registrations(job.study)
+
+    def work() -> None:
+        describe_dataset(layout.derivatives, job.dataset.path, job.dataset.name)
+        preprocess_anatomical(
+            t1w,
+            layout.template,
+            config.preprocess.space,
+            registrations,
+            layout.anatomical(folder),
+            layout.work / "preprocess" / folder / "anat",
+            prefix=prefix_of(folder),
+        )
+
+    seeds = {registration.name: registration.seed for registration in registrations}
+    templates = sorted(layout.template.glob("*.nii.gz"))
+    outcome = job.outcome(layout.anatomical_status(folder), [t1w, *templates], seed=seeds)
+    outcome.empty = list(layout.anatomical_files(folder).values())
+    forget(outcome.empty, prefix_of(folder), T1W_PICTURES)
+    outcome.of(work)
+
+
+@stage(
+    "Preprocess the BOLD image of a scan.",
+    keys=("scan",),
+    code=("bolt.preprocess.functional.workflow",),
+    settings=lambda study: [
+        study.config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
+        _registrations(study)[0].model_dump(exclude={"description"}),
+    ],
+    jobs=lambda plan: plan.n_raw,
+    cost=Cost(60, phantom=11),
+    memory_mb=4000,
+    minutes=120,
+    guarded=True,
+)
+def functional(job: Job) -> None:
+    """Preprocess the BOLD image of a scan."""
+    from bolt.config.derivatives import SCAN_PICTURES, forget
+    from bolt.config.layout import folder_of, prefix_of
+    from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+    from bolt.preprocess.sidecars import sidecar_of
+
+    scan, layout, settings = job.scan, job.layout, job.config.preprocess
+    folder, anatomical = folder_of(scan.scan_id), folder_of(scan.t1w)
+    registration = _registrations(job.study)[0]
+
+    def work() -> None:
+        preprocess_functional(
+            Path(scan.bold),
+            layout.anatomical(anatomical),
+            layout.template,
+            settings.space,
+            settings.resolution,
+            registration,
+            layout.functional(folder),
+            layout.work / "preprocess" / folder / scan.scan_id,
+            scan_id=scan.scan_id,
+            prefix=prefix_of(anatomical),
+            tr=scan.tr,
+            output=settings.output,
+            slice_timing=settings.slice_timing == "auto",
+            steady_state=settings.steady_state,
+        )
+        if not settings.keep_bold:  # the image is deleted after parcellation; BIDS wants no JSON file without an image
+            sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
+
+    inputs = [Path(scan.bold), *sorted(layout.anatomical_files(anatomical).values())]
+    outcome = job.outcome(layout.functional_status(scan.scan_id), inputs, seed=registration.seed)
+    outcome.after(layout.anatomical_status(anatomical))
+    outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
+    outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
+    names = functional_names(scan.scan_id, settings.space, settings.output).values()
+    forget([layout.functional(folder) / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
+    outcome.of(work)
+
+
+def _parcellate_options(parser: ArgumentParser) -> None:
+    """Offer either a scan of the configured dataset, as the workflow asks, or any one image."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--scan", help="scan of the configured dataset, with the configured atlases")
+    which.add_argument("image", nargs="?", help="4D NIfTI in a reference space; needs no configuration")
+    image = parser.add_argument_group("for a single image")
+    image.add_argument("--atlas", nargs="+", help="names, folders or label images; all in one pass over the file")
+    image.add_argument("--out", help="series.npy (time × ROIs); for several atlases a folder, or a name with {atlas}")
+    image.add_argument("--mask", help="image on the same grid [all voxels of the ROIs]")
+    image.add_argument("--confounds", help="table of confounds; without --denoise all its columns are regressed out")
+    image.add_argument("--denoise", help="which of them to use: a file in config/denoise, or the path of one")
+    image.add_argument("--space", help="reference space of the image, where its name declares none")
+    image.add_argument("--tr", type=float, help="repetition time in seconds [the header's]")
+    image.add_argument("--coverage", type=float, help="smallest share of an ROI's voxels; below it the ROI is NaN")
+    image.add_argument("--no-standardize", dest="standardize", action="store_false", help="do not z-score the series")
+    image.add_argument("--fetch", action="store_true", help="download a missing atlas; needs the network")
+
+
+def _parcellate_code(study: Study) -> tuple[str, ...]:
+    native = ("bolt.series.native_space",) if study.layout.native else ()
+    return ("bolt.series.parcellate", *native)
+
+
+def _parcellate_settings(study: Study) -> list[Any]:
+    from bolt.config import load_denoise
+    from bolt.workflow.watched import atlas_files, atlas_images
+
+    config = study.config
+    return [
+        atlas_files(config),
+        atlas_images(config),
+        config.parcellate.coverage,
+        load_denoise(config.denoise),
+        [config.preprocess.slice_timing] if study.layout.native else [],
+    ]
+
+
+@stage(
+    "Average a scan, or any one image, over the ROIs of atlases.",
+    options=_parcellate_options,
+    code=_parcellate_code,
+    settings=_parcellate_settings,
+    jobs=lambda plan: plan.n_images,
+    cost=Cost(6, phantom=2),
+    memory_mb=1500,
+    minutes=10,
+    guarded=True,
+)
+def parcellate(job: Job) -> None:
+    """Write the ROI series of a scan for all configured atlases."""
+    import pandas as pd
+
+    from bolt.config import load_denoise
+    from bolt.series.parcellate import parcellate, write_parcellated
+
+    scan, layout = job.scan, job.layout
+    denoise = load_denoise(job.config.denoise)
+    raw = scan.kind == "raw"
+    bold = layout.bold(scan.scan_id) if raw else Path(scan.bold)
+    mask = layout.mask(scan.scan_id) if raw else _path(scan["mask"])
+    confounds = layout.confounds(scan.scan_id) if raw else _path(scan.confounds)
+
+    def work() -> None:
+        atlases = [job.atlas(name) for name in job.config.atlas_places]
+        outcome.facts = {"atlases": {atlas.name: atlas.sha256 for atlas in atlases}}
+        if raw and layout.native:
+            results = _parcellate_native(job, scan, atlases, denoise)
+        else:
+            results = parcellate(
+                bold,
+                atlases,
+                mask=mask,
+                confounds=confounds,
+                denoise=denoise,
+                tr=None if pd.isna(scan.tr) else scan.tr,  # then the header's
+                threshold=job.config.parcellate.coverage,
+                space=job.config.preprocess.space,
+            )
+        write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
+
+    read = [Path(scan.bold) if layout.native else bold, mask, confounds]
+    outcome = job.outcome(layout.series_status(scan.scan_id), [path for path in read if path is not None])
+    if raw:
+        outcome.after(layout.functional_status(scan.scan_id))
+    elif job.dataset.downloaded:
+        outcome.after(job.download_status(scan.scan_id))
+    outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in job.config.atlas_places]
+    outcome.of(work)
+
+
+def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise: Denoise) -> dict[str, Any]:
+    """Average a raw scan in its own voxels, to which the atlases are carried."""
+    from bolt.config.derivatives import anatomical_names
+    from bolt.config.layout import folder_of, prefix_of
+    from bolt.preprocess.functional.workflow import functional_names
+    from bolt.series.native_space import Transforms, parcellate_native
+
+    layout, settings, anatomical = job.layout, job.config.preprocess, folder_of(scan.t1w)
+    anat, func = layout.anatomical(anatomical), layout.functional(folder_of(scan.scan_id))
+    from_t1w = anatomical_names(prefix_of(anatomical), settings.space)
+    names = functional_names(scan.scan_id, settings.space, "native")
+    return parcellate_native(
+        Path(scan.bold),
+        atlases,
+        Transforms(
+            forward=anat / from_t1w["forward"],
+            inverse=anat / from_t1w["inverse"],
+            **{name: func / names[name] for name in ("bold_to_t1w", "motion", "mask", "confounds")},
+        ),
+        space=settings.space,
+        denoise=denoise,
+        tr=scan.tr,
+        threshold=job.config.parcellate.coverage,
+        slice_timing=settings.slice_timing == "auto",
+    )
+
+
+@stage(
+    "Gather the quality of all scans, and exclude those beyond the cut-offs.",
+    code=("bolt.cohort.quality",),
+    settings=lambda study: study.config.quality,
+    jobs=lambda plan: int(plan.judged),
+    memory_mb=2000,
+)
+def quality(job: Job) -> None:
+    """Judge every scan by the configured cut-offs."""
+    from bolt.cohort.quality import gather_quality
+    from bolt.jobs.provenance import beside
+
+    layout = job.layout
+    table = gather_quality(job.scans(), job.config, layout)
+    log.info("%d of %d scans are excluded", (table.state != "ok").sum(), len(table))
+    statuses = [layout.series_status(scan) for scan in table.scan_id]
+    measures = sorted(layout.derivatives.glob("sub-*/**/*desc-quality.json"))
+    job.note(beside(layout.quality), [layout.scans, statuses, measures])
+
+
+def _pages_settings(study: Study) -> list[Any]:
+    from bolt.workflow.watched import templates
+
+    return [study.config.parcellate.coverage, templates()]
+
+
+@stage(
+    "Write the quality pages: one per subject, and one of all.",
+    code=("bolt.report.pages.quality", "bolt.preprocess.bidsignore"),
+    settings=_pages_settings,
+    jobs=lambda plan: int(plan.judged and plan.whole),
+    memory_mb=2000,
+)
+def quality_pages(job: Job) -> None:
+    """Write the pages that show the quality of images."""
+    from bolt.jobs.provenance import beside
+    from bolt.preprocess.bidsignore import write_bidsignore
+    from bolt.report.pages.quality import write_pages
+
+    layout = job.layout
+    write_pages(job.config, layout)
+    if (layout.derivatives / "dataset_description.json").is_file():
+        write_bidsignore(layout.derivatives)  # now that it is known which subjects failed
+    job.note(beside(layout.quality_page), [layout.quality])
+
+
+def _path(value: object) -> Path | None:
+    return Path(value) if isinstance(value, str) else None

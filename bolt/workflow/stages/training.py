@@ -1,0 +1,274 @@
+"""Stages that train models, search their hyper-parameters and judge their predictions."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
+from bolt.workflow.stages.series import NOT_OF_FOLDS
+
+if TYPE_CHECKING:
+    from bolt.config import Model
+    from bolt.config.study import Study
+    from bolt.io.errors import BoltError
+    from bolt.workflow.job import Job
+
+
+def _training_settings(study: Study) -> list[Any]:
+    return [study.dataset.classes, study.dataset.crop, study.config.device]
+
+
+def _train_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--fold", required=True, type=int, nargs="+")
+
+
+@stage(
+    "Train a model on one fold, or on several side by side, and predict.",
+    rules=("train_fold", "train_folds"),
+    keys=OF_RUN,
+    options=_train_options,
+    code=("bolt.training.runner",),
+    settings=_training_settings,
+    jobs={
+        "train_fold": lambda plan: plan.n_trainings,
+        "train_features": lambda plan: plan.n_fits,
+    },
+    cost={"train_fold": Cost(20, 1.2, phantom=10), "train_features": Cost(6, 0.02, phantom=6)},
+    memory_mb=8000,
+    trains=True,
+    guarded=True,
+)
+def train(job: Job) -> None:
+    """Train a model on some folds of a run."""
+    from bolt.jobs.outcome import Outcome
+
+    folds = sorted(set(job.options.fold))
+    # in the last attempt every fold has a process of its own, so that a crash is recorded where it belongs
+    apart = job.options.attempt >= Outcome.ATTEMPTS
+    together = {} if apart else _train(job, folds)
+    inputs = [job.run.cache / "manifest.json", job.layout.folds]
+    for fold in folds:
+
+        def work(fold: int = fold) -> None:
+            error = (_train(job, [fold]) if apart else together)[fold]
+            if error is not None:
+                raise error
+
+        folder, side_by_side = job.run.fold(fold), 1 if apart else len(folds)
+        facts = {"fold": fold, "seed": job.options.seed, "folds_side_by_side": side_by_side}
+        outcome = job.outcome(folder / "status.json", inputs, **facts)
+        outcome.begun = time.monotonic() if apart else outcome.begun
+        outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
+        outcome.of(work)
+
+
+def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
+    """Train folds side by side; return the error of each, or None."""
+    from bolt.models.registry import fitted_at_once
+    from bolt.training.runner import Job as Training
+    from bolt.training.runner import train_folds
+
+    runner = train_folds
+    if fitted_at_once(job.model.model):  # a second of imports that other models need not wait for
+        from bolt.training.features import train_features as runner
+    errors = runner(
+        job.run.cache,
+        job.layout.folds,
+        job.model,
+        job.dataset,
+        [Training(fold, job.options.seed, job.run.fold(fold)) for fold in folds],
+        device=job.config.device,
+        threads=job.options.threads,
+    )
+    return dict(zip(folds, errors, strict=True))
+
+
+@stage(
+    "Compute metrics per fold and over folds.",
+    keys=OF_RUN,
+    code=("bolt.evaluate.metrics",),
+    jobs=lambda plan: plan.n_evaluated,
+    cost=Cost(2, phantom=1),
+)
+def evaluate(job: Job) -> None:
+    """Write the metrics of a run."""
+    from bolt.evaluate.metrics import write_metrics
+    from bolt.jobs.provenance import beside
+
+    folder = job.run.folder
+    write_metrics(folder, job.dataset.classes, job.folds, folder)
+    predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
+    job.note(beside(folder / "metrics.tsv"), predictions, seed=job.options.seed)
+
+
+@stage(
+    "Split the training side of every fold again, and audit the split for leaks.",
+    code=("bolt.folds.inner", "bolt.folds.check"),
+    settings=lambda study: [
+        study.config.folds.model_dump(exclude=NOT_OF_FOLDS),
+        study.config.explain.inner_folds,
+    ],
+    jobs=lambda plan: int(plan.n_inner > 0),
+)
+def inner_folds(job: Job) -> None:
+    """Write the inner folds of every outer fold."""
+    from bolt.folds.check import series_hashes
+    from bolt.folds.inner import make_inner_folds
+    from bolt.folds.splits import FOLD_COLUMNS
+    from bolt.io.files import read_table, write_table
+    from bolt.series.cache import SeriesCache
+
+    layout, settings, n_inner = job.layout, job.config.folds, job.config.explain.inner_folds
+    folds = read_table(layout.folds, text=("scan_id", "subject", "group"))
+    scans = job.scans()
+    scans = job.strata(scans[scans["scan_id"].isin(folds["scan_id"])])
+    caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
+    contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+    for fold in sorted(folds["fold"].unique()):
+        table = make_inner_folds(folds, scans, fold, settings, n_inner, contents)
+        write_table(table, layout.inner_folds(fold), FOLD_COLUMNS)
+    inputs = [layout.folds, layout.scans, *(cache / "manifest.json" for cache in caches)]
+    job.note(layout.inner_folds(0).with_name("provenance.json"), inputs, seed=settings.seed)
+
+
+@stage(
+    "Train on the training side of a fold without one of its inner parts.",
+    keys=(*OF_FOLD, "inner"),
+    code=("bolt.training.runner",),
+    settings=_training_settings,
+    jobs=lambda plan: plan.n_explained_folds * plan.n_inner,
+    cost=Cost(20, 0.8, phantom=10),
+    memory_mb=8000,
+    trains=True,
+    guarded=True,
+)
+def train_inner(job: Job) -> None:
+    """Train one inner model of a fold."""
+    from bolt.training.runner import train_fold
+
+    options = job.options
+    folder, folds = job.run.inner(options.fold) / f"fold-{options.inner}", job.layout.inner_folds(options.fold)
+    place = {"fold": options.inner, "seed": options.seed}
+
+    def work() -> None:
+        model = job.model.for_fold(options.fold)  # settings of the outer fold, by its own validation scans
+        facts = {"device": job.config.device, "threads": options.threads}
+        train_fold(job.run.cache, folds, model, job.dataset, **place, out=folder, **facts)
+
+    inputs = [job.run.cache / "manifest.json", folds]
+    outcome = job.outcome(folder / "status.json", inputs, outer=options.fold, **place)
+    outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
+    outcome.of(work)
+
+
+@stage(
+    "Train a model on permuted labels, as a check of the explanation.",
+    keys=OF_RUN,
+    code=("bolt.explain.trust.permuted",),
+    settings=lambda study: [*_training_settings(study), study.config.explain.sanity.fold],
+    jobs=lambda plan: plan.n_checked * plan.permuted,
+    cost=Cost(20, 1.2, phantom=10),
+    memory_mb=8000,
+    trains=True,
+    guarded=True,
+)
+def train_permuted(job: Job) -> None:
+    """Train one fold of a run on permuted labels."""
+    from bolt.explain.trust.permuted import train_permuted
+    from bolt.workflow.stages.explanation import of_classes
+
+    of_classes(job)
+    folder, options = job.run.permuted, job.options
+    fold = job.config.explain.sanity.fold_of(job.folds)
+    inputs = [job.run.cache / "manifest.json", job.layout.folds]
+    outcome = job.outcome(folder / "status.json", inputs, fold=fold, seed=options.seed)
+    outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
+    outcome.of(
+        lambda: train_permuted(
+            job.run.cache,
+            job.layout.folds,
+            job.model,
+            job.dataset,
+            job.run.folder,
+            fold=fold,
+            seed=options.seed,
+            out=folder,
+            device=job.config.device,
+            threads=options.threads,
+        )
+    )
+
+
+def _search_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--scheme", choices=["per-fold", "paper"], default="per-fold", help="[per-fold]")
+    parser.add_argument("--fold", type=int, help="search on this fold alone [all folds of the scheme, then choose]")
+
+
+def _search_settings(study: Study) -> list[Any]:
+    from bolt.config import load_space
+
+    settings = study.config.search
+    return [
+        _training_settings(study),
+        settings.model_dump(exclude={"models", "scheme"}),
+        load_space(settings.space),
+    ]
+
+
+@stage(
+    "Search hyper-parameters by validation scans; resumes where it was stopped.",
+    rules=("search_fold", "choose"),
+    keys=("atlas", "model"),
+    options=_search_options,
+    code=("bolt.training.tuning.search", "bolt.training.tuning.choice"),
+    settings=_search_settings,
+    jobs={"search_fold": lambda plan: plan.n_searches, "choose": lambda plan: plan.n_choices},
+    cost={"search_fold": Cost(10, phantom=10), "choose": Cost(3, phantom=3)},
+    memory_mb=8000,
+    minutes=1440,
+    trains=True,
+)
+def search(job: Job) -> None:
+    """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
+    from bolt.config import load_space
+    from bolt.jobs.provenance import beside
+    from bolt.training.tuning.choice import write_choice
+    from bolt.training.tuning.objective import SeenFold
+    from bolt.training.tuning.search import search_fold
+    from bolt.training.tuning.space import check_search
+
+    options, layout, settings = job.options, job.layout, job.config.search
+    check_search(job.config)
+    model, cache = _searched(job), layout.cache(options.atlas)
+    needed = job.config.folds_searched(model.name, options.scheme)
+    studies = {fold: layout.study(options.atlas, model.name, fold) for fold in needed}
+    for fold in needed if options.fold is None else [options.fold]:
+        seen = SeenFold(
+            cache, layout.folds, model, job.dataset, fold, settings.seed, job.config.device, options.threads
+        )
+        out = layout.study(options.atlas, model.name, fold)
+        scratch = layout.work / "search" / out.relative_to(layout.results / "search")
+        search_fold(seen, model, load_space(settings.space), settings.n_trials, out, scratch)
+        if options.fold is not None or not (out / "provenance.json").is_file():  # else it was searched before
+            inputs = [cache / "manifest.json", layout.folds]
+            job.note(out / "provenance.json", inputs, fold=fold, seed=settings.seed)
+    if options.fold is None:
+        choice = layout.choice(options.atlas, options.scheme, model.name)
+        write_choice(studies, model, options.scheme, choice)
+        job.note(beside(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
+
+
+def _searched(job: Job) -> Model:
+    """Return the model that is searched."""
+    from bolt.config import load_model
+    from bolt.io.errors import ConfigError
+
+    known = {model.name: model for model in map(load_model, job.config.searched)}
+    if job.options.model not in known:
+        raise ConfigError(
+            f"model '{job.options.model}' is not among those that are searched",
+            hint=f"Known: {', '.join(known)}; 'search: models' of the configuration names them",
+        )
+    return known[job.options.model]

@@ -1,0 +1,61 @@
+"""Files whose change runs a stage again although they are no inputs of its rule: atlases, page templates, images."""
+
+from __future__ import annotations
+
+import hashlib
+
+from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
+from bolt.config import ROOT, Config, Dataset
+from bolt.io.errors import BoltError, DataError
+from bolt.io.files import sha256
+
+IMAGES = {
+    "bids": "sub-*/**/*.*",
+    "fmriprep": "sub-*/**/func/*_desc-*_bold.*",
+    "hcp": "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz",
+}
+"""Images and sidecars of a dataset's folder, by its source."""
+
+
+def atlas_files(config: Config) -> list[str]:
+    """Return the descriptions of the atlases, and the hashes of their tables of labels."""
+    contents = []
+    for place in config.atlas_places.values():
+        about = describe_atlas(place)
+        try:
+            table = sha256(find_labels(about, atlas_folder(place), config.paths.atlas_dir))
+        except DataError:  # the table of a family of atlases, before `resources` has downloaded it
+            table = "not staged"
+        contents += [about.model_dump_json(), table]
+    return contents
+
+
+def atlas_images(config: Config) -> list[str]:
+    """Return the hashes of label images whose description has none: users' own.
+
+    Caches do not read them, so that adding an image for the maps of ready series trains nothing again.
+    """
+    paths, hashes = config.paths, []
+    for place in config.atlas_places.values():
+        about = describe_atlas(place)
+        if about.kind == "image" and not about.sha256:
+            try:
+                image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home)
+                hashes.append(sha256(image))
+            except BoltError:
+                hashes.append("not staged")
+    return hashes
+
+
+def templates() -> list[str]:
+    """Return the hashes of the templates of pages."""
+    return [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
+
+
+def files_of(dataset: Dataset) -> str:
+    """Return a hash of names, sizes and times of a dataset's images and sidecars: a replaced scan is indexed anew."""
+    pattern = IMAGES.get(dataset.source)
+    if pattern is None or dataset.downloaded:
+        return ""
+    files = sorted((str(path), path.stat()) for path in dataset.path.glob(pattern) if path.is_file())
+    return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
