@@ -1,57 +1,60 @@
-# From raw 4D fMRI to the moments and regions that decided.
+# BolT: from raw 4D fMRI to the time points and regions that drive the prediction.
 #
 #   snakemake --cores 8                                                     the phantom, as config/config.yaml ships
 #   snakemake --cores 8 --configfile config/examples/own_bids.yaml          your own data
 #
-# Rules declare; `python -m bolt <command>` computes. docs/architecture.md shows how the pieces fit.
+# Rules declare; `python -m bolt <command>` computes. What a stage reads, costs and asks for is in its record
+# (bolt/workflow/stages); docs/architecture.md shows how the pieces fit.
 import sys
 
-from snakemake.resources import Resource
+from snakemake.utils import min_version
+
+min_version("9.0")
 
 sys.path.insert(0, workflow.basedir)
 
-from bolt.models.suitability import minimum_volumes
-from bolt.io.disk_space import tell_if_full
 from bolt.config.layout import ORACLE
-from bolt.jobs.ledger import refresh_ledger
-from bolt.workflow.lock import hold
+from bolt.io.disk_space import tell_if_full
 from bolt.io.names import FOLDER, NAME, PREFIX
-from bolt.workflow.estimate import announce_after_dry_run
+from bolt.jobs.ledger import refresh_ledger
+from bolt.workflow import snakemake as internals
 from bolt.workflow.disk_check import check_preprocessing_room
+from bolt.workflow.estimate import announce_after_dry_run
+from bolt.workflow.lock import hold
 from bolt.workflow.slurm import cancel_at_exit
-from bolt.workflow.run import shell_prefix, start, tell_jobs, use_own_interpreter
+from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
-if not workflow.overwrite_configfiles:
+if not internals.has_configfile(workflow):
 
     configfile: f"{workflow.basedir}/config/config.yaml"
 
 
-run = start(config, checked=not workflow.is_main_process)
-hold([run.layout.results, run.layout.work], sys.argv)
-
-
-onstart:
-    run.save_config()
-    tell_jobs(workflow.execution_settings.retries, limited=workflow.non_local_exec)
-
-
-onsuccess:
-    refresh_ledger(run.layout.ledger)
-
-
-onerror:
-    cancel_at_exit(log)
-    tell_if_full([run.layout.results, run.layout.work])
-    refresh_ledger(run.layout.ledger)
-
-
+run = start(config, checked=not internals.plans_the_run(workflow))
 layout = run.layout
+hold([layout.results, layout.work], sys.argv)
 use_own_interpreter()
 shell.prefix(shell_prefix())
 
 if run.config.container:
 
     container: run.config.container
+
+
+onstart:
+    run.save_config()
+    tell_jobs(
+        internals.retries(workflow), limited=internals.has_scheduler(workflow)
+    )
+
+
+onsuccess:
+    refresh_ledger(layout.ledger)
+
+
+onerror:
+    cancel_at_exit(log)
+    tell_if_full([layout.results, layout.work])
+    refresh_ledger(layout.ledger)
 
 
 wildcard_constraints:
@@ -65,6 +68,26 @@ wildcard_constraints:
     fold=r"\d+",
     inner=r"\d+",
     experiment=NAME,
+
+
+# A run of a model: its files, the name of its logs, and the options that name it. `variant` is <space>-<denoise>, or the
+# demo's oracle.
+RUN = layout.run("{atlas}", "{model}", "{seed}", "{variant}")
+FOLD = RUN.fold("{fold}")
+INNER = RUN.inner("{fold}")
+CACHE = RUN.cache / "manifest.json"
+RUN_NAME = "{atlas}/{variant}/{model}/seed-{seed}"
+FOLD_NAME = "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
+CONFIG = "--config {params.config}"
+OF_RUN = (
+    "--config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
+    " --model {wildcards.model} --seed {wildcards.seed}"
+)
+OF_FOLD = f"{OF_RUN} --fold {{wildcards.fold}}"
+THREADS = "--threads {threads}"
+# Jobs of one scan or fold record their own failure, and know what they may take; the others show theirs.
+GUARDED = "--attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+LOGGED = "> {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 include: "workflow/rules/resources.smk"
@@ -84,11 +107,9 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/experiments.smk"
 
 
-if "downloads" not in workflow.global_resources:
-    # files fetched at once: be polite to public servers
-    workflow.register_resource("downloads", Resource("downloads", 4))
-given = workflow.resource_settings
-check_preprocessing_room(run, sys.argv, max(given.cores or 1, given.nodes or 1))
+# files downloaded at once: be polite to public servers
+internals.limit(workflow, "downloads", 4)
+check_preprocessing_room(run, sys.argv, internals.jobs_at_once(workflow))
 announce_after_dry_run(run, sys.argv)
 
 

@@ -13,7 +13,6 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from bolt.cli.stages import Stages
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
@@ -25,6 +24,8 @@ from bolt.jobs.outcome import Outcome
 from bolt.series.cache import build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
+from bolt.workflow.job import Job
+from bolt.workflow.stages import STAGES
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.fake_bids import bold_path, save_bold, write_bids
@@ -503,14 +504,14 @@ def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkey
     """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path, atlases=["dosenbach160", "cc200"], bad_scans="refuse")
-    stages = Stages(argparse.Namespace(config=config))
-    layout = stages.layout
+    job = Job(argparse.Namespace(config=config, command=stage))
+    layout = job.layout
     bad = pd.DataFrame([("sub-03_task-rest", "cache", "cut off")], columns=list(EXCLUSION_COLUMNS))
     for at, table in ((layout.cache("dosenbach160"), bad), (layout.cache("cc200"), bad[:0]), (layout.results, bad)):
         write_table(table, at / "exclusions.tsv", EXCLUSION_COLUMNS)
     write_table(pd.DataFrame({"scan_id": ["sub-03_task-rest"]}), layout.scans, {"scan_id": ""})
     with pytest.raises(DataError, match=r"1 bad scan .*\n  sub-03_task-rest \(cache\): cut off"):
-        getattr(stages, stage)()
+        STAGES[stage].work(job)
     assert read_table(layout.bad_scans).scan_id.tolist() == ["sub-03_task-rest"] and not layout.folds.exists()
 
 

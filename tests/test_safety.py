@@ -310,7 +310,7 @@ def test_every_wildcard_that_reaches_a_shell_is_a_name():
     for name in used:
         known = set(re.findall(rf"^\s*{name}=(.*),$", said, re.MULTILINE))
         assert known & {"NAME", "FOLDER", "PREFIX", r'r"\d+"', '"per-fold|paper"'}, (name, known)
-    shells = "".join(re.findall(r"shell:\n((?:\s+\".*\"\n)+)", said))
+    shells = "".join(re.findall(r'"(?:python -m bolt| --| > |  ?2>).*"', said))
     fields = set(re.findall(r"(?<!\{)\{([a-z_]+(?:\.\w+)?)\}", shells))
     ours = {"params.config", "log", "threads", "params.folds", "params.minimum_volumes"}
     ours |= {"resources.attempt", "resources.mem_mb", "resources.runtime"}
@@ -381,10 +381,10 @@ def test_a_proxys_password_is_not_repeated(tmp_path, monkeypatch):
 
 
 def test_logs_and_tracebacks_are_masked(tmp_path):
-    code = "import logging, sys; from bolt import cli\n"
+    code = "import logging, sys; from bolt.cli import commands, main as cli\n"
     code += f"url = 'https://host/a?X-Amz-Signature={CANARY}'\n"
     code += "def run(options): logging.getLogger('bolt').warning('from %s', url); raise RuntimeError(url)\n"
-    code += "import bolt.cli.stages; bolt.cli.stages.run = run; cli.main(['index'])"
+    code += "commands.run = run; cli.main(['index'])"
     import sys
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
@@ -50,6 +51,20 @@ TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_
 def source_of(dataset: Dataset) -> ModuleType:
     """The module that knows a dataset's source."""
     return importlib.import_module(f"bolt.datasets.{'bids' if dataset.source == 'phantom' else dataset.source}")
+
+
+def subjects_table(dataset: Dataset, config: Config) -> Path:
+    """Return the table of subjects that a dataset's index reads."""
+    if dataset.downloaded:
+        return Path(source_of(dataset).table_path(dataset, config))
+    inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
+    return dataset.subjects_table or inside
+
+
+def own_tables(dataset: Dataset) -> list[Path]:
+    """Return the tables of subjects that the user has named."""
+    tables = [dataset.subjects_table, dataset.hcp.restricted_table]
+    return [table for table in tables if table is not None]
 
 
 def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.DataFrame:

@@ -102,6 +102,11 @@ def plan_of(run: Run, experiments: Sequence[str] = (), *, search: bool = False) 
     )
 
 
+def job_counts(plan: Plan) -> dict[str, int]:
+    """Return the number of jobs of every kind, as the stages count them."""
+    return {kind: count(plan) for stage in STAGES.values() for kind, count in stage.jobs.items()}
+
+
 def _training_jobs(run: Run, models: Sequence[RunName], *, fitted_at_once: bool) -> int:
     """Return the number of jobs that train models of one kind: one per fold, or one per run with folds side by side."""
     n_folds = _n_folds(run, [name for name in models if run.fitted_at_once(name[1]) == fitted_at_once])
@@ -123,7 +128,7 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
     """
     plan = plan_of(run, experiments, search=search)
     trials = _trials(run) if search else {}
-    counts = {kind: count(plan) for stage in STAGES.values() for kind, count in stage.jobs.items()}
+    counts = job_counts(plan)
     seconds = sum(n * _seconds(run, kind, plan.n_scans) for kind, n in counts.items() if n)
     seconds += sum(n * _trial_seconds(run, model, plan.n_scans) for model, n in trials.items())
     sizes = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]

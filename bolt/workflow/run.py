@@ -27,7 +27,7 @@ from bolt.workflow.stages import STAGES
 from bolt.workflow.watched import files_of
 
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
-RESERVED |= {"all", "figures", "paper", "series", "tables", "train"}
+RESERVED |= {"all", "figures", "paper", "search", "series", "tables", "train"}
 """Names of the workflow's rules and targets, which no experiment can have."""
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""

@@ -11,24 +11,10 @@ import pandas as pd
 from bolt.cohort.quality import is_judged
 from bolt.config import Config, Dataset
 from bolt.config.layout import Layout, folder_of
-from bolt.datasets import TEXT_COLUMNS, source_of
+from bolt.datasets import TEXT_COLUMNS, own_tables, source_of, subjects_table
 from bolt.io.files import read_table
 from bolt.io.sidecars import metadata_of
 from bolt.workflow.snakemake import joined
-
-
-def subjects_table(dataset: Dataset, config: Config) -> Path:
-    """The table of subjects that a dataset's index reads."""
-    if dataset.downloaded:
-        return Path(source_of(dataset).table_path(dataset, config))
-    inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
-    return dataset.subjects_table or inside
-
-
-def own_tables(dataset: Dataset) -> list[Path]:
-    """Tables of subjects that the user has named."""
-    tables = [dataset.subjects_table, dataset.hcp.restricted_table]
-    return [table for table in tables if table is not None]
 
 
 class ScanTable:

@@ -14,7 +14,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.report.sections.methods import methods
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.estimate import estimate
-from bolt.workflow.run import start
+from bolt.workflow.start import start
 from tests.abide import bucket_path, people, write_people
 from tests.shared import shared_data
 

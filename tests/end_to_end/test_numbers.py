@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from bolt.cli import commands
 from bolt.cli.main import main
-from bolt.cli.stages import Stages
+from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 from bolt.workflow.run import Run
@@ -40,7 +41,7 @@ def test_from_scans_to_report(config, tmp_path):
     spread = folds[folds.role == "test"].astype({"years": float}).groupby("fold")["years"]
     assert (spread.max() - spread.min()).min() > 15  # every fold tests all quarters
 
-    model = next(iter(Stages(_options(config)).models))
+    model = next(iter(Study.read(config).models))
     run = [*where, "--atlas", "dosenbach160", "--model", model, "--seed", "0"]
     assert main(["train", *run, "--fold", "0", "1", "2"]) == 0
     assert main(["evaluate", *run]) == 0
@@ -60,9 +61,8 @@ def test_the_workflow_asks_for_no_explanation(config):
 
 
 def test_landmarks_say_that_they_need_classes(config):
-    stages = Stages(_options(config))
-    with pytest.raises(DataError, match="regressions of classes"):
-        stages.regions()
+    with pytest.raises(DataError, match="'regions' needs classes, but the label of this dataset is a number"):
+        commands.run(_options(config))
 
 
 def _options(config):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bolt.config import ROOT, known, load_experiment
-from bolt.experiments.checks import RESERVED, check_experiment, check_experiment_names, lacks_reference
+from bolt.experiments.checks import check_experiment, check_experiment_names, lacks_reference
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError
-from bolt.workflow.run import Run
+from bolt.workflow.run import RESERVED, Run
 from tests.experiments.test_entries import configured
 from tests.snake import write_yaml
 
@@ -43,7 +43,7 @@ def test_every_rule_of_the_workflow_is_reserved():
 )
 def test_names_that_are_no_target(names, words):
     with pytest.raises(ConfigError, match=words):
-        check_experiment_names(configured(experiments=names))
+        check_experiment_names(configured(experiments=names), RESERVED)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 import pytest
 
+from bolt.config import ROOT
+from bolt.config.study import Study
 from bolt.jobs import code_hash as fingerprint
-from bolt.workflow.dependencies import STAGES
+from bolt.workflow.stages import STAGES
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_comments_docstrings_and_other_modules_do_not_count(package):
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"report"}))  # which shows what the run cost
 def test_what_notes_provenance_runs_nothing_again(stage):
-    seen, waiting = set(), list(STAGES[stage])
+    seen, waiting = set(), list(STAGES[stage].modules(Study.read(ROOT / "config/config.yaml")))
     while waiting:
         if (name := waiting.pop()) not in seen:
             seen.add(name)

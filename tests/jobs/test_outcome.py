@@ -128,9 +128,9 @@ def test_attempts_agree_with_the_default_profile():
 REPORTED = """
 import os, signal, sys
 from pathlib import Path
-from bolt.errors import DataError
-from bolt.outcome import Outcome
-from bolt.progress import at_step
+from bolt.io.errors import DataError
+from bolt.jobs.outcome import Outcome
+from bolt.jobs.progress import at_step
 
 def work():
     print("line of the log", file=sys.stderr)

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from bolt.cli.stages import Stages
 from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.io.files import read_json
 from bolt.jobs import provenance as module
 from bolt.jobs.outcome import Outcome
 from bolt.jobs.provenance import LISTED, beside, commit, hashes, provenance
+from bolt.workflow.stages import STAGES
 
 KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
 KEYS |= {"inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
@@ -124,9 +124,9 @@ def test_the_gpu_is_named_where_it_was_used(monkeypatch, used, expected):
 def test_every_command_of_a_rule_notes_its_provenance():
     rules = "".join(file.read_text() for file in sorted((ROOT / "workflow/rules").glob("*.smk")))
     commands = set(re.findall(r"python -m bolt ([a-z-]+)", rules)) - {"resources"}  # which makes no result
-    methods = {name: inspect.getsource(getattr(Stages, name.replace("-", "_"))) for name in sorted(commands)}
+    methods = {name: inspect.getsource(STAGES[name.replace("-", "_")].work) for name in sorted(commands)}
     assert len(methods) > 25
-    assert [name for name, code in methods.items() if "self._note(" not in code and "self._outcome(" not in code] == []
+    assert [name for name, code in methods.items() if "job.note(" not in code and "job.outcome(" not in code] == []
 
 
 # ---- memory and time, of processes of their own ----------------------------------------------------------------------
@@ -134,7 +134,7 @@ FILL = f"import numpy; numpy.ones({MEGABYTES} * 1_000_000, 'u1')"
 JOB = f"""
 import subprocess, sys
 from pathlib import Path
-from bolt.outcome import Outcome
+from bolt.jobs.outcome import Outcome
 code = {FILL!r}
 work = {{"itself": lambda: exec(code), "child": lambda: subprocess.run([sys.executable, "-c", code], check=True)}}
 Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).of(work[sys.argv[3]])

@@ -351,7 +351,7 @@ def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
     folds[keep].to_csv("results/mine/folds.tsv", sep="\t", index=False)
     run = ["--atlas", "dosenbach160", "--model", model, "--seed", "0", "--attempt", str(attempt)]
     assert main(["train", *config, *run, "--fold", "0", "1", "2", "2"]) == 0
-    out = Layout(load_config(config[1])).runs("dosenbach160", model, 0)
+    out = Layout(load_config(config[1])).run("dosenbach160", model, 0).folder
     states = [read_json(out / f"fold-{k}/status.json") for k in range(3)]
     assert [status["state"] for status in states] == ["ok", "failed", "ok"]
     assert "no test scan" in states[1]["reason"] and (out / "fold-1/predictions.tsv").read_bytes() == b""

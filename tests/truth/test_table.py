@@ -16,19 +16,19 @@ from bolt.truth.table import Measure, _mean_auc, _row
 
 
 def test_nobody_else_knows_where_the_truth_lies():
-    """The simulator writes it, the layout names it, `evaluate/truth.py` reads it."""
+    """The simulator writes it, the layout names it, `truth/table.py` reads it."""
     allowed = {"bolt/datasets/phantom/dataset.py", "bolt/config/layout.py", "bolt/truth/table.py"}
-    mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|evaluate\.truth import|evaluate import truth")
+    mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|bolt\.truth\.table import|bolt\.truth import")
     found = {
         str(path.relative_to(ROOT)): lines
         for path in sorted((ROOT / "bolt").rglob("*.py"))
         if (lines := [line for line in path.read_text().splitlines() if mentions.search(line)])
     }
-    stages = found.pop("bolt/cli/models.py")
-    imports = [line for line in stages if "from bolt.truth.table import" in line]
-    (hashed,) = (line for line in stages if line not in imports)  # what the oracle's cache was made of
-    assert len(imports) == 2 and "index, truth = " in hashed
-    (simulated,) = found.pop("bolt/cli/data.py")  # the simulator notes there what made it
+    lines = found.pop("bolt/workflow/stages/series.py") + found.pop("bolt/workflow/stages/report.py")
+    imports = [line for line in lines if "from bolt.truth.table import" in line]
+    (hashed,) = (line for line in lines if line not in imports)  # what the oracle's cache was made of
+    assert len(imports) == 2 and "truth = layout.truth(" in hashed
+    (simulated,) = found.pop("bolt/workflow/stages/dataset.py")  # the simulator notes there what made it
     assert "provenance.json" in simulated
     assert set(found) <= allowed
 

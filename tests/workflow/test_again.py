@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bolt.cli.stages import Stages
+from bolt.cli import commands
 from bolt.config import ROOT
 from bolt.io.files import read_json
 from bolt.jobs.outcome import Outcome
@@ -68,11 +68,11 @@ def finished(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
     layout, fold, options = finished
-    for place in ("preprocess.anatomical.preprocess_anatomical", "preprocess.functional.preprocess_functional"):
+    for place in ("anatomical.workflow.preprocess_anatomical", "functional.workflow.preprocess_functional"):
+        monkeypatch.setattr(f"bolt.preprocess.{place}", crash)
+    for place in ("series.parcellate.parcellate", "series.cache.SeriesCache", "workflow.stages.training._train"):
         monkeypatch.setattr(f"bolt.{place}", crash)
-    for place in ("parcellate.parcellate", "series.SeriesCache", "stages.Stages._train"):
-        monkeypatch.setattr(f"bolt.{place}", crash)
-    monkeypatch.setattr("bolt.cli.stages.Stages._atlas", lambda *_: None)
+    monkeypatch.setattr("bolt.workflow.job.Job.atlas", lambda *_: None)
     stages = [  # from the last to the first, so that none makes another's inputs new; the 4D image is gone by then
         ("explain", {"explain_fold": 1}, fold / "explain_status.json", 0),
         ("train", {"train_fold": 1}, fold / "status.json", [0]),
@@ -81,8 +81,8 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
         ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT), None),
     ]
     for stage, due, status, number in stages:
-        options.fold = number
-        getattr(Stages(options), stage)()
+        options.fold, options.command, options.image, options.checkpoint = number, stage, None, None
+        commands.run(options)
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found
         command = found["hint"].split("To ask for it again: ")[1]

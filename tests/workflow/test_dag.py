@@ -11,8 +11,8 @@ import yaml
 
 from bolt.config import ROOT
 from bolt.io.files import write_json
-from bolt.workflow.dependencies import STAGES
 from bolt.workflow.run import Run
+from bolt.workflow.stages import STAGES
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 
@@ -34,7 +34,7 @@ def jobs(output: str) -> dict[str, int]:
 
 def read_by(run: Run, stage: str) -> str:
     """What a stage reads of the configuration, as its jobs are told."""
-    return run.settings(stage)["settings"](None)
+    return run.params(stage)["settings"](None)
 
 
 def last_line(output: str) -> str:
@@ -152,8 +152,8 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
     assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
     assert changed(explain={"faithfulness": {"steps": 7}}) == {"faithfulness_fold", "explanation"}
-    explained = {"explain", "sanity", "faithfulness_fold"}
-    assert changed(device="cpu") == {"train", "search", "complexity", "train_permuted", *explained}
+    explained = {"explain", "explain_inner", "sanity", "faithfulness_fold"}
+    assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", "train_permuted", *explained}
     assert changed(bad_scans="refuse") == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
@@ -189,7 +189,7 @@ def test_what_one_stage_reads_is_put_together_without_the_others(tmp_path, monke
     run = Run(yaml.safe_load(bids_config(tmp_path).read_text()))
     assert read_by(run, "index") and read_by(run, "parcellate")
     monkeypatch.delattr(Run, "files")
-    monkeypatch.delattr("bolt.workflow.dependencies._atlases")
+    monkeypatch.delattr("bolt.workflow.watched.atlas_files")
     assert read_by(run, "index") and read_by(run, "train")
 
 

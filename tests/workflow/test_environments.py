@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from bolt.cli.stages import Stages
 from bolt.config import ROOT
+from bolt.config.study import Study
 from bolt.jobs import code_hash as fingerprint
-from bolt.workflow.dependencies import STAGES
+from bolt.workflow.job import Job
+from bolt.workflow.stages import STAGES
 from tests import conda
 
 packages_distributions = cache(metadata.packages_distributions)
-START = ("bolt.__main__", "bolt.cli.main", "bolt.cli.stages")
+START = ("bolt.__main__", "bolt.cli.main", "bolt.cli.commands", "bolt.workflow.job")
 """What every command imports before its own stage."""
 MODELS = [f"bolt.models.{path.stem}" for path in sorted((ROOT / "bolt/models").glob("[a-z]*.py"))]
 SOURCES = [f"bolt.datasets.{path.stem}" for path in sorted((ROOT / "bolt/datasets").glob("[a-z]*.py"))]
@@ -72,23 +73,28 @@ def walk(*names: str, lazily: bool) -> set[str]:
 
 
 def stage_imports(command: str) -> list[str]:
-    """What the method of a command imports, and the methods it calls."""
-    seen, waiting, found = set(), [command.replace("-", "_")], []
+    """What the function of a stage imports, and the functions of its module and methods of its job that it calls."""
+    work = STAGES[command.replace("-", "_")].work
+    seen, waiting, found = set(), [work], []
     while waiting:
-        name = waiting.pop()
-        method = inspect.getattr_static(Stages, name, None)
-        if name in seen or not inspect.isfunction(method):
+        function = waiting.pop()
+        if function in seen:
             continue
-        seen.add(name)
-        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+        seen.add(function)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree.body[0].decorator_list = []
         found += fingerprint._imports(tree)
-        waiting += re.findall(r"self\.(\w+)", ast.unparse(tree))
+        code = ast.unparse(tree)
+        called = [vars(inspect.getmodule(work)).get(name) for name in re.findall(r"\b(\w+)\(", code)]
+        called += [inspect.getattr_static(Job, name, None) for name in re.findall(r"job\.(\w+)", code)]
+        waiting += [one for one in called if inspect.isfunction(one)]
     return found
 
 
 @cache
 def packages_of(command: str) -> set[str]:
-    stage = [*STAGES.get(command.replace("-", "_"), ()), *BY_NAME.get(command, [])]
+    modules = STAGES[command.replace("-", "_")].modules(Study.read(ROOT / "config/config.yaml"))
+    stage = [*modules, *BY_NAME.get(command, [])]
     return walk(*START, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
 
 

@@ -1,13 +1,15 @@
 """Dry runs of experiments: each is a target, what two share is trained once, and what is done is not done again."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from bolt.config import known
 from bolt.io.files import read_yaml
-from bolt.workflow.estimate import _experimenting, estimate
-from bolt.workflow.run import Run, start
+from bolt.workflow.estimate import estimate, job_counts, plan_of
+from bolt.workflow.run import Run
+from bolt.workflow.start import start
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.workflow.test_dag import jobs, last_line
 
@@ -98,12 +100,12 @@ def test_landmarks_wait_for_one_atlas_and_are_left_out_of_numbers(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     keys = read_yaml(config) | {"experiments": ["landmarks"], "atlases": ["dosenbach160", "cc200"]}
     run = Run(keys)
-    (waited,) = run.experiment_inputs("landmarks")
+    (waited,) = run.experiment_inputs(SimpleNamespace(experiment="landmarks"))
     assert waited.name == "landmarks.tsv" and "dosenbach160" in waited.parts
-    planned = _experimenting(run, ["landmarks"])
+    planned = job_counts(plan_of(run, ["landmarks"]))
     assert (planned["train_fold"], planned["train_inner"], planned["regress_landmarks"]) == (3, 6, 1)
     assert [path.name for path in run.paper()] == ["landmarks.tsv"]
     dataset = read_yaml(keys["dataset"]) | {"label": "age"}
     del dataset["classes"]
     numbers = Run(keys | {"dataset": str(write_yaml(tmp_path / "numbers.yaml", dataset))})
-    assert numbers.paper() == [] and numbers.experiment_inputs("landmarks") == []
+    assert numbers.paper() == [] and numbers.experiment_inputs(SimpleNamespace(experiment="landmarks")) == []

@@ -20,7 +20,7 @@ RUN = ["snakemake", "--cores", "2"]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from bolt.lock import hold
+from bolt.workflow.lock import hold
 hold([Path(one) for one in sys.argv[1:]], ["snakemake"])
 print("held", flush=True)
 time.sleep(3600)

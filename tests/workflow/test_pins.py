@@ -50,7 +50,7 @@ def test_launching_environment_holds_all_dependencies():
 
 def test_a_command_imports_what_its_own_stage_needs():
     """Preprocessing's environment has no torch, which takes two seconds to import besides."""
-    modules = "bolt.cli.main, bolt.cli.stages, bolt.workflow.checks, bolt.cohort.covariates"
+    modules = "bolt.cli.main, bolt.workflow.job, bolt.workflow.checks, bolt.cohort.covariates"
     code = f"import sys, {modules}; print({{'torch', 'sklearn'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

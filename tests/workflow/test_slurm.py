@@ -10,7 +10,7 @@ NAME = "0b5f4c1e-aaaa-bbbb-cccc-1234567890ab"
 STOPPED = """
 import sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from bolt.slurm import cancel_at_exit
+from bolt.workflow.slurm import cancel_at_exit
 cancel_at_exit(sys.argv[2:])
 ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.5), open(sys.argv[1], "a").write("submitted\\n")))
 """

@@ -1,5 +1,7 @@
-# Files that are published, or kept in a bucket: one job a file, few at a time. With resources.smk the only rules that use the network.
-# A status file is the output, not the data: what has arrived is kept, so that another attempt goes on from there.
+# Published files, or those of a bucket: one job per scan, few at a time. With resources.smk the only rules that use the
+# network. The output is a status file, not the data: Snakemake deletes outputs before it runs a job again, and
+# interrupted downloads resume.
+
 
 if run.dataset.downloaded and run.subjects_table != run.dataset.subjects_table:
 
@@ -21,7 +23,7 @@ if run.dataset.downloaded and run.subjects_table != run.dataset.subjects_table:
             config=layout.config,
             listed=run.listed,
         shell:
-            "python -m bolt download --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+            f"python -m bolt download {CONFIG} {LOGGED}"
 
 
 if run.dataset.downloaded:
@@ -37,10 +39,10 @@ if run.dataset.downloaded:
         conda:
             "../envs/imaging.yaml"
         resources:
+            **run.resources("download"),
             downloads=1,
-            attempt=lambda wildcards, attempt: attempt,
         params:
             config=layout.config,
         shell:
-            "python -m bolt download --config {params.config} --scan {wildcards.scan}"
-            " --attempt {resources.attempt} > {log} 2>&1"
+            f"python -m bolt download {CONFIG} --scan {{wildcards.scan}} --attempt "
+            f"{{resources.attempt}} > {{log}} 2>&1"

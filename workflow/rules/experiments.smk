@@ -1,5 +1,5 @@
-# The paper's tables and other experiments (config/experiments): lists of runs that `train_fold` makes. The tables span
-# all datasets that have begun, and lie in results/paper.
+# The paper's tables and other experiments (config/experiments): lists of runs that `train_fold` makes. The tables span all
+# datasets that have runs of them, and are in results/paper.
 
 
 rule measure_complexity:
@@ -13,14 +13,13 @@ rule measure_complexity:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        **run.resources("complexity"),
     params:
-        **run.settings("complexity"),
+        **run.params("complexity"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
-        "python -m bolt complexity --config {params.config} --name {wildcards.experiment} --atlas {wildcards.atlas}"
-        " --threads {threads} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt complexity {CONFIG} --name {{wildcards.experiment}} --atlas "
+        f"{{wildcards.atlas}} {THREADS} {LOGGED}"
 
 
 rule take_spectra:
@@ -36,19 +35,18 @@ rule take_spectra:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("spectra"),
     params:
-        **run.settings("spectra"),
+        **run.params("spectra"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
-        "python -m bolt spectra --config {params.config} --name {wildcards.experiment} --atlas {wildcards.atlas}"
-        " > {log} 2>&1"
-        " || (cat {log} >&2; exit 1)"
+        f"python -m bolt spectra {CONFIG} --name {{wildcards.experiment}} --atlas "
+        f"{{wildcards.atlas}} {LOGGED}"
 
 
 rule experiment:
     input:
-        lambda wildcards: run.experiment_inputs(wildcards.experiment),
+        run.experiment_inputs,
     output:
         table=layout.experiment("{experiment}"),
         text=layout.experiment("{experiment}").with_suffix(".md"),
@@ -59,13 +57,12 @@ rule experiment:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("experiment"),
     params:
-        **run.settings("experiment"),
+        **run.params("experiment"),
         experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
-        "python -m bolt experiment --config {params.config} --name {wildcards.experiment} > {log} 2>&1"
-        " || (cat {log} >&2; exit 1)"
+        f"python -m bolt experiment {CONFIG} --name {{wildcards.experiment}} {LOGGED}"
 
 
 # each experiment by its name: `snakemake ablation`

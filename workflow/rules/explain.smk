@@ -1,80 +1,65 @@
-# Which moments and which regions decided.
+# Which time points and which regions drive the prediction.
 
 
 rule explain_fold:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "checkpoint.safetensors",
-        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "status.json",
+        cache=CACHE,
+        checkpoint=FOLD / "checkpoint.safetensors",
+        status=FOLD / "status.json",
     output:
-        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "importance.npy",
-        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "importance.tsv",
+        importance=FOLD / "importance.npy",
+        index=FOLD / "importance.tsv",
     log:
-        layout.log("explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
+        layout.log("explain_fold", FOLD_NAME),
     benchmark:
-        layout.benchmark(
-            "explain_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
-        )
+        layout.benchmark("explain_fold", FOLD_NAME)
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **run.resources("explain"),
     params:
-        **run.settings("explain"),
+        **run.params("explain"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt explain --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt explain {OF_FOLD} {THREADS} {GUARDED}"
 
 
 rule regions:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        coefficients=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "coefficients.npy",
+        cache=CACHE,
+        coefficients=RUN.explanation / "coefficients.npy",
     output:
-        weights=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "roi_weights.tsv",
+        weights=RUN.explanation / "roi_weights.tsv",
     log:
-        layout.log("regions", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("regions", RUN_NAME),
     benchmark:
-        layout.benchmark("regions", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("regions", RUN_NAME)
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("regions"),
     params:
-        **run.settings("regions"),
+        **run.params("regions"),
     shell:
-        "python -m bolt regions --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt regions {OF_RUN} {LOGGED}"
 
 
 rule tasks:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
+        cache=CACHE,
+        importance=run.every_fold("importance.tsv"),
     output:
-        tasks=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "tasks.tsv",
+        tasks=RUN.explanation / "tasks.tsv",
     log:
-        layout.log("tasks", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("tasks", RUN_NAME),
     benchmark:
-        layout.benchmark("tasks", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("tasks", RUN_NAME)
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("tasks"),
     params:
-        **run.settings("tasks"),
+        **run.params("tasks"),
     shell:
-        "python -m bolt tasks --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt tasks {OF_RUN} {LOGGED}"

@@ -1,5 +1,6 @@
 # Where the scans come from, and the one checkpoint: after it the DAG knows them.
 
+
 if run.dataset.source == "phantom":
 
     rule simulate:
@@ -14,11 +15,11 @@ if run.dataset.source == "phantom":
             "../envs/imaging.yaml"
         threads: 8
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            **run.resources("simulate"),
         params:
-            **run.settings("simulate"),
+            **run.params("simulate"),
         shell:
-            "python -m bolt simulate --config {params.config} --threads {threads} > {log} 2>&1"
+            f"python -m bolt simulate {CONFIG} {THREADS} {LOGGED}"
 
 
 checkpoint index:
@@ -34,11 +35,10 @@ checkpoint index:
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        **run.resources("index"),
     params:
-        **run.settings("index"),
+        **run.params("index"),
         files=lambda wildcards: run.files(),
-        minimum_volumes=lambda wildcards: minimum_volumes(run.config),
+        minimum_volumes=lambda wildcards: run.minimum_volumes(),
     shell:
-        "python -m bolt index --config {params.config} --minimum-volumes {params.minimum_volumes} > {log} 2>&1"
-        " || (cat {log} >&2; exit 1)"
+        f"python -m bolt index {CONFIG} --minimum-volumes {{params.minimum_volumes}} {LOGGED}"

@@ -1,5 +1,5 @@
-# Are the most important volumes enough to tell the class? Where `explain: inner_folds` asks for them, models of the
-# same settings explain the training scans that they did not see.
+# Are the most important volumes enough to tell the classes apart? Where `explain: inner_folds` asks for them, models with
+# the same settings explain the training scans that they did not see.
 
 
 rule inner_folds:
@@ -18,107 +18,78 @@ rule inner_folds:
     conda:
         "../envs/learning.yaml"
     params:
-        **run.settings("inner_folds"),
+        **run.params("inner_folds"),
     shell:
-        "python -m bolt inner-folds --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt inner-folds {CONFIG} {LOGGED}"
 
 
 rule train_inner:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+        cache=CACHE,
         folds=layout.inner_folds("{fold}"),
     output:
-        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
-        / "fold-{inner}/predictions.tsv",
-        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
-        / "fold-{inner}/checkpoint.safetensors",
-        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
-        / "fold-{inner}/status.json",
+        predictions=INNER / "fold-{inner}/predictions.tsv",
+        checkpoint=INNER / "fold-{inner}/checkpoint.safetensors",
+        status=INNER / "fold-{inner}/status.json",
     log:
-        layout.log(
-            "train_inner",
-            "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}/inner-{inner}",
-        ),
+        layout.log("train_inner", f"{FOLD_NAME}/inner-{{inner}}"),
     benchmark:
-        layout.benchmark(
-            "train_inner",
-            "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}/inner-{inner}",
-        )
+        layout.benchmark("train_inner", f"{FOLD_NAME}/inner-{{inner}}")
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        gres=lambda wildcards: run.gpu(wildcards.model),
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: run.minutes(wildcards.model) * attempt,
+        **run.resources("train_inner"),
     params:
-        **run.settings("train"),
+        **run.params("train_inner"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt train-inner --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --inner {wildcards.inner}"
-        " --threads {threads} --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt train-inner {OF_FOLD} --inner {{wildcards.inner}} {THREADS} {GUARDED}"
 
 
 rule explain_inner:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoints=lambda wildcards: run.inner_files(
-            wildcards, "checkpoint.safetensors"
-        ),
-        statuses=lambda wildcards: run.inner_files(wildcards, "status.json"),
+        cache=CACHE,
+        checkpoints=run.every_inner_fold("checkpoint.safetensors"),
+        statuses=run.every_inner_fold("status.json"),
     output:
-        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
-        / "importance.npy",
-        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").inner("{fold}")
-        / "importance.tsv",
+        importance=INNER / "importance.npy",
+        index=INNER / "importance.tsv",
     log:
-        layout.log("explain_inner", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"),
+        layout.log("explain_inner", FOLD_NAME),
     benchmark:
-        layout.benchmark(
-            "explain_inner", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
-        )
+        layout.benchmark("explain_inner", FOLD_NAME)
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **run.resources("explain_inner"),
     params:
-        **run.settings("explain"),
+        **run.params("explain_inner"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt explain-inner --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold} --threads {threads}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt explain-inner {OF_FOLD} {THREADS} {GUARDED}"
 
 
 rule regress_landmarks:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
-        predictions=lambda wildcards: run.fold_files(wildcards, "predictions.tsv"),
-        inner=lambda wildcards: run.inner_importance(wildcards),
+        cache=CACHE,
+        importance=run.every_fold("importance.tsv"),
+        predictions=run.every_fold("predictions.tsv"),
+        inner=run.inner_importance,
     output:
-        landmarks=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "landmarks.tsv",
-        subsets=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "subsets.tsv",
-        coefficients=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "coefficients.npy",
+        landmarks=RUN.explanation / "landmarks.tsv",
+        subsets=RUN.explanation / "subsets.tsv",
+        coefficients=RUN.explanation / "coefficients.npy",
     log:
-        layout.log("regress_landmarks", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("regress_landmarks", RUN_NAME),
     benchmark:
-        layout.benchmark("regress_landmarks", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("regress_landmarks", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **run.resources("landmarks"),
     params:
-        **run.settings("landmarks"),
+        **run.params("landmarks"),
     shell:
-        "python -m bolt landmarks --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt landmarks {OF_RUN} {LOGGED}"

@@ -1,5 +1,5 @@
-# 4D image to ROI series: all atlases in one pass, one job a scan. It takes seconds, so on a cluster jobs are joined: with
-# its subject's preprocessing, or with those of other scans (`group-components` in the profile), a few side by side.
+# 4D image to ROI series: all atlases in one pass, one job per scan. It takes seconds, so on a cluster jobs are joined: with
+# the subject's preprocessing, or with those of other scans (`group-components` in the profile).
 
 
 rule parcellate:
@@ -12,20 +12,17 @@ rule parcellate:
         layout.log("parcellate", "{scan}"),
     benchmark:
         layout.benchmark("parcellate", "{scan}")
-    # before more images are made: each is deleted once its means are taken
+    # before more images are made: each is deleted after its parcellation
     priority: 1
     group:
         lambda wildcards: run.parcellate_group(workflow, wildcards.scan)
     conda:
         "../envs/imaging.yaml"
     resources:
+        **run.resources("parcellate"),
         scans=1,
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        **run.settings("parcellate"),
+        **run.params("parcellate"),
         scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
-        "python -m bolt parcellate --config {params.config} --scan {wildcards.scan}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt parcellate {CONFIG} --scan {{wildcards.scan}} {GUARDED}"

@@ -1,7 +1,7 @@
-# Raw images to template space: one job a subject's T1w, one job a scan. On a cluster these and the parcellation of the
-# subject's scans are one job (`group`), with a few scans side by side.
+# Raw images to template space: one job per T1w, one job per scan. On a cluster these and the parcellation of the subject's
+# scans are one job (`group`), with a few scans side by side.
 
-# The 4D image is deleted once its ROI means are taken, unless the configuration keeps it; native output has none.
+# The 4D image is deleted after parcellation, unless the configuration keeps it; native output has none.
 bold = layout.bold("{scan}", "{folder}")
 bold = bold if run.config.preprocess.keep_bold else temp(bold)
 bold = [] if layout.native else bold
@@ -24,14 +24,11 @@ rule anatomical:
         "../envs/imaging.yaml"
     threads: run.config.preprocess.threads
     resources:
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 90 * attempt,
+        **run.resources("anatomical"),
     params:
-        **run.settings("anatomical"),
+        **run.params("anatomical"),
     shell:
-        "python -m bolt anatomical --config {params.config} --folder {wildcards.folder} --threads {threads}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt anatomical {CONFIG} --folder {{wildcards.folder}} {THREADS} {GUARDED}"
 
 
 rule functional:
@@ -54,13 +51,10 @@ rule functional:
         "../envs/imaging.yaml"
     threads: 1
     resources:
+        **run.resources("functional"),
         scans=1,
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
     params:
-        **run.settings("functional"),
+        **run.params("functional"),
         scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
-        "python -m bolt functional --config {params.config} --scan {wildcards.scan} --threads {threads}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt functional {CONFIG} --scan {{wildcards.scan}} {THREADS} {GUARDED}"

@@ -1,4 +1,5 @@
-# Who is left out, by the cut-offs of the configuration. Ready series are judged only where one of these is known of them.
+# Which scans are excluded by the configured cut-offs. Ready series are judged only where a cut-off can be known of them.
+
 
 if run.judged:
 
@@ -15,13 +16,13 @@ if run.judged:
         conda:
             "../envs/imaging.yaml"
         resources:
-            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            **run.resources("quality"),
         params:
-            **run.settings("quality"),
+            **run.params("quality"),
         shell:
-            "python -m bolt quality --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+            f"python -m bolt quality {CONFIG} {LOGGED}"
 
-    # Pages are a rule of their own, so that mending them trains no model again.
+    # a rule of its own, so that a changed page trains no model again
     rule quality_pages:
         input:
             layout.quality,
@@ -34,8 +35,8 @@ if run.judged:
         conda:
             "../envs/imaging.yaml"
         resources:
-            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            **run.resources("quality_pages"),
         params:
-            **run.settings("quality_pages"),
+            **run.params("quality_pages"),
         shell:
-            "python -m bolt quality-pages --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+            f"python -m bolt quality-pages {CONFIG} {LOGGED}"

@@ -1,15 +1,11 @@
-# Everything on one page, and why the models decided as they did on another.
+# Everything on one page, and what drives the models' predictions on another.
 
 
 rule explanation:
     input:
         run.explanations(),
         run.truth(),
-        [
-            layout.run(*one).folder / "metrics.tsv"
-            for one in run.runs()
-            if run.explained(one[1])
-        ],
+        run.explained_metrics(),
     output:
         report(
             layout.explanation_page,
@@ -23,11 +19,11 @@ rule explanation:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("explanation"),
     params:
-        **run.settings("explanation"),
+        **run.params("explanation"),
     shell:
-        "python -m bolt explanation --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt explanation {CONFIG} {LOGGED}"
 
 
 rule report:
@@ -47,8 +43,8 @@ rule report:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("report"),
     params:
-        **run.settings("report"),
+        **run.params("report"),
     shell:
-        "python -m bolt report --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt report {CONFIG} {LOGGED}"

@@ -1,5 +1,5 @@
-# Templates and atlases. `snakemake resources` fetches beforehand what is not there; no other rule needs the network then.
-# On a cluster both run on the login node, where there is one.
+# Templates and atlases. `snakemake resources` downloads what is missing; afterwards no rule needs the network but those
+# of download.smk. On a cluster both run on the login node.
 
 
 rule template:
@@ -13,11 +13,11 @@ rule template:
     conda:
         "../envs/imaging.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        **run.resources("template"),
     params:
-        **run.settings("template"),
+        **run.params("template"),
     shell:
-        "python -m bolt template --config {params.config} > {log} 2>&1"
+        f"python -m bolt template {CONFIG} {LOGGED}"
 
 
 rule resources:
@@ -29,4 +29,4 @@ rule resources:
     params:
         config=layout.config,
     shell:
-        "python -m bolt resources --config {params.config} 2>&1 | tee {log}"
+        f"python -m bolt resources {CONFIG} 2>&1 | tee {{log}}"

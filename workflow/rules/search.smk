@@ -1,5 +1,5 @@
-# Hyper-parameters by validation scans alone: one job a model and fold, which goes on where it was stopped; then the
-# model's configuration with what they chose. `snakemake search`; docs/search.md says how to use what it writes.
+# Hyper-parameters by validation scans alone: one job per model and fold, which resumes where it was stopped; then the
+# model's configuration with the values chosen. docs/search.md describes how to use `snakemake search`.
 
 
 rule search_fold:
@@ -17,23 +17,18 @@ rule search_fold:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        gres=lambda wildcards: run.gpu(wildcards.model),
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 1440 * attempt,
+        **run.resources("search"),
     params:
-        **run.settings("search"),
+        **run.params("search"),
         model=lambda wildcards: run.searched_code(wildcards.model),
     shell:
-        "python -m bolt search --config {params.config} --atlas {wildcards.atlas} --model {wildcards.model}"
-        " --fold {wildcards.fold} --threads {threads} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt search {CONFIG} --atlas {{wildcards.atlas}} --model "
+        f"{{wildcards.model}} --fold {{wildcards.fold}} {THREADS} {LOGGED}"
 
 
 rule choose:
     input:
-        lambda wildcards: [
-            layout.study(wildcards.atlas, wildcards.model, fold) / "best.json"
-            for fold in run.config.folds_searched(wildcards.model, wildcards.scheme)
-        ],
+        run.searched_folds,
     output:
         layout.choice("{atlas}", "{scheme}", "{model}"),
     log:
@@ -45,8 +40,8 @@ rule choose:
     conda:
         "../envs/learning.yaml"
     params:
-        **run.settings("search"),
+        **run.params("search"),
         model=lambda wildcards: run.searched_code(wildcards.model),
     shell:
-        "python -m bolt search --config {params.config} --atlas {wildcards.atlas} --model {wildcards.model}"
-        " --scheme {wildcards.scheme} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt search {CONFIG} --atlas {{wildcards.atlas}} --model "
+        f"{{wildcards.model}} --scheme {{wildcards.scheme}} {LOGGED}"

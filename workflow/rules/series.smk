@@ -1,4 +1,4 @@
-# ROI series to one array an atlas, and the folds that all models share.
+# ROI series to one array per atlas, and the folds that all models share.
 
 
 rule cache:
@@ -18,12 +18,11 @@ rule cache:
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("cache"),
     params:
-        **run.settings("cache"),
+        **run.params("cache"),
     shell:
-        "python -m bolt cache --config {params.config} --atlas {wildcards.atlas} > {log} 2>&1"
-        " || (cat {log} >&2; exit 1)"
+        f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
 
 
 rule folds:
@@ -41,9 +40,9 @@ rule folds:
     conda:
         "../envs/learning.yaml"
     params:
-        **run.settings("folds"),
+        **run.params("folds"),
     shell:
-        "python -m bolt folds --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt folds {CONFIG} {LOGGED}"
 
 
 rule series:

@@ -1,143 +1,115 @@
-# How far may the explanation be believed?
+# How far may the explanation be trusted?
 
 
 rule train_permuted:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
+        cache=CACHE,
         folds=layout.folds,
-        predictions=lambda wildcards: run.permuted_fold(wildcards, "predictions.tsv"),
-        status=lambda wildcards: run.permuted_fold(wildcards, "status.json"),
+        predictions=run.compared_fold("predictions.tsv"),
+        status=run.compared_fold("status.json"),
     output:
-        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
-        / "checkpoint.safetensors",
-        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
-        / "predictions.tsv",
-        status=layout.run("{atlas}", "{model}", "{seed}", "{variant}").permuted
-        / "status.json",
+        checkpoint=RUN.permuted / "checkpoint.safetensors",
+        predictions=RUN.permuted / "predictions.tsv",
+        status=RUN.permuted / "status.json",
     log:
-        layout.log("train_permuted", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("train_permuted", RUN_NAME),
     benchmark:
-        layout.benchmark("train_permuted", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("train_permuted", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        gres=lambda wildcards: run.gpu(wildcards.model),
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: run.minutes(wildcards.model) * attempt,
+        **run.resources("train_permuted"),
     params:
-        **run.settings("train_permuted"),
+        **run.params("train_permuted"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt train-permuted --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --threads {threads}"
-        " --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt train-permuted {OF_RUN} {THREADS} {GUARDED}"
 
 
 rule sanity:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
-        permuted=lambda wildcards: run.permuted(wildcards),
+        cache=CACHE,
+        importance=run.every_fold("importance.tsv"),
+        permuted=run.permuted_model,
     output:
-        layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation / "sanity.tsv",
+        RUN.explanation / "sanity.tsv",
     log:
-        layout.log("sanity", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("sanity", RUN_NAME),
     benchmark:
-        layout.benchmark("sanity", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("sanity", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **run.resources("sanity"),
     params:
-        **run.settings("sanity"),
+        **run.params("sanity"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt sanity --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} --threads {threads} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt sanity {OF_RUN} {THREADS} {LOGGED}"
 
 
 rule faithfulness_fold:
     input:
-        cache=layout.cache("{atlas}", "{variant}") / "manifest.json",
-        checkpoint=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "checkpoint.safetensors",
-        predictions=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "predictions.tsv",
-        importance=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "importance.tsv",
+        cache=CACHE,
+        checkpoint=FOLD / "checkpoint.safetensors",
+        predictions=FOLD / "predictions.tsv",
+        importance=FOLD / "importance.tsv",
     output:
-        curves=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "faithfulness_curves.npy",
-        index=layout.run("{atlas}", "{model}", "{seed}", "{variant}").fold("{fold}")
-        / "faithfulness_curves.tsv",
+        curves=FOLD / "faithfulness_curves.npy",
+        index=FOLD / "faithfulness_curves.tsv",
     log:
-        layout.log(
-            "faithfulness_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
-        ),
+        layout.log("faithfulness_fold", FOLD_NAME),
     benchmark:
-        layout.benchmark(
-            "faithfulness_fold", "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
-        )
+        layout.benchmark("faithfulness_fold", FOLD_NAME)
     conda:
         "../envs/learning.yaml"
     threads: 1
     resources:
-        attempt=lambda wildcards, attempt: attempt,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **run.resources("faithfulness_fold"),
     params:
-        **run.settings("faithfulness_fold"),
+        **run.params("faithfulness_fold"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        "python -m bolt faithfulness-fold --config {params.config} --atlas {wildcards.atlas}"
-        " --variant {wildcards.variant} --model {wildcards.model} --seed {wildcards.seed} --fold {wildcards.fold}"
-        " --threads {threads} --attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
+        f"python -m bolt faithfulness-fold {OF_FOLD} {THREADS} {GUARDED}"
 
 
 rule faithfulness:
     input:
-        curves=lambda wildcards: run.fold_files(wildcards, "faithfulness_curves.tsv"),
+        curves=run.every_fold("faithfulness_curves.tsv"),
     output:
-        areas=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "faithfulness_areas.tsv",
-        curves=layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "faithfulness.tsv",
+        areas=RUN.explanation / "faithfulness_areas.tsv",
+        curves=RUN.explanation / "faithfulness.tsv",
     log:
-        layout.log("faithfulness", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("faithfulness", RUN_NAME),
     benchmark:
-        layout.benchmark("faithfulness", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("faithfulness", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        **run.resources("faithfulness"),
     params:
-        **run.settings("faithfulness"),
+        **run.params("faithfulness"),
     shell:
-        "python -m bolt faithfulness --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt faithfulness {OF_RUN} {LOGGED}"
 
 
 rule stability:
     input:
-        coefficients=lambda wildcards: run.seed_files(wildcards, "coefficients.npy"),
-        importance=lambda wildcards: run.fold_files(wildcards, "importance.tsv"),
+        coefficients=run.every_seed("coefficients.npy"),
+        importance=run.every_fold("importance.tsv"),
     output:
-        layout.run("{atlas}", "{model}", "{seed}", "{variant}").explanation
-        / "stability.tsv",
+        RUN.explanation / "stability.tsv",
     log:
-        layout.log("stability", "{atlas}/{variant}/{model}/seed-{seed}"),
+        layout.log("stability", RUN_NAME),
     benchmark:
-        layout.benchmark("stability", "{atlas}/{variant}/{model}/seed-{seed}")
+        layout.benchmark("stability", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        **run.resources("stability"),
     params:
-        **run.settings("stability"),
+        **run.params("stability"),
     shell:
-        "python -m bolt stability --config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
-        " --model {wildcards.model} --seed {wildcards.seed} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        f"python -m bolt stability {OF_RUN} {LOGGED}"

@@ -1,5 +1,6 @@
-# The demo measures itself. These are the only rules that open the phantom's truth, and nothing but the report
-# and the explanation page reads what they make.
+# The demo judges itself. These are the only rules that open the phantom's truth, and nothing but the report and the
+# explanation page reads what they make.
+
 
 if run.dataset.source == "phantom":
 
@@ -15,9 +16,9 @@ if run.dataset.source == "phantom":
         conda:
             "../envs/imaging.yaml"
         params:
-            **run.settings("oracle_cache"),
+            **run.params("oracle_cache"),
         shell:
-            "python -m bolt oracle-cache --config {params.config} --atlas {wildcards.atlas} > {log} 2>&1"
+            f"python -m bolt oracle-cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
 
     rule truth:
         input:
@@ -34,6 +35,6 @@ if run.dataset.source == "phantom":
         conda:
             "../envs/imaging.yaml"
         params:
-            **run.settings("truth"),
+            **run.params("truth"),
         shell:
-            "python -m bolt truth --config {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+            f"python -m bolt truth {CONFIG} {LOGGED}"

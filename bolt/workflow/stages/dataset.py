@@ -152,12 +152,11 @@ def index(job: Job) -> None:
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.published import write_cohort
-    from bolt.datasets import COLUMNS, index
+    from bolt.datasets import COLUMNS, index, own_tables, subjects_table
     from bolt.folds.splits import make_folds
     from bolt.io.files import write_table
     from bolt.jobs.provenance import beside
     from bolt.models.suitability import check_known
-    from bolt.workflow.scan_files import own_tables, subjects_table
     from bolt.workflow.watched import files_of
 
     dataset, layout = job.dataset, job.layout

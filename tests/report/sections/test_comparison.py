@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.cli.stages import Stages
+from bolt.cli import commands
 from bolt.cohort.exclusions import WARNING_COLUMNS
 from bolt.cohort.published import COHORT_COLUMNS
 from bolt.config import Config, Model, load_model
+from bolt.config.study import Study
 from bolt.io.files import read_json, read_table, read_yaml, write_table, write_yaml
 from bolt.report.html import Table, Text, write_report
 from bolt.report.pages.report import collect
@@ -114,14 +115,14 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     monkeypatch.setattr("bolt.report.html.write_report", lambda *_: None)
     config, dataset = series_dataset(tmp_path), tmp_path / "mine.yaml"
     options = argparse.Namespace(command="index", config=config, minimum_volumes=2)
-    Stages(options).index()
-    table = Stages(options).layout.cohort
+    commands.run(options)
+    table = Study.read(config).layout.cohort
     assert not table.is_file()
     write_yaml(read_yaml(dataset) | {"paper": {"scans": 13}}, dataset)
-    Stages(options).report()
+    commands.run(argparse.Namespace(command="report", config=config))
     assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
     write_yaml(read_yaml(dataset) | {"paper": None}, dataset)
-    Stages(options).report()
+    commands.run(argparse.Namespace(command="report", config=config))
     assert not list(table.parent.glob("paper_cohort*"))
 
 

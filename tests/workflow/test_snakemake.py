@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.workflow.job_groups import joined
 from bolt.workflow.scan_files import ScanFiles
+from bolt.workflow.snakemake import joined
 
 
 def workflow(**components):
