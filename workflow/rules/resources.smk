@@ -17,7 +17,7 @@ rule template:
     params:
         **run.params("template"),
     shell:
-        f"python -m bolt template {CONFIG} {LOGGED}"
+        f"python -m bolt template {CONFIG} > {{log}} 2>&1"
 
 
 rule resources:
