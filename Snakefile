@@ -10,6 +10,10 @@ from snakemake.resources import Resource
 
 sys.path.insert(0, workflow.basedir)
 
+from bolt.io.places import link_package, refuse_other_snakefile
+
+refuse_other_snakefile(workflow.basedir)
+
 from bolt.models.suitability import minimum_volumes
 from bolt.io.disk_space import tell_if_full
 from bolt.config.layout import ORACLE
@@ -26,12 +30,13 @@ if not workflow.overwrite_configfiles:
     configfile: f"{workflow.basedir}/config/config.yaml"
 
 
-run = start(config, checked=not workflow.is_main_process)
+run = start(config, workflow.configfiles, checked=not workflow.is_main_process)
 hold([run.layout.results, run.layout.work], sys.argv)
 
 
 onstart:
     run.save_config()
+    link_package(run.layout.work)
     tell_jobs(workflow.execution_settings.retries, limited=workflow.non_local_exec)
 
 
@@ -47,7 +52,7 @@ onerror:
 
 layout = run.layout
 use_own_interpreter()
-shell.prefix(shell_prefix())
+shell.prefix(shell_prefix(run.layout.work))
 
 if run.config.container:
 

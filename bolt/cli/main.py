@@ -15,6 +15,7 @@ from pathlib import Path
 from bolt import __version__
 from bolt.io.credentials import Masked, show_exception, without_credentials
 from bolt.io.errors import BoltError
+from bolt.io.places import refuse_other_planner
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     wait_for_job()
     try:
+        refuse_other_planner()
         stages.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
@@ -135,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     models.description = "One row a file in config/models: its name is what 'models' of a configuration takes."
     models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
     models.add_argument("--threads", type=int, default=1)
+    atlases = commands.add_parser("atlases", help="List the atlases: their ROIs, spaces, and where each image is.")
+    atlases.add_argument("--config", type=Path, help="configuration whose 'paths' are searched for images")
+    atlases.add_argument("--threads", type=int, default=1)
+    where = commands.add_parser("where", help="Print the folder that holds the Snakefile, config/ and atlases/.")
+    where.add_argument("--threads", type=int, default=1)
     return parser
 
 

@@ -15,6 +15,7 @@ from bolt.cli.models import ModelStages
 from bolt.cli.scans import ScanStages
 from bolt.cli.search import SearchStages
 from bolt.cli.trust import TrustStages
+from bolt.io.places import ROOT
 from bolt.io.resource_errors import in_words
 
 
@@ -32,6 +33,12 @@ def run(options: argparse.Namespace) -> None:
         from bolt.cli.model_table import show_models
 
         return show_models(options.into)
+    if options.command == "atlases":
+        from bolt.cli.atlas_table import show_atlases
+
+        return show_atlases(options.config)
+    if options.command == "where":
+        return print(ROOT)
     if options.command == "parcellate" and options.image is not None:
         from bolt.cli.parcellate_image import parcellate_by_hand
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from bolt import config as configuration
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
-from bolt.config import ROOT, Config, Dataset
+from bolt.config import Config, Dataset
 from bolt.config.layout import Layout
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import sha256
+from bolt.io.places import PACKAGE
 from bolt.jobs.code_hash import fingerprint
 from bolt.models.suitability import minimum_volumes
 
@@ -196,7 +197,7 @@ def _images(config: Config) -> list[str]:
 
 
 def _templates() -> list[str]:
-    return [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
+    return [sha256(path) for path in sorted((PACKAGE / "report/templates").iterdir())]
 
 
 def files_of(dataset: Dataset) -> str:

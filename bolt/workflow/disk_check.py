@@ -14,7 +14,7 @@ from bolt.io.files import read_json, read_yaml
 from bolt.io.volumes import check_image
 
 if TYPE_CHECKING:
-    from bolt.workflow.run import Run
+    from bolt.workflow.scan_files import ScanFiles
 
 FIELD = 182 * 218 * 182
 """Cubic millimetres of the templates' field."""
@@ -31,12 +31,12 @@ WORKLESS |= {"--target-jobs"}
 """Arguments of `snakemake` without preprocessing; the last is one job of a run that was checked when it began."""
 
 
-def preprocessing_peak(run: Run, jobs: int) -> float:
+def preprocessing_peak(run: ScanFiles, jobs: int) -> float:
     """Bytes that preprocessing will need at once, beyond what lies there already.
 
     Parameters
     ----------
-    run : Run
+    run : ScanFiles
     jobs : int
         At once.
 
@@ -55,7 +55,7 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
     return kept + image * at_once + WORK * min(jobs, len(volumes))
 
 
-def volumes_to_do(run: Run) -> list[int]:
+def volumes_to_do(run: ScanFiles) -> list[int]:
     """Volumes of every raw scan that is not preprocessed yet; before the index exists, of every image found."""
     dataset = run.dataset
     if run.layout.scans.is_file():
@@ -68,7 +68,7 @@ def volumes_to_do(run: Run) -> list[int]:
     return [n for path in sorted(dataset.path.glob("sub-*/**/func/*_bold.nii*")) if (n := _volumes(path))]
 
 
-def _is_done(run: Run, scan_id: str) -> bool:
+def _is_done(run: ScanFiles, scan_id: str) -> bool:
     """Whether what the run wants of a scan is there: the image where it is kept, else the series of the run's variant.
 
     The scan's own status says neither: it is one for both output spaces, and stays when the image goes.
@@ -88,12 +88,12 @@ def _volumes(path: Path) -> int:
     return shape[3] if len(shape) == 4 else 0
 
 
-def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
+def check_preprocessing_room(run: ScanFiles, arguments: list[str], jobs: int) -> None:
     """Refuse a run whose preprocessing the disk cannot hold; of a dry run, warn.
 
     Parameters
     ----------
-    run : Run
+    run : ScanFiles
     arguments : list of str
         Of the `snakemake` command.
     jobs : int
