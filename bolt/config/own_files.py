@@ -48,7 +48,8 @@ def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tu
         One line for each of the user's files that has the name of a shipped one.
     """
     raw = copy.deepcopy(raw)
-    folders = list(dict.fromkeys(f for file in reversed(configfiles) for f in Path(file).absolute().parents[:2]))
+    files = [Path(os.path.abspath(file)) for file in reversed(configfiles)]  # without `..`
+    folders = list(dict.fromkeys(folder for file in files for folder in file.parents[:2]))
     notes: list[str] = []
 
     def place(key: str, name: Any) -> Any:
