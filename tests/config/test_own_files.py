@@ -74,15 +74,12 @@ def test_an_own_file_wins_over_the_shipped_one_and_a_note_says_so(study):
         write_yaml({"name": name}, study / "atlases" / name / "atlas.yaml")
     raw, notes = with_own_files({"models": ["bolt"], "atlases": ["dosenbach160", "schaefer200_17"]}, [study / "c.yaml"])
     assert raw["models"] == [str(own)] and raw["atlases"][1] == str(study / "atlases/schaefer200_17")
-    assert [note.split("'")[1] for note in notes] == [
-        "atlases: dosenbach160",
-        "atlases: schaefer200_17",
-        "models: bolt",
-    ]
+    named = [note.split("'")[1] for note in notes]
+    assert named == ["atlases: dosenbach160", "atlases: schaefer200_17", "models: bolt"]
     assert str(own) in notes[2] and "\n" not in "".join(notes)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("examples/*.yaml")) + [ROOT / "config/config.yaml"])
+@pytest.mark.parametrize("path", [*sorted((ROOT / "config").glob("examples/*.yaml")), ROOT / "config/config.yaml"])
 def test_shipped_files_stay_names(path):
     raw = read_yaml(path)
     assert with_own_files(raw, [path]) == (raw, [])

@@ -46,12 +46,8 @@ def test_jobs_of_an_installed_package_import_it_and_nothing_beside_it(tmp_path, 
         assert (work / "code/bolt").resolve() == installed
     assert [path.name for path in (work / "code").iterdir()] == ["bolt"]
     code = "import bolt.here; print(bolt.__path__[0])"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(work / "code")},
-        capture_output=True,
-        text=True,
-    )
+    env = os.environ | {"PYTHONPATH": str(work / "code")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == str(work / "code/bolt"), done.stderr
 
 
@@ -77,8 +73,7 @@ def test_a_job_planned_by_another_copy_is_refused(tmp_path, monkeypatch, capsys)
 
 def test_a_snakefile_of_another_copy_is_refused(tmp_path):
     places.refuse_other_snakefile(str(places.ROOT))
-    with pytest.raises(
-        SystemExit, match=f"^bolt: {tmp_path}/Snakefile: .*--snakefile {places.ROOT}/Snakefile"
-    ) as found:
+    refused = f"^bolt: {tmp_path}/Snakefile: .*--snakefile {places.ROOT}/Snakefile"
+    with pytest.raises(SystemExit, match=refused) as refusal:
         places.refuse_other_snakefile(tmp_path)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
