@@ -12,20 +12,13 @@ from bolt.io.files import read_yaml, write_yaml
 from bolt.workflow.run import start
 from tests.snake import series_dataset
 
-FILES = {
-    "datasets": "dataset",
-    "models": "models",
-    "experiments": "experiments",
-    "denoise": "denoise",
-    "registration": "preprocess.registration",
-    "search": "search.space",
-}
+FOLDERS = ("datasets", "models", "experiments", "denoise", "registration", "search")
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """A folder with an own file `mine` of every kind; the working folder is another."""
-    for folder in FILES:
+    for folder in FOLDERS:
         write_yaml({}, tmp_path / "study" / folder / "mine.yaml")
     write_yaml({"name": "mine"}, tmp_path / "study/atlases/mine/atlas.yaml")
     (tmp_path / "run").mkdir()
