@@ -16,6 +16,7 @@ class BuildWithProject(build_py):
     """Build the package together with the project's folders; an editable installation uses the clone's."""
 
     def run(self) -> None:
+        """Build into an empty folder, then copy what is beside the package."""
         if self.editable_mode:
             super().run()
             return
