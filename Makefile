@@ -1,6 +1,8 @@
-# make install make a virtual environment (.venv) of the locked packages
-# make demo    install, then run the whole workflow on the phantom; ends with the path of the report
-# make test    install, then run the tests (about twelve minutes on two cores)
+# make install   make a virtual environment (.venv) of the locked packages
+# make demo      install, then run the whole workflow on the phantom; ends with the path of the report
+# make test      install, then run lint and the tests (about twelve minutes on two cores)
+# make lint      install, then check style, types, spelling, and that imports between rooms only go down
+# make coverage  install, then run the tests and print the share of statements that they reach
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -13,7 +15,7 @@ INSTALL := $(BIN)/python -m pip install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch pyproject.toml
 
-.PHONY: install demo test test-slow lint lock schemas clean
+.PHONY: install demo test test-fast test-slow coverage lint lock schemas clean
 
 install: $(VENV)/.installed
 
@@ -31,16 +33,24 @@ demo: $(VENV)/.installed
 	$(BIN)/snakemake --cores all
 	@echo "The report: $(CURDIR)/results/phantom/report/index.html"
 
-test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+test: lint test-fast
+
+test-fast: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5 -m slow
 
+coverage: PYTEST_ARGS := --cov --cov-report=
+coverage: test-fast
+	@echo "Statements of bolt/ that the fast tests reach: $$($(BIN)/coverage report --format=total) %"
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check bolt tests
+	$(BIN)/ruff format --check bolt tests setup.py
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/codespell
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
 
 schemas: $(VENV)/.installed

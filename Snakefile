@@ -13,6 +13,10 @@ min_version("9.0")
 
 sys.path.insert(0, workflow.basedir)
 
+from bolt.io.places import link_package, refuse_other_snakefile
+
+refuse_other_snakefile(workflow.basedir)
+
 from bolt.config.layout import ORACLE
 from bolt.io.disk_space import tell_if_full
 from bolt.io.names import FOLDER, NAME, PREFIX
@@ -29,11 +33,15 @@ if not internals.has_configfile(workflow):
     configfile: f"{workflow.basedir}/config/config.yaml"
 
 
-run = start(config, checked=not internals.plans_the_run(workflow))
+run = start(
+    config,
+    internals.configfiles(workflow),
+    checked=not internals.plans_the_run(workflow),
+)
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
 use_own_interpreter()
-shell.prefix(shell_prefix())
+shell.prefix(shell_prefix(layout.work))
 
 if run.config.container:
 
@@ -42,6 +50,7 @@ if run.config.container:
 
 onstart:
     run.save_config()
+    link_package(layout.work)
     tell_jobs(
         internals.retries(workflow), limited=internals.has_scheduler(workflow)
     )

@@ -18,6 +18,7 @@ from pydantic import Field
 from bolt.config import ROOT, Keys, nearest, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_yaml, sha256
+from bolt.io.places import folder_for_downloads
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
@@ -93,7 +94,7 @@ def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templatef
     names = [about.file, about.file.removesuffix(".gz")]
     places = [named / n for n in names] if named else []
     places += [home / about.templateflow] if about.templateflow else []
-    places += [folder / n for n in names]
+    places += [folder_for_downloads(folder) / n for n in names]
     for place in places:
         if place.is_file() and place.stat().st_size:  # TemplateFlow lists what it has not fetched as empty files
             return place
@@ -109,7 +110,7 @@ def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
     if about.labels is None:
         return folder / "labels.tsv"
     named = _named_folder(atlas_dir)
-    for place in ([named] if named else []) + [folder]:
+    for place in ([named] if named else []) + [folder_for_downloads(folder)]:
         if (place / about.labels).is_file():
             return place / about.labels
     way = f"put {about.labels} into the folder that 'paths: atlas_dir' or {ATLAS_DIR} names ({named or 'now: none'})"

@@ -16,6 +16,7 @@ from bolt.config import Config
 from bolt.download.fetch import fetch
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, sha256, write_text
+from bolt.io.places import folder_for_downloads
 
 log = logging.getLogger("bolt")
 
@@ -32,8 +33,9 @@ def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Pat
     Parameters
     ----------
     name, atlas_dir, templateflow_home
-        As in `bolt.atlases.image.load_atlas`. Files are written beside the ``atlas.yaml`` that describes them. If the
-        sha256 of an image is not known, that of the first download is recorded beside it.
+        As in `bolt.atlases.image.load_atlas`. Files are written beside the ``atlas.yaml`` that describes them, for an
+        atlas of an installed package into the user's cache. If the sha256 of an image is not known, that of the first
+        download is recorded beside it.
 
     Raises
     ------
@@ -41,13 +43,14 @@ def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Pat
         No address is known, the download fails, or what is there or comes is not what is described.
     """
     about, folder = describe_atlas(name), atlas_folder(name)
+    downloads = folder_for_downloads(folder)
     if about.labels:
         try:
             find_labels(about, folder, atlas_dir)
         except DataError:
             if not about.labels_url:
                 raise
-            fetch(about.labels_url, folder / about.labels)
+            fetch(about.labels_url, downloads / about.labels)
             log.info("atlas %s: labels fetched from %s", about.name, about.labels_url)
     if about.kind == "image":
         try:
@@ -56,7 +59,7 @@ def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Pat
             if not about.url or not about.file:
                 raise
             file = about.file.removesuffix(".gz") if about.url.endswith(".zip") else about.file
-            stage_image(about.url, folder / file, about.sha256)
+            stage_image(about.url, downloads / file, about.sha256)
             log.info("atlas %s: fetched from %s", about.name, about.url)
     load_atlas(name, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
     log.info("atlas %s: present", about.name)

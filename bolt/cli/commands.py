@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bolt.io.places import ROOT
 from bolt.io.resource_errors import in_words
 from bolt.workflow.stages import STAGES
 
@@ -18,6 +19,12 @@ def run(options: argparse.Namespace) -> None:
         from bolt.cli.model_table import show_models
 
         return show_models(options.into)
+    if options.command == "atlases":
+        from bolt.cli.atlas_table import show_atlases
+
+        return show_atlases(options.config)
+    if options.command == "where":
+        return print(ROOT)
     if options.command == "parcellate" and options.image is not None:
         from bolt.cli.parcellate_image import parcellate_by_hand
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from bolt import __version__
 from bolt.io.credentials import Masked, show_exception, without_credentials
 from bolt.io.errors import BoltError
+from bolt.io.places import refuse_other_planner
 from bolt.workflow.stage import OF_RUN, Stage
 from bolt.workflow.stages import STAGES
 
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     wait_for_job()
     try:
+        refuse_other_planner()
         commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
@@ -66,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     models = command("models", "Print the table of models, in Markdown.")
     models.description = "One row per file in config/models: its name is what 'models' of a configuration takes."
     models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
+    atlases = command("atlases", "Print the table of atlases: ROIs, spaces, and where each image is or how to get it.")
+    atlases.add_argument("--config", type=Path, help="configuration whose 'paths' are searched for images")
+    command("where", "Print the folder that holds the Snakefile, config/ and atlases/.")
     return parser
 
 

@@ -22,9 +22,11 @@ from bolt.config.quality import Quality
 from bolt.config.search import Search, Space, Span
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml
+from bolt.io.places import ROOT
 
 __all__ = [
     "AROMA",
+    "ROOT",
     "STRATEGY_PARAMETERS",
     "Abide",
     "Bucket",
@@ -54,9 +56,6 @@ __all__ = [
     "nearest",
     "parse",
 ]
-
-ROOT = Path(__file__).resolve().parents[2]
-"""The workflow's base directory: the folder that holds `bolt/`, `config/` and `atlases/`."""
 
 
 class Paths(Keys):

@@ -7,7 +7,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from bolt.config import ROOT
+from bolt.io.places import PACKAGE
 
 
 @cache
@@ -38,7 +38,7 @@ def _code(module: str) -> tuple[list[str], str]:
 
 
 def _source(module: str) -> Path:
-    path = ROOT.joinpath(*module.split("."))
+    path = PACKAGE.parent.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

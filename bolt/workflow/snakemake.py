@@ -11,6 +11,11 @@ def has_configfile(workflow: Any) -> bool:
     return bool(workflow.overwrite_configfiles)
 
 
+def configfiles(workflow: Any) -> list[str]:
+    """Return the configuration files that are read; a later one has precedence."""
+    return [str(file) for file in workflow.configfiles]
+
+
 def plans_the_run(workflow: Any) -> bool:
     """Return whether this process plans a run, and is not one of its jobs on a cluster."""
     return bool(workflow.is_main_process)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bolt.config import ROOT
+from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
+from bolt.io.places import PACKAGE, PLANNED_BY, import_path
 from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
@@ -20,19 +22,23 @@ from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
 
 
-def start(raw: dict[str, Any], *, checked: bool = False) -> Run:
+def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checked: bool = False) -> Run:
     """Check the configuration before anything else; a problem ends Snakemake with one line.
 
     Parameters
     ----------
     raw : dict
         The merged configuration that Snakemake read.
+    configfiles : sequence of path
+        The files it was merged from: names of files beside them are the user's own (`bolt.config.own_files`).
     checked : bool
         Whether it is known to be right, as in a job on a cluster. To check, all models are imported: seconds.
     """
     try:
+        raw, notes = with_own_files(raw, configfiles)
         run = Run(raw)
         if not checked:
+            print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
             _check(run)
         return run
     except BoltError as error:
@@ -60,9 +66,21 @@ def _check_download_space(run: Run) -> None:
         print(f"Warning: {error}", file=sys.stderr)
 
 
-def shell_prefix() -> str:
-    """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment."""
-    exported = f"PYTHONPATH={shlex.quote(str(ROOT))} TEMPLATEFLOW_AUTOUPDATE=false {JOB}=1"
+def shell_prefix(work: Path) -> str:
+    """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment, and no other.
+
+    Parameters
+    ----------
+    work : Path
+        Folder of the run's intermediate files.
+    """
+    variables = {
+        "PYTHONPATH": import_path(work),
+        PLANNED_BY: PACKAGE,
+        "TEMPLATEFLOW_AUTOUPDATE": "false",
+        JOB: "1",
+    }
+    exported = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items())
     return f"set -euo pipefail; export {exported}; "
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
-from bolt.config import ROOT, Config, Dataset
+from bolt.config import Config, Dataset
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import sha256
+from bolt.io.places import PACKAGE
 
 IMAGES = {
     "bids": "sub-*/**/*.*",
@@ -49,7 +50,7 @@ def atlas_images(config: Config) -> list[str]:
 
 def templates() -> list[str]:
     """Return the hashes of the templates of pages."""
-    return [sha256(path) for path in sorted((ROOT / "bolt/report/templates").iterdir())]
+    return [sha256(path) for path in sorted((PACKAGE / "report/templates").iterdir())]
 
 
 def files_of(dataset: Dataset) -> str:

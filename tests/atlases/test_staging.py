@@ -14,6 +14,7 @@ from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
 from bolt.atlases.image import load_atlas, load_labels
 from bolt.atlases.staging import stage_atlas, stage_atlases, stage_image
 from bolt.config import Config
+from bolt.io import places
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_yaml, sha256, write_yaml
 
@@ -93,6 +94,18 @@ def test_a_member_is_staged_with_its_labels_and_its_checksum_recorded(family, tm
     image.write_bytes(gzip.compress(gzip.decompress(image.read_bytes()), mtime=1))
     with pytest.raises(DataError, match="not the file atlas 'schaefer200_17' was described from"):
         load_atlas("schaefer200_17")
+
+
+def test_files_for_an_installed_package_are_kept_in_the_users_cache(family, monkeypatch, tmp_path):
+    _, folder, stem = family
+    monkeypatch.setattr(places, "INSTALLED", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    stage_atlas("schaefer200_17")
+    assert [p.name for p in folder.iterdir()] == ["atlas.yaml"]
+    image = f"{stem}_FSLMNI152_2mm.nii.gz"
+    kept = {p.name for p in (tmp_path / "cache/bolt/atlases/schaefer").iterdir()}
+    assert kept == {image, f"{image}.sha256", f"{stem}.txt"}
+    assert load_atlas("schaefer200_17").values.tolist() == [1, 2, 3, 4]
 
 
 def test_files_of_a_member_are_found_in_the_users_folder(family, monkeypatch):

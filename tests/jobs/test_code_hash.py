@@ -16,7 +16,7 @@ def package(tmp_path, monkeypatch):
     (folder / "a.py").write_text("from bolt import b\n\ndef f():\n    return b.g()\n")
     (folder / "b.py").write_text("def g():\n    return 1\n")
     (folder / "c.py").write_text("X = 1\n")
-    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    monkeypatch.setattr(fingerprint, "PACKAGE", folder)
     forget()
     yield folder
     forget()

@@ -1,0 +1,68 @@
+"""The table of atlases: ROIs, spaces, and where each label image is or how to get it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bolt.atlases.description import (
+    ATLAS_DIR,
+    AtlasFile,
+    atlas_folder,
+    describe_atlas,
+    find_image,
+    find_labels,
+    known_atlases,
+)
+from bolt.atlases.image import load_labels
+from bolt.config import Paths, load_config
+from bolt.io.errors import DataError
+
+COLUMNS = ("atlas", "ROIs", "spaces", "description", "image")
+
+
+def show_atlases(config_file: Path | None = None) -> None:
+    """Print the table of atlases, in Markdown.
+
+    Parameters
+    ----------
+    config_file : Path, optional
+        Configuration whose ``paths`` are searched for images.
+    """
+    paths = load_config(config_file).paths if config_file else Paths()
+    for cells in (COLUMNS, ("---",) * len(COLUMNS), *(atlas_row(name, paths) for name in known_atlases())):
+        print(f"| {' | '.join(cells)} |")
+
+
+def atlas_row(name: str, paths: Paths) -> tuple[str, ...]:
+    """Return the cells of an atlas's row."""
+    about = describe_atlas(name)
+    return (
+        f"`{name}`",
+        _count(name, about, paths),
+        ", ".join(about.spaces),
+        about.description.strip(),
+        _image(name, about, paths),
+    )
+
+
+def _count(name: str, about: AtlasFile, paths: Paths) -> str:
+    """Return the number of ROIs; before the publisher's table of labels is fetched, the description's number."""
+    try:
+        return str(len(load_labels(name, atlas_dir=paths.atlas_dir)))
+    except DataError:
+        stated = re.match(r"\d+", about.description)
+        return stated[0] if stated else "–"
+
+
+def _image(name: str, about: AtlasFile, paths: Paths) -> str:
+    """Return where the image is, or how to get it."""
+    if about.kind == "spheres":
+        return "drawn from coordinates"
+    folder = atlas_folder(name)
+    try:
+        find_labels(about, folder, paths.atlas_dir)
+        return str(find_image(about, folder, paths.atlas_dir, paths.templateflow_home))
+    except DataError:
+        download = "run `snakemake resources`, or " if about.url else ""
+        return f"not found: {download}put {about.file} into the folder that {ATLAS_DIR} names (from {about.source})"

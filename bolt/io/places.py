@@ -1,0 +1,114 @@
+"""Where this copy of BolT is: its code, and the folders that come with it.
+
+In a clone `config/`, `atlases/`, `workflow/` and the Snakefile are beside the package; a wheel has them inside it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bolt.io.errors import ConfigError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of the package: modules, C++ source, report templates."""
+
+INSTALLED = PACKAGE / "_project"
+"""What a wheel has in place of the clone (made by setup.py)."""
+
+ROOT = PACKAGE.parent if (PACKAGE.parent / "Snakefile").is_file() else INSTALLED
+"""The workflow's base directory: the folder that holds `config/`, `atlases/`, `workflow/` and the Snakefile."""
+
+PLANNED_BY = "BOLT_PACKAGE"
+"""Variable in which the workflow's jobs get the package of the process that planned them."""
+
+
+def folder_for_downloads(shipped: Path) -> Path:
+    """Return where to keep what is downloaded for a folder that comes with BolT.
+
+    Parameters
+    ----------
+    shipped : Path
+
+    Returns
+    -------
+    Path
+        The folder itself; for one of an installed package, which may be read-only, its place in the user's cache.
+    """
+    if not shipped.is_relative_to(INSTALLED):
+        return shipped
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "bolt" / shipped.relative_to(INSTALLED)
+
+
+def import_path(work: Path) -> Path:
+    """Return the folder from which jobs import this package and nothing else.
+
+    Parameters
+    ----------
+    work : Path
+        Folder of the run's intermediate files.
+
+    Returns
+    -------
+    Path
+        The clone; for an installed package the folder that `link_package` makes. Its site-packages would replace the
+        packages of a conda environment.
+    """
+    return work.resolve() / "code" if ROOT == INSTALLED else ROOT
+
+
+def link_package(work: Path) -> None:
+    """Link an installed package from the folder that `import_path` names."""
+    if ROOT != INSTALLED:
+        return
+    link = import_path(work) / "bolt"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not _same(link, PACKAGE):
+        link.unlink(missing_ok=True)
+        link.symlink_to(PACKAGE)
+
+
+def refuse_other_planner() -> None:
+    """Refuse a job of the workflow that another copy of BolT has planned.
+
+    Raises
+    ------
+    ConfigError
+        Names both copies.
+    """
+    planner = os.environ.get(PLANNED_BY)
+    if planner and not _same(Path(planner), PACKAGE):
+        raise ConfigError(
+            f"the workflow was planned by another copy of BolT ({planner}) than this one",
+            where=PACKAGE,
+            hint="Start snakemake in a folder without a copy of its own. In a container, bind the other copy's folder",
+        )
+
+
+def refuse_other_snakefile(basedir: str | Path) -> None:
+    """Refuse a Snakefile of another copy of BolT than the one that is imported.
+
+    Parameters
+    ----------
+    basedir : path
+        Folder of the Snakefile.
+
+    Raises
+    ------
+    SystemExit
+        In one line: what belongs together.
+    """
+    if not _same(Path(basedir), ROOT):
+        raise SystemExit(
+            f"bolt: {Path(basedir) / 'Snakefile'}: not the Snakefile of the BolT that snakemake imports ({PACKAGE}). "
+            f"Use --snakefile {ROOT / 'Snakefile'}, or the snakemake that is installed with the other copy."
+        )
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, by whatever names."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

@@ -1,0 +1,155 @@
+"""An installed wheel does what a clone does, from an empty folder: commands, configuration, atlases, the workflow."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from bolt.atlases.description import known_atlases
+from bolt.config import ROOT, known
+from bolt.io.files import read_json, read_table, read_yaml, write_yaml
+from bolt.io.places import PACKAGE
+from tests.atlases.test_atlases import GRID, write_own
+
+pytestmark = pytest.mark.slow
+PIP = (sys.executable, "-m", "pip", "--quiet")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+SMALL = {"n_subjects": 8, "t1w_resolution": 6.0, "bold_resolution": [12.0, 12.0], "n_volumes": [24, 24]}
+SDIST = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+
+
+@dataclass
+class Installed:
+    """A virtual environment that holds the wheel, and the test environment's packages without its `bolt`."""
+
+    python: Path
+    package: Path
+    here: Path
+    """An empty folder to work in."""
+
+    def run(self, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments."""
+        command = [str(self.python), *map(str, words)]
+        return subprocess.run(command, cwd=self.here, env=ENVIRONMENT | variables, capture_output=True, text=True)
+
+    def bolt(self, *words: object) -> str:
+        """What a `bolt` command prints."""
+        done = self.run(self.python.with_name("bolt"), *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def snakemake(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return self.run("-m", "snakemake", "--snakefile", self.package / "_project/Snakefile", *words)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this clone."""
+    out = tmp_path_factory.mktemp("wheel")
+    build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out)
+    subprocess.run([*build, ROOT], cwd=out, env=ENVIRONMENT, check=True)
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    python = folder / "venv/bin/python"
+    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
+    # a path in a .pth file is searched, but the .pth files in it (of an editable installation, say) are not read
+    (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
+    install = (*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel)
+    subprocess.run(install, env=ENVIRONMENT, check=True)
+    (folder / "here").mkdir()
+    return Installed(python, packages / "bolt", folder / "here")
+
+
+def files(folder: Path, pattern: str = "*") -> set[str]:
+    """Paths of files below a folder that a wheel should hold, relative to the clone."""
+    found = (path.relative_to(ROOT) for path in folder.rglob(pattern) if path.is_file())
+    return {str(path) for path in found if "__pycache__" not in path.parts and not path.name.startswith(".")}
+
+
+def contents(wheel: Path) -> set[str]:
+    names = zipfile.ZipFile(wheel).namelist()
+    return {name for name in names if ".dist-info/" not in name and not name.endswith("/")}
+
+
+def test_a_wheel_holds_all_that_a_clone_reads_also_when_made_from_an_sdist(wheel, tmp_path):
+    """And no image of an atlas that was downloaded into the clone."""
+    atlases = set().union(*(files(ROOT / "atlases", name) for name in ("atlas.yaml", "labels.tsv", "labels.json")))
+    profiles = {name.removeprefix("workflow/") for name in files(ROOT / "workflow/profiles")}
+    project = {"Snakefile", *files(ROOT / "config"), *files(ROOT / "workflow"), *atlases, *profiles}
+    assert contents(wheel) == files(PACKAGE) | {f"bolt/_project/{name}" for name in project}
+
+    done = subprocess.run([sys.executable, "-c", SDIST, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True)
+    sdist = tmp_path / done.stdout.splitlines()[-1]
+    build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, sdist)
+    subprocess.run(build, env=ENVIRONMENT, check=True)
+    assert contents(tmp_path / wheel.name) == contents(wheel)
+
+
+def test_commands_find_configuration_and_atlases(installed):
+    assert installed.run("-c", "import bolt; print(bolt.__file__)").stdout.strip() == f"{installed.package}/__init__.py"
+    assert installed.bolt("where").strip() == f"{installed.package}/_project"
+    for command, names in (("models", known("model")), ("atlases", known_atlases())):
+        table = installed.bolt(command)
+        assert all(f"\n| `{name}` |" in table for name in names)
+    assert list(installed.here.iterdir()) == []
+
+
+def test_an_image_is_parcellated(installed, tmp_path):
+    atlas, image = write_own(tmp_path / "own"), tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz"
+    data = np.random.default_rng(0).normal(1000, 50, (9, 9, 9, 12)).astype(np.float32)
+    nib.save(nib.Nifti1Image(data, GRID), image)
+    installed.bolt("parcellate", image, "--atlas", atlas, "--tr", 2, "--out", tmp_path / "series.npy")
+    assert np.load(tmp_path / "series.npy").shape == (12, 3)
+    facts = read_json(tmp_path / "series_provenance.json")
+    assert (facts["commit"], facts["changed"]) == (None, None)
+
+
+def test_the_phantoms_workflow_is_planned_with_the_default_profile(installed):
+    done = installed.snakemake("--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"workflow specific profile {installed.package}/_project/profiles/default" in done.stderr
+    assert "A complete run: 24 scans" in done.stderr + done.stdout
+
+
+def test_jobs_run_the_wheels_code_on_a_users_own_files(installed):
+    """A small phantom is made and indexed; its dataset is found by name, in a folder beside the configuration."""
+    study = installed.here.parent / "study"
+    shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
+    simulated = shipped["simulate"] | SMALL
+    write_yaml(shipped | {"path": "bids", "crop": 20, "simulate": simulated}, study / "datasets/small.yaml")
+    config = read_yaml(ROOT / "config/config.yaml") | {"dataset": "small", "folds": {"outer": 2}}
+    write_yaml(config, study / "config.yaml")
+    done = installed.snakemake("--configfile", study / "config.yaml", "--cores", 2, "results/small/scans.tsv")
+    assert done.returncode == 0, done.stderr
+    assert read_yaml(installed.here / "results/small/config.yaml")["dataset"] == str(study / "datasets/small.yaml")
+    assert len(read_table(installed.here / "results/small/scans.tsv")) == 8
+    # jobs import the package, and nothing of what is installed beside it
+    code = installed.here / "work/small/code"
+    assert [path.resolve() for path in code.iterdir()] == [installed.package]
+
+
+def test_copies_are_not_mixed(installed):
+    """The wheel's Snakefile with the clone's package, and a job that the wheel planned with the clone's package."""
+    snakefile = ("--snakefile", str(installed.package / "_project/Snakefile"))
+    clone = ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "snakemake", *snakefile, "--dry-run"]
+    done = subprocess.run(command, cwd=installed.here, env=clone, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"bolt: {installed.package}/_project/Snakefile: not the Snakefile of the BolT that snakemake" in done.stderr
+
+    job = clone | {"BOLT_PACKAGE": str(installed.package)}
+    command = [sys.executable, "-m", "bolt", "where"]
+    done = subprocess.run(command, cwd=installed.here, env=job, capture_output=True, text=True)
+    assert done.returncode == 2 and str(installed.package) in done.stderr
