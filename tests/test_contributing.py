@@ -1,4 +1,4 @@
-"""The example in CONTRIBUTING.md works, and the README's tables are complete."""
+"""The example in CONTRIBUTING.md works, and the tables of models and atlases are complete."""
 
 import re
 
@@ -58,8 +58,8 @@ def test_the_table_of_models(tmp_path, capsys):
     assert "the markers of the table are not there" in capsys.readouterr().err
 
 
-def test_every_atlas_has_its_line_in_the_readme():
-    text = (ROOT / "README.md").read_text()
+def test_every_atlas_has_its_line_in_the_page_of_atlases():
+    text = (ROOT / "docs/atlases.md").read_text()
     for path in ATLASES.glob("*/atlas.yaml"):
         assert f"| `{path.parent.name}` |" in text, path
 

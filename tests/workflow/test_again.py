@@ -91,9 +91,9 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_readmes_command_does_a_scan_again_and_what_follows(finished):
+def test_the_command_of_the_outputs_page_does_a_scan_again_and_what_follows(finished):
     layout, _, _ = finished
-    command = re.search(r"`(snakemake [^`]*--forcerun <its status\.json>)`", (ROOT / "README.md").read_text())[1]
+    command = re.search(r"`(snakemake [^`]*--forcerun <its status\.json>)`", (ROOT / "docs/outputs.md").read_text())[1]
     command = command.replace("<dataset>", "own").replace("<its status.json>", str(layout.functional_status(SCAN)))
     planned = planned_by(f"{command} --snakefile {ROOT / 'Snakefile'}")
     assert planned["functional"] == planned["parcellate"] == planned["quality"] == 1 and "anatomical" not in planned

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether today's conda-forge can make every environment on linux-64: without a GPU, and for CUDA 12 and 13.
-# Needs conda and a network; installs nothing. For CI: the tests compare pins, but have no channel to ask.
+# Check that conda-forge can currently solve every environment on linux-64: without a GPU, and for CUDA 12 and 13.
+# Needs conda and a network; installs nothing. Meant for CI: the tests compare pins but cannot query the channel.
 set -eu
 cd "$(dirname "$0")/../.."
 export CONDA_SUBDIR=linux-64
