@@ -1,9 +1,9 @@
-"""The real ABIDE-I from download to report: 871 scans, one fold of the paper's BolT, the linear SVM over all ten folds.
+"""Run ABIDE-I from download to report: 871 scans, one fold of the paper's BolT, all ten folds of the linear SVM.
 
     python benchmarks/abide1.py FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2]
 
-FOLDER_WITH_SERIES holds the phenotypes and ``cc200_nofilt_noglobal_871.npz``; they are served on the loopback interface
-in the layout of the publisher's bucket.
+FOLDER_WITH_SERIES contains the phenotypes and ``cc200_nofilt_noglobal_871.npz``; they are served on the loopback
+interface in the layout of the publisher's bucket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.file_server import serve
 
 
 def configure(out: Path, address: str) -> Path:
-    """The shipped example with the server's address, and one fold of BolT."""
+    """Write the shipped example configuration with the server's address and one fold of BolT; return its path."""
     dataset = read_yaml(ROOT / "config/datasets/abide1.yaml")
     dataset["abide"]["base"] = address
     write_yaml(dataset, out / "abide1.yaml")
@@ -32,6 +32,7 @@ def configure(out: Path, address: str) -> Path:
 
 
 def main() -> None:
+    """Run the workflow and print its wall time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("series", type=Path)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,8 +1,8 @@
-"""BolT against a plain window-gather implementation (`window_gather.py`), both measured in one run.
+"""Compare the speed and memory of BolT with a plain window-gather implementation (`window_gather.py`).
 
     python benchmarks/bolt_speed.py --threads 2 --repeats 5 --out results.tsv
 
-After a warm-up the two take turns (A B A B …), with the paper's size, the same weights and the same data. A case is
+After a warm-up the two alternate (A B A B …), with the paper's size, the same weights and the same data. A case is
 ``kind:batch:volumes``. Kinds: ``train`` (forward, cross entropy + CWR, backward, Adam; dropout 0.1), ``infer``
 (evaluation, no gradients), ``relevance`` (of one scan), ``memory`` (peak of two training steps).
 """
@@ -39,10 +39,11 @@ COLUMNS = "case unit baseline baseline_min ours ours_min ratio floor baseline/fl
 EXPLAIN: dict[type, Callable[..., Tensor]] = {BolT: relevance, window_gather.WindowGather: window_gather.relevance}
 Side = tuple[nn.Module, torch.optim.Optimizer]
 Case = tuple[str, int, int]  # kind, batch, volumes
-Measured = dict[tuple[Case, str], list[float]]  # the other: `baseline`, `ours` or `own gradients`
+Measured = dict[tuple[Case, str], list[float]]  # by case and `baseline`, `ours` or `own gradients`
 
 
 def parse_case(text: str) -> Case:
+    """Parse a case such as ``train:32:100``."""
     kind, batch, length = text.split(":")
     if kind not in ("train", "infer", "relevance", "memory") or (kind == "relevance" and batch != "1"):
         raise ValueError(text)
@@ -50,11 +51,12 @@ def parse_case(text: str) -> Case:
 
 
 def our_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser that training uses."""
     return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)  # as in bolt/training/loop.py
 
 
 def build(name: str, device: str) -> Side:
-    """`ours` or `baseline`, with the same weights at every call."""
+    """Return the model and optimiser of `ours` or `baseline`, with the same weights at every call."""
     torch.manual_seed(0)
     model = BolT(N_ROIS, 2).to(device)
     if name == "ours":
@@ -64,13 +66,14 @@ def build(name: str, device: str) -> Side:
 
 
 def data(batch: int, length: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return random scans (batch, length, ROIs) and labels (batch,)."""
     random = torch.Generator().manual_seed(1)
     x = torch.randn(batch, length, N_ROIS, generator=random)
     return x.to(device), torch.randint(2, (batch,), generator=random).to(device)
 
 
 def run(side: Side, kind: str, x: Tensor, y: Tensor, precision: str) -> None:
-    """Do once what a case asks for; `own gradients` is a forward and a backward pass in evaluation mode."""
+    """Run a case once; `own gradients` is a forward and a backward pass in evaluation mode."""
     model, optimizer = side
     model.train(kind == "train")
     with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
@@ -87,44 +90,44 @@ def run(side: Side, kind: str, x: Tensor, y: Tensor, precision: str) -> None:
 
 
 def alternate(actions: list[Callable[[], object]], repeats: int, device: str) -> list[list[float]]:
-    """Seconds of each action; they take turns, and the first round is a warm-up that is not counted."""
+    """Return the seconds of each alternating action; the first round is a warm-up and is not counted."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     times: list[list[float]] = [[] for _ in actions]
     for _ in range(repeats + 1):
-        for action, own in zip(actions, times, strict=True):
+        for action, taken in zip(actions, times, strict=True):
             synchronize()
             start = time.perf_counter()
             action()
             synchronize()
-            own.append(time.perf_counter() - start)
-    return [own[1:] for own in times]
+            taken.append(time.perf_counter() - start)
+    return [taken[1:] for taken in times]
 
 
 def largest_differences(device: str) -> dict[str, float]:
-    """Between the two without dropout: of outputs and gradients as they are, of relevance over its largest value."""
+    """Return the largest differences between the two without dropout; relevance is divided by its largest value."""
     x, y = data(4, 100, device)
-    found = []
+    results = []
     for side in (build("ours", device), build("baseline", device)):
         run(side, "own gradients", x, y, "float32")
         of_name = {name: value.grad for name, value in side[0].named_parameters() if value.grad is not None}
         gradients = torch.cat([of_name[name].flatten() for name in sorted(of_name)])
         output, rel = side[0](x), EXPLAIN[type(side[0])](side[0], x[:1])
-        found.append((output.logits, output.cls, output.losses["cwr"], gradients, rel / rel.max()))
+        results.append((output.logits, output.cls, output.losses["cwr"], gradients, rel / rel.max()))
     names = ("logits", "CLS tokens", "CWR", "gradients", "relevance")
-    return {name: float((a - b).detach().abs().max()) for name, a, b in zip(names, *found, strict=True)}
+    return {name: float((a - b).detach().abs().max()) for name, a, b in zip(names, *results, strict=True)}
 
 
 def memory(device: str) -> list[float]:
-    """MB in use now and at most: allocated on CUDA, resident on the CPU."""
+    """Return the current and peak MB: allocated on CUDA, resident on the CPU."""
     if device == "cuda":
         return [torch.cuda.memory_allocated() * 1e-6, torch.cuda.max_memory_allocated() * 1e-6]
-    # not getrusage's maximum, which a child starts with its parent's; "kB" are 1024 bytes
+    # not getrusage's maximum, which a child inherits from its parent; "kB" means 1024 bytes
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return [int(status[field].split()[0]) * 1.024e-3 for field in ("VmRSS", "VmHWM")]
 
 
 def peak_memory(name: str, batch: int, length: int, device: str, threads: int, precision: str) -> float:
-    """MB that two training steps add at most: activations, gradients, Adam's state. For a fresh process."""
+    """Return the peak MB that two training steps add (activations, gradients, Adam's state); run in a fresh process."""
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     side, (x, y) = build(name, device), data(batch, length, device)
@@ -135,20 +138,20 @@ def peak_memory(name: str, batch: int, length: int, device: str, threads: int, p
 
 
 def floor_operations(batch: int, length: int, backward: bool) -> float:
-    """Operations that an exact BolT cannot do without, a multiply-add being two.
+    """Count the operations that an exact BolT needs; a multiply-add counts as two.
 
-    Dense layers: each token once; the last block needs keys and values of all tokens, everything else of its CLS
-    tokens alone. Attention: a pair of query and key that any window holds is scored once and multiplied with its value
-    once. The backward pass is twice the forward pass, once for the input projection, as the data need no gradient.
+    Dense layers: once per token; the last block needs keys and values of all tokens and everything else only of its
+    CLS tokens. Attention: each query-key pair in any window is scored once and multiplied by its value once. The
+    backward pass costs twice the forward pass (once for the input projection, because the data need no gradient).
     """
-    starts = sorted({*range(0, length - WINDOW + 1, STRIDE), length - WINDOW})  # a tail has a window of its own
+    starts = sorted({*range(0, length - WINDOW + 1, STRIDE), length - WINDOW})  # a tail gets its own window
     n_tokens = length + len(starts)
     holding = [[n for n, s in enumerate(starts) if s <= t < s + WINDOW] for t in range(length)]
     total = 0
     for block in range(N_BLOCKS):
         keys = [(max(s - block * FRINGE, 0), min(s + WINDOW + block * FRINGE, length)) for s in starts]
         pairs, queries = sum(1 + last - first for first, last in keys), len(starts)
-        if block < N_BLOCKS - 1:  # a BOLD token sees the CLS tokens and the keys, which overlap, of its windows
+        if block < N_BLOCKS - 1:  # a BOLD token attends to the CLS tokens and (overlapping) keys of its windows
             pairs += sum(len(windows) + keys[windows[-1]][1] - keys[windows[0]][0] for windows in holding)
             queries = n_tokens
         total += n_tokens * HIDDEN * 2 * INNER + queries * 2 * HIDDEN * (INNER + MLP) + 2 * pairs * INNER
@@ -156,7 +159,7 @@ def floor_operations(batch: int, length: int, backward: bool) -> float:
 
 
 def matrix_rates(device: str, precision: str) -> dict[str, float]:
-    """GFLOP/s of linear layers, the best of five each."""
+    """Return the GFLOP/s of linear layers, the best of five each."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     rates = {}
     for n, k, m in MATRICES:
@@ -166,7 +169,7 @@ def matrix_rates(device: str, precision: str) -> dict[str, float]:
 
 
 def measure(cases: list[Case], repeats: int, device: str, threads: int, precision: str) -> Measured:
-    """Seconds of every repeat, or MB. The turns go round all cases, so a machine that slows down is fair to each."""
+    """Return the seconds of every repeat, or MB; repeats cycle through all cases, so a slow phase affects each."""
     measured, actions = {}, {}
     sides = {name: build(name, device) for name in ("baseline", "ours")}
     for case in cases:
@@ -185,7 +188,7 @@ def measure(cases: list[Case], repeats: int, device: str, threads: int, precisio
 
 
 def table(cases: list[Case], measured: Measured, rate: float) -> list[list[str]]:
-    """Names of the columns, then one row a case; medians but where a column says min. `rate` in GFLOP/s."""
+    """Return the column names and one row per case; medians unless a column says min. `rate` is in GFLOP/s."""
     rows = [COLUMNS.split()]
     for case in cases:
         (kind, batch, length), (theirs, ours) = case, (measured[case, name] for name in ("baseline", "ours"))
@@ -199,32 +202,33 @@ def table(cases: list[Case], measured: Measured, rate: float) -> list[list[str]]
 
 
 def ratios(measured: Measured) -> list[str]:
-    """Growth with a scan's length, and the price of relevance."""
+    """Describe how time grows with the length of a scan, and what relevance costs."""
     lines = []
     for ((kind, batch, length), name), values in measured.items():
         if kind == "train" and (longer := measured.get(((kind, batch, 2 * length), name))):
             growth = median(longer) / median(values)
             lines.append(f"{name}, batch {batch}: time(T={2 * length}) / time(T={length}) = {growth:.3g}")
         if name == "own gradients":
-            price = median(measured[(kind, batch, length), "ours"]) / median(values)
-            lines.append(f"ours: relevance / forward and backward of that scan ({median(values):.3g} s) = {price:.3g}")
+            cost = median(measured[(kind, batch, length), "ours"]) / median(values)
+            lines.append(f"ours: relevance / forward and backward of that scan ({median(values):.3g} s) = {cost:.3g}")
     return lines
 
 
 def main() -> None:
+    """Check that both compute the same, measure them and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cases", type=parse_case, nargs="+", default=list(map(parse_case, CASES)))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["float32", "tf32", "bfloat16"], default="float32")
-    parser.add_argument("--out", type=Path, help="the table as TSV too, below the same heading")
+    parser.add_argument("--out", type=Path, help="also write the table as TSV, below the same heading")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     differences = largest_differences(options.device)
     agreement = "largest difference: " + ", ".join(f"{name} {value:.1e}" for name, value in differences.items())
     if max(differences.values()) > 1e-5:
-        sys.exit(f"{agreement}; these do not compute the same")
+        sys.exit(f"{agreement}; the two do not compute the same")
     torch.set_float32_matmul_precision("high" if options.precision == "tf32" else "highest")
     rates = matrix_rates(options.device, options.precision)
     measured = measure(options.cases, options.repeats, options.device, options.threads, options.precision)

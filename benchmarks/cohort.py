@@ -1,11 +1,11 @@
-"""A simulated cohort: the real Snakefile, profile and scheduler, with recorded run times in place of the jobs.
+"""Simulate a cohort with the real Snakefile, profile and scheduler, and recorded run times in place of the jobs.
 
     BOLT_ATLAS_DIR=… TEMPLATEFLOW_HOME=… python -m benchmarks.cohort --folder /tmp/cohort --out benchmarks/cohort.tsv
 
-A fake BIDS dataset (a T1w and a BOLD image a subject, a few voxels each) is written and indexed by `bolt index` itself.
-Then each case is one run of Snakemake with the SLURM profile, from an empty folder to the report, on the virtual clock
-of `virtual.py`; seconds are those of config/costs.yaml (one core), with a spread. Cases that are done are not run
-again: remove their files in the folder to run them anew. `--only` runs some cases alone.
+A fake BIDS dataset (one T1w and one BOLD image per subject, a few voxels each) is written and indexed by `bolt index`.
+Each case is one run of Snakemake with the SLURM profile, from an empty folder to the report, on the virtual clock of
+`virtual.py`; run times come from config/costs.yaml (one core), with random variation. Finished cases are not rerun:
+delete their files in the folder to repeat them. `--only` selects cases.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from tests.fake_bids import write_bids
 ATLASES = ("schaefer400", "aal116")
 MODELS = ("bolt", "lstm", "svm")
 AT_ONCE = ("svm",)
-"""Models without epochs, whose trainings cost what `train_features` does."""
+"""Models without epochs; their training costs as much as `train_features`."""
 SMALL = {"template": 10.0, "index": 60.0, "folds": 5.0, "quality": 60.0, "quality_pages": 120.0, "report": 60.0}
-"""Seconds of rules for which config/costs.yaml has none: once a run."""
+"""Seconds of rules that run once and are missing from config/costs.yaml."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One simulated run; what is not given is as the profile has it."""
+    """One simulated run; everything else is as in the profile."""
 
     name: str
     slots: int = 100
@@ -64,11 +64,11 @@ class Case:
 GREEDY = ("--scheduler", "greedy")
 UNTIMED = ("--max-jobs-per-timespan", "100000/1h")
 QUICK = (*GREEDY, *UNTIMED, "--scheduler-subsample", "50")
-"""Jobs are chosen when one has ended, and not by the clock besides: that would keep this processor busy for hours."""
+"""Choose jobs only when one has ended, not also by the clock, which would take hours of CPU time."""
 COSTS = {"start_seconds": 10.0, "member_start_seconds": 1.0, "queue_seconds": 1.0, "query_seconds": 0.1}
-"""Of a cluster job, as `scheduler.py` measures them."""
+"""Overhead of a cluster job, as measured by `scheduler.py`."""
 JOINED = ("subject=4", "parcellations=20", "quick_trainings=20", "trainings=2")
-"""Four subjects a job; the others as in the profile, whose list this one replaces."""
+"""Four subjects per job; the rest repeats the profile's list, which this one replaces."""
 SINGLE = ("--groups", "anatomical=one", "functional=two", "parcellate=three")
 CASES = (
     *(Case(f"slots-{n}", slots=n, arguments=QUICK, cluster=COSTS) for n in (10, 100, 500)),
@@ -96,43 +96,44 @@ CASES = (
 
 
 def prepare(folder: Path, subjects: int) -> Path:
-    """A dataset, its scan table by `bolt index`, and what that took; returns its folder."""
-    place = folder / f"subjects-{subjects}"
-    done = place / "index.json"
-    if done.is_file():
-        return place
-    write_bids(place / "bids", subjects)
+    """Write a dataset, index it with `bolt index`, record the time and memory, and return its folder."""
+    study = folder / f"subjects-{subjects}"
+    index_costs = study / "index.json"
+    if index_costs.is_file():
+        return study
+    write_bids(study / "bids", subjects)
     dataset = read_yaml(ROOT / "config/datasets/own_bids.yaml")
-    write_yaml(dataset | {"path": str(place / "bids"), "site": "site", "crop": 20}, place / "cohort.yaml")
+    write_yaml(dataset | {"path": str(study / "bids"), "site": "site", "crop": 20}, study / "cohort.yaml")
     write_yaml(
         {
-            "dataset": str(place / "cohort.yaml"),
+            "dataset": str(study / "cohort.yaml"),
             "atlases": list(ATLASES),
             "models": list(MODELS),
             "folds": {"outer": 10},
         },
-        place / "config.yaml",
+        study / "config.yaml",
     )
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
     command += ["--configfile", "config.yaml", "--quiet", "rules", "--", "results/cohort/scans.tsv"]
-    subprocess.run(command, cwd=place, check=True)
-    row = pd.read_csv(place / "results/cohort/benchmarks/index/all.tsv", sep="\t").iloc[0]
-    write_json({"seconds": float(row["s"]), "cpu_seconds": float(row["cpu_time"]), "mb": float(row["max_rss"])}, done)
-    return place
+    subprocess.run(command, cwd=study, check=True)
+    row = pd.read_csv(study / "results/cohort/benchmarks/index/all.tsv", sep="\t").iloc[0]
+    costs = {"seconds": float(row["s"]), "cpu_seconds": float(row["cpu_time"]), "mb": float(row["max_rss"])}
+    write_json(costs, index_costs)
+    return study
 
 
-def table_of(place: Path, kind: str) -> Path:
-    """The scan table, or the same scans as though they had come preprocessed."""
-    table = place / "results/cohort/scans.tsv"
+def table_of(study: Path, kind: str) -> Path:
+    """Return the path of the scan table, with scans declared as preprocessed unless `kind` is raw."""
+    table = study / "results/cohort/scans.tsv"
     if kind == "raw":
         return table
     scans = read_table(table, text=TEXT_COLUMNS).assign(kind=kind, space="MNI152NLin6Asym", t1w=None)
-    write_table(scans, place / f"{kind}.tsv", COLUMNS)
-    return place / f"{kind}.tsv"
+    write_table(scans, study / f"{kind}.tsv", COLUMNS)
+    return study / f"{kind}.tsv"
 
 
 def seconds_of(subjects: int) -> Any:
-    """Recorded seconds of a job on one core, by its rule."""
+    """Return a function that gives the recorded seconds of a job on one core."""
     costs = read_yaml(ROOT / "config/costs.yaml")["seconds"]
 
     def seconds(job: Any) -> float:
@@ -147,7 +148,7 @@ def seconds_of(subjects: int) -> Any:
 
 
 class Stopwatch:
-    """Processor seconds and calls of some methods."""
+    """CPU seconds and number of calls of selected methods."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -156,6 +157,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
+        """Add the CPU seconds of the context to `name`."""
         begin = virtual.Clock.spent()
         yield
         spent = virtual.Clock.spent() - begin
@@ -164,6 +166,7 @@ class Stopwatch:
         self.longest[name] = max(self.longest.get(name, 0.0), spent)
 
     def around(self, owner: type, method: str, name: str) -> None:
+        """Time every call of a method."""
         original = getattr(owner, method)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -174,66 +177,66 @@ class Stopwatch:
 
 
 def critical_path(dag: Any, cluster: virtual.Cluster) -> float:
-    """Seconds of the longest chain of jobs, each alone."""
+    """Return the seconds of the longest chain of jobs, each running alone."""
     ends: dict[Any, float] = {}
     for level in dag.toposorted():
         for job in level:
-            before = [ends.get(other, 0.0) for other in dag.dependencies[job]]
-            own = 0.0 if job.rule.norun else cluster.drawn(job)
-            ends[job] = max(before, default=0.0) + own
+            before = [ends.get(dependency, 0.0) for dependency in dag.dependencies[job]]
+            seconds = 0.0 if job.rule.norun else cluster.drawn(job)
+            ends[job] = max(before, default=0.0) + seconds
     return max(ends.values())
 
 
-def simulate(case: Case, place: Path, workdir: Path) -> dict[str, Any]:
-    """Run one case in this process, which ends with it: Snakemake keeps state of its own."""
+def simulate(case: Case, study: Path, workdir: Path) -> dict[str, Any]:
+    """Run one case in this process, which must end afterwards because Snakemake keeps global state."""
     from snakemake.cli import main
     from snakemake.scheduling.job_scheduler import JobScheduler
     from snakemake.workflow import Workflow
 
-    given = read_yaml(ROOT / "workflow/profiles/slurm/config.yaml")
+    profile = read_yaml(ROOT / "workflow/profiles/slurm/config.yaml")
     cluster = virtual.Cluster(
         seconds=seconds_of(case.subjects),
         submit_seconds=case.submit_seconds,
-        poll=float(given.get("slurm-init-seconds-before-status-checks", 40)),
+        poll=float(profile.get("slurm-init-seconds-before-status-checks", 40)),
         spread=case.spread,
         killed=case.killed,
-        copies={"results/cohort/scans.tsv": table_of(place, case.kind)},
+        copies={"results/cohort/scans.tsv": table_of(study, case.kind)},
         **case.cluster,
     )
     clock, watch = virtual.install(cluster), Stopwatch()
     watch.around(Workflow, "_build_dag", "dag")
     watch.around(JobScheduler, "job_selector", "choosing")
     watch.around(JobScheduler, "_finish_jobs", "finishing")
-    begun: dict[str, float] = {}
+    milestones: dict[str, float] = {}
     schedule = JobScheduler.schedule
 
     def scheduled(self: JobScheduler) -> bool:
-        begun["parsed"] = virtual.Clock.spent()
+        milestones["parsed"] = virtual.Clock.spent()
         done = schedule(self)
         with clock.not_counted():
-            begun["critical"] = critical_path(self.workflow.dag, cluster)
-        begun["jobs"], begun["done"] = len(self.workflow.dag), float(done)
+            milestones["critical"] = critical_path(self.workflow.dag, cluster)
+        milestones["jobs"], milestones["done"] = len(self.workflow.dag), float(done)
         return done
 
     JobScheduler.schedule = scheduled  # type: ignore[method-assign]
     room.require_room = lambda *_: None  # the images are not made
     os.chdir(workdir)
-    arguments = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", str(place / "config.yaml")]
+    arguments = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", str(study / "config.yaml")]
     arguments += ["--workflow-profile", str(ROOT / "workflow/profiles/slurm"), "--executor", "virtual"]
     arguments += ["--jobs", str(case.slots), *case.arguments]
     try:
         main(arguments)
     except SystemExit as end:
-        if "done" not in begun:
-            raise RuntimeError(f"Snakemake did not begin: {end}") from end
+        if "done" not in milestones:
+            raise RuntimeError(f"Snakemake did not start: {end}") from end
     spent = virtual.Clock.spent()
     log = virtual.Executor.log
     return {
         "case": asdict(case),
-        "complete": bool(begun["done"]),
-        "jobs": int(begun["jobs"]),
-        "critical": begun["critical"],
-        "cpu": {"start": begun["parsed"], "run": spent - begun["parsed"], **watch.seconds},
+        "complete": bool(milestones["done"]),
+        "jobs": int(milestones["jobs"]),
+        "critical": milestones["critical"],
+        "cpu": {"start": milestones["parsed"], "run": spent - milestones["parsed"], **watch.seconds},
         "after_index": watch.longest["finishing"],
         "rounds": watch.calls["choosing"],
         "queries": virtual.Executor.queries,
@@ -243,9 +246,9 @@ def simulate(case: Case, place: Path, workdir: Path) -> dict[str, Any]:
 
 
 def run_case(case: Case, folder: Path) -> dict[str, Any]:
-    """What a case showed: simulated in a process of its own, unless that is done already."""
-    found = folder / f"{case.name}.json"
-    if not found.is_file():
+    """Return the result of a case, simulated in a separate process unless it is finished."""
+    path = folder / f"{case.name}.json"
+    if not path.is_file():
         prepare(folder, case.subjects)
         workdir = folder / "runs" / case.name
         shutil.rmtree(workdir, ignore_errors=True)
@@ -262,14 +265,14 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
         ]
         with open(folder / f"{case.name}.log", "w") as log:
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True, cwd=ROOT)
-        print(f"{case.name}: {time.perf_counter() - begin:.0f} s by the clock", flush=True)
+        print(f"{case.name}: {time.perf_counter() - begin:.0f} s", flush=True)
         shutil.rmtree(workdir)
-    result: dict[str, Any] = read_json(found)
+    result: dict[str, Any] = read_json(path)
     return result
 
 
 def about(arguments: list[str]) -> dict[str, Any]:
-    """Machine, versions and command, for the table's companion."""
+    """Return machine, versions and command, for the file beside the table."""
     packages = ("snakemake", "snakemake-executor-plugin-slurm")
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -285,19 +288,20 @@ def about(arguments: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Run the cases and write the table and figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="best on a disk in memory: it is written much")
+    parser.add_argument("--folder", type=Path, required=True, help="many small files: best on a memory disk")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", help="names of cases")
-    parser.add_argument("--out", type=Path, help="the table; a picture lies beside it")
+    parser.add_argument("--out", type=Path, help="table (TSV); a figure is written beside it")
     options = parser.parse_args()
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if options.case:
-        given = json.loads(options.case)
-        case = Case(**given | {"arguments": tuple(given["arguments"])})
-        place, workdir = prepare(folder, case.subjects), folder / "runs" / case.name
-        write_json(simulate(case, place, workdir), folder / f"{case.name}.json")
+        settings = json.loads(options.case)
+        case = Case(**settings | {"arguments": tuple(settings["arguments"])})
+        study, workdir = prepare(folder, case.subjects), folder / "runs" / case.name
+        write_json(simulate(case, study, workdir), folder / f"{case.name}.json")
         return
     runs = [run_case(case, folder) for case in CASES if not options.only or case.name in options.only]
     table = pd.DataFrame(map(summary, runs))
@@ -305,10 +309,10 @@ def main() -> None:
     if options.out:
         write_table(table, options.out, SUMMARY)
         write_json(about(sys.argv[1:]), options.out.with_name(f"{options.out.stem}_run.json"))
-        whole = sorted(
-            (one for one in runs if one["case"]["name"].startswith("slots-")), key=lambda o: o["case"]["slots"]
+        by_slots = sorted(
+            (run for run in runs if run["case"]["name"].startswith("slots-")), key=lambda run: run["case"]["slots"]
         )
-        draw(whole, options.out.with_suffix(".png"))
+        draw(by_slots, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How long Snakemake takes to plan the paper's full scope, from a synthetic scan table.
+"""Measure how long Snakemake takes to plan the paper's full scope, from a synthetic scan table.
 
     python benchmarks/dry_run.py
-    python benchmarks/dry_run.py --target paper --seeds 1     the shipped experiments in place of the 15 models
-    python benchmarks/dry_run.py --raw --scans 1000 --models 1 --seeds 1     raw images, a subject each, at hand
+    python benchmarks/dry_run.py --target paper --seeds 1     the shipped experiments instead of the 15 models
+    python benchmarks/dry_run.py --raw --scans 1000 --models 1 --seeds 1     raw images on disk, one per subject
 
-9,414 preprocessed scans that are still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds =
-1,200 trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory.
+9,414 preprocessed scans still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds = 1,200
+trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ TASKS = ("EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM
 
 
 def scan_table(n: int) -> pd.DataFrame:
-    """A table of preprocessed scans, seven a subject."""
+    """Return a table of preprocessed scans, seven per subject."""
     names = [f"sub-{i // len(TASKS):05d}_task-{TASKS[i % len(TASKS)]}" for i in range(n)]
     subjects = [name.split("_")[0] for name in names]
-    known = {
+    columns = {
         "scan_id": names,
         "subject": subjects,
         "group": subjects,
@@ -47,13 +47,13 @@ def scan_table(n: int) -> pd.DataFrame:
         "space": "MNI152NLin6Asym",
         "bold": [f"work/large/downloads/{name}.nii.gz" for name in names],
     }
-    return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
+    return pd.DataFrame(columns).reindex(columns=list(COLUMNS)).sort_values("scan_id")
 
 
 def raw_table(bids: Path, n: int) -> pd.DataFrame:
-    """A table of raw scans, one a subject, whose images lie in `bids`."""
+    """Return a table of raw scans, one per subject, with images in `bids`."""
     subjects = [f"sub-{i + 1:02d}" for i in range(n)]
-    known = {
+    columns = {
         "scan_id": [f"{subject}_task-rest" for subject in subjects],
         "subject": subjects,
         "group": subjects,
@@ -64,17 +64,17 @@ def raw_table(bids: Path, n: int) -> pd.DataFrame:
         "bold": [str(bold_path(bids, subject)) for subject in subjects],
         "t1w": [str(bids / subject / "anat" / f"{subject}_T1w.nii.gz") for subject in subjects],
     }
-    return pd.DataFrame(known).reindex(columns=list(COLUMNS)).sort_values("scan_id")
+    return pd.DataFrame(columns).reindex(columns=list(COLUMNS)).sort_values("scan_id")
 
 
 def configure(folder: Path, n_scans: int, n_models: int, n_seeds: int, raw: bool) -> Path:
-    """Configuration, models and scan table of a run whose index is done."""
+    """Write configuration, models and scan table of a run that is already indexed; return the configuration."""
     if raw:
         dataset = read_yaml(ROOT / "config/datasets/own_bids.yaml") | {"path": str(folder / "bids"), "crop": 20}
         write_bids(folder / "bids", n_scans)
         table = raw_table(folder / "bids", n_scans)
     else:
-        subjects = write_people(people(40), folder / "subjects.csv")  # read for an estimate of the room, no more
+        subjects = write_people(people(40), folder / "subjects.csv")  # read only to estimate disk space
         dataset = read_yaml(ROOT / "config/datasets/abide1_images.yaml") | {"subjects_table": str(subjects)}
         table = scan_table(n_scans)
     write_yaml(dataset, folder / "large.yaml")
@@ -99,11 +99,12 @@ def configure(folder: Path, n_scans: int, n_models: int, n_seeds: int, raw: bool
 
 
 def main() -> None:
+    """Make a dry run and print jobs, seconds and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scans", type=int, default=9414)
     parser.add_argument("--models", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--raw", action="store_true", help="raw images, a subject each")
+    parser.add_argument("--raw", action="store_true", help="raw images, one per subject")
     parser.add_argument("--target", default="all", help="such as paper: every shipped experiment on the same scans")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -118,9 +119,9 @@ def main() -> None:
     if done.returncode:
         sys.exit(done.stdout)
     jobs = done.stdout[done.stdout.index("Job stats") :].split("\n\n")[0]
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{jobs}\n\n{seconds:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of a core, at most {peak:.0f} MB")
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    print(f"{jobs}\n\n{seconds:.1f} s, {cpu:.1f} s CPU, at most {peak:.0f} MB")
 
 
 if __name__ == "__main__":

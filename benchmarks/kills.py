@@ -1,11 +1,11 @@
-"""The workflow killed at random moments, started again each time, and compared with a run that nobody disturbed.
+"""Kill the workflow at random moments, restart it each time, and compare the result with an undisturbed run.
 
     python benchmarks/kills.py FOLDER --kills 20 --seed 1 --machine "2 cores of …"
 
-Two workflows take turns: from raw images of two tiny subjects to their ROI series, and from ready ROI series of twelve
-to the report. One round takes some kills, each of the scheduler, of a job, or of everything, with `kill -9`; a round
-that ends earlier is followed by another. FOLDER keeps all runs; undisturbed ones that it holds already are taken.
-Writes ``kills.tsv`` beside this file.
+Two workflows alternate: from raw images of two tiny subjects to their ROI series, and from ready ROI series of twelve
+subjects to the report. A round has several kills (`kill -9`) of the scheduler, a job, or everything; rounds repeat
+until all kills are made. FOLDER keeps all runs; existing undisturbed ones are reused. Writes ``kills.tsv`` beside this
+file.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from tests.phantoms import TINY
 from tests.snake import snakemake, write_yaml
 
 COLUMNS = {
-    "date": "Day of the run",
-    "machine": "Processors, and how many cores were given",
+    "date": "Date of the run",
+    "machine": "Processors, and the number of cores used",
     "workflow": "raw: from T1w and BOLD images to ROI series; series: from ready ROI series to the report",
-    "seed": "Of the round's moments and victims; a round is a run from an empty folder, killed several times",
+    "seed": "Seed of the round's times and victims; a round is a run from an empty folder, killed several times",
     "seconds": "From the start of `snakemake` to the kill",
-    "round_seconds": "From the first start of the round to its end, all starts together",
-    "undisturbed_seconds": "Of the same workflow when nobody kills it",
-    "killed": "everything: scheduler and jobs; scheduler: its jobs live on; worker: one job, which is tried again",
-    "jobs": "Commands at work at that moment",
-    "files": "Compared below results/ at the end of the round: all but benchmarks and provenance",
-    "different": "Of these, not equal to the undisturbed run's to the last byte",
-    "half_written": "Files below results/ and work/ at the end of the round that are not whole",
+    "round_seconds": "From the first start of the round to its end, including restarts",
+    "undisturbed_seconds": "Duration of the same workflow without kills",
+    "killed": "everything: scheduler and jobs; scheduler: its jobs keep running; worker: one job, which is retried",
+    "jobs": "Commands running at that moment",
+    "files": "Files compared below results/ at the end of the round: all but benchmarks and provenance",
+    "different": "Of these, files that are not byte-identical to those of the undisturbed run",
+    "half_written": "Incomplete files below results/ and work/ at the end of the round",
 }
 
 
 def write_raw(folder: Path) -> Path:
-    """Subjects of the phantom as raw BIDS, enough for folds, with their index; the path of the configuration."""
+    """Write and index enough phantom subjects for folds as raw BIDS; return the path of the configuration."""
     simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 6}))
     shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
-    about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
-    dataset = write_yaml(folder / "raw.yaml", about | {"source": "bids", "path": "bids"})
+    columns = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
+    dataset = write_yaml(folder / "raw.yaml", columns | {"source": "bids", "path": "bids"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing", "keep_bold": True}
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess}
     keys |= {"folds": {"outer": 3, "validation": 0.4}, "models": ["svm"]}
     config = write_yaml(folder / "config.yaml", keys)
-    done = snakemake(folder, "results/raw/scans.tsv", config=config)  # the index, after which a scan can be asked for
+    done = snakemake(folder, "results/raw/scans.tsv", config=config)  # index first, so that a scan can be a target
     if done.returncode:
         sys.exit(done.stdout)
     return config
@@ -65,7 +65,7 @@ WORKFLOWS = {"raw": (write_raw, [SERIES.format(i, i) for i in (1, 2)]), "series"
 
 
 def undisturbed(name: str, folder: Path) -> float:
-    """Run a workflow that nobody kills, unless that is done; its seconds."""
+    """Run a workflow without kills, unless already done; return its seconds."""
     if (folder / "seconds.json").is_file():
         return float(read_json(folder / "seconds.json"))
     folder.mkdir(parents=True)
@@ -79,19 +79,26 @@ def undisturbed(name: str, folder: Path) -> float:
 
 
 def parse() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--each", type=int, default=10, help="kills a round, at most")
-    parser.add_argument("--longest", type=float, default=0.3, help="time to the next kill, of an undisturbed run's")
+    parser.add_argument("--each", type=int, default=10, help="maximum kills per round")
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=0.3,
+        help="maximum time to the next kill, as a share of the undisturbed duration",
+    )
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--workflows", nargs="+", choices=list(WORKFLOWS), default=list(WORKFLOWS))
-    parser.add_argument("--machine", required=True, help="as the table shall name it")
+    parser.add_argument("--machine", required=True, help="description of the machine for the table")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("kills.tsv"))
     return parser.parse_args()
 
 
 def main() -> None:
+    """Kill until the number of kills is reached, and write the table after each round."""
     options, rows, number = parse(), list[dict[str, object]](), 0
     folders = {name: options.folder.resolve() / name for name in options.workflows}
     seconds = {name: undisturbed(name, folder) for name, folder in folders.items()}
@@ -105,11 +112,13 @@ def main() -> None:
         kills = killer.run(min(options.each, options.kills - len(rows)))
         different, half = differences(folders[name], folder), half_written(folder)
         print(name, f"seed {seed}", *kills, *different, *half, sep="\n  ", flush=True)
-        about = {"date": date.today().isoformat(), "machine": options.machine, "workflow": name, "seed": seed}
-        about |= {"round_seconds": round(time.monotonic() - start), "undisturbed_seconds": round(seconds[name])}
-        about |= {"files": sum(path.is_file() for path in (folder / "results").rglob("*"))}
-        about |= {"different": len(different), "half_written": len(half)}
-        rows += [about | {"killed": k.victim, "seconds": k.seconds, "jobs": k.jobs or "none"} for k in kills]
+        common = {"date": date.today().isoformat(), "machine": options.machine, "workflow": name, "seed": seed}
+        common |= {"round_seconds": round(time.monotonic() - start), "undisturbed_seconds": round(seconds[name])}
+        common |= {"files": sum(path.is_file() for path in (folder / "results").rglob("*"))}
+        common |= {"different": len(different), "half_written": len(half)}
+        rows += [
+            common | {"killed": kill.victim, "seconds": kill.seconds, "jobs": kill.jobs or "none"} for kill in kills
+        ]
         if rows:
             write_table(pd.DataFrame(rows)[list(COLUMNS)], options.out, COLUMNS)
     sys.exit(any(row["different"] or row["half_written"] for row in rows))

@@ -1,12 +1,12 @@
-"""Parcellation against nilearn's `NiftiLabelsMasker` and against decompression alone, all in one run.
+"""Compare parcellation with nilearn's `NiftiLabelsMasker` and with decompression alone, in one run.
 
     BOLT_ATLAS_DIR=… python benchmarks/parcellation.py --folder /tmp/images --repeats 3 --out results.tsv
 
 Images are simulated once: 91 × 109 × 91 voxels of 2 mm, a brain of 230 thousand voxels with smooth anatomy, smooth
-signals and white noise, zero outside, compressed as gzip. The contestants take turns (A B C … A B C …), each on one
-thread; the minimum over the repeats counts, of the clock and of the processor. nilearn takes part twice: with the
-publisher's label image as it is (labels stored as float32), in the first round alone, and with the same labels as
-integers, its best case. Memory is the peak (VmHWM) of a fresh process that does nothing else.
+signals and white noise, zero outside, compressed as gzip. The methods alternate (A B C … A B C …), each on one thread;
+wall and CPU time are minima over the repeats. nilearn runs twice: with the published label image (float32 labels), in
+the first repeat only, and with the same labels as integers, its best case. Memory is the peak (VmHWM) of a fresh
+process that does nothing else.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ ATLAS = "schaefer400"
 
 
 def volumes(n: int, seed: int = 0) -> Iterator[np.ndarray]:
-    """Simulated (X, Y, Z) volumes: mean 10,000, 0.5 % of smooth signals, 1 % of white noise."""
+    """Simulate (X, Y, Z) volumes: mean 10,000, 0.5 % smooth signals, 1 % white noise."""
     rng = np.random.default_rng(seed)
     places = np.moveaxis(np.indices(SHAPE), 0, -1)
     inside = (((places - (45, 53, 42)) / (35, 45, 34.5)) ** 2).sum(axis=-1) < 1
 
     def smooth(width: float) -> np.ndarray:
+        """Return a smooth random field inside the brain, with standard deviation 1."""
         field = gaussian_filter(rng.standard_normal(SHAPE, dtype=np.float32), width)[inside]
         return field / field.std()
 
@@ -60,7 +61,7 @@ def volumes(n: int, seed: int = 0) -> Iterator[np.ndarray]:
 
 
 def image(folder: Path, case: str) -> Path:
-    """The image of a case such as ``int16:300``, simulated where it is not there yet."""
+    """Return the path of a case's image (such as ``int16:300``), simulating it if it is missing."""
     dtype, n = case.split(":")
     path = folder / f"sub-{dtype}{n}_space-MNI152NLin6Asym_bold.nii.gz"
     if not path.is_file():
@@ -72,35 +73,40 @@ def image(folder: Path, case: str) -> Path:
 
 
 def ours(path: Path) -> np.ndarray:
+    """Parcellate with BolT."""
     return parcellate(path, [load_atlas(ATLAS)], denoise=load_denoise("none"))[ATLAS].series
 
 
 def nilearn(path: Path) -> np.ndarray:
+    """Parcellate with nilearn and the published label image."""
     published = find_image(describe_atlas(ATLAS), atlas_folder(ATLAS), None, None)
     return NiftiLabelsMasker(published, standardize=None).fit_transform(path)
 
 
 def nilearn_integers(path: Path) -> np.ndarray:
+    """Parcellate with nilearn and integer labels."""
     return NiftiLabelsMasker(load_atlas(ATLAS).image, standardize=None).fit_transform(path)
 
 
 def read_isal(path: Path) -> None:
+    """Decompress with isal."""
     with igzip.open(path) as stream:
         while stream.read(CHUNK):
             pass
 
 
 def read_zlib(path: Path) -> None:
+    """Decompress with zlib."""
     with gzip.open(path) as stream:
         while stream.read(CHUNK):
             pass
 
 
 def nothing(path: Path) -> None:
-    """What the interpreter and the imports take."""
+    """Do nothing, to measure interpreter and imports."""
 
 
-CONTESTANTS: dict[str, Callable] = {
+METHODS: dict[str, Callable] = {
     "ours": ours,
     "isal": read_isal,
     "zlib": read_zlib,
@@ -111,32 +117,33 @@ RATIOS = (("nilearn", "ours"), ("nilearn_integers", "ours"), ("ours", "isal"), (
 
 
 def time_case(path: Path, repeats: int) -> dict[str, tuple[float, float]]:
-    """Seconds (clock, processor) of each contestant's best turn; their results are compared."""
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTESTANTS}
+    """Check that results agree, and return the best (wall, CPU) seconds of each method."""
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in METHODS}
     series = {}
-    for turn in range(repeats):
-        for name, work in CONTESTANTS.items():
-            if turn and name == "nilearn":
+    for repeat in range(repeats):
+        for name, work in METHODS.items():
+            if repeat and name == "nilearn":
                 continue
             start = time.perf_counter(), time.process_time()
             series[name] = work(path)
             seconds[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
-    covered = ~np.isnan(series["ours"]).any(axis=0)  # the simulated brain leaves a few ROIs out
+    covered = ~np.isnan(series["ours"]).any(axis=0)  # the simulated brain does not cover a few ROIs
     for name in ("nilearn", "nilearn_integers"):
         np.testing.assert_allclose(series["ours"][:, covered], series[name][:, covered], rtol=1e-5)
-    return {name: (min(c for c, _ in turns), min(p for _, p in turns)) for name, turns in seconds.items()}
+    return {name: (min(wall for wall, _ in t), min(cpu for _, cpu in t)) for name, t in seconds.items()}
 
 
 def peak(name: str, path: Path) -> float:
-    """Peak memory in MB of a fresh process."""
+    """Return the peak memory (MB) of a method in a fresh process."""
     command = [sys.executable, __file__, "--peak", name, str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout.split()[-1]) / 1024
 
 
 def main() -> None:
+    """Time all cases, measure peak memory, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where the images lie, or are made")
+    parser.add_argument("--folder", type=Path, help="folder of the images; missing ones are simulated")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cases", nargs="*", default=CASES)
     parser.add_argument("--peaks", nargs="*", default=PEAKS)
@@ -144,7 +151,7 @@ def main() -> None:
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
-        {**CONTESTANTS, "nothing": nothing}[options.peak[0]](Path(options.peak[1]))
+        {**METHODS, "nothing": nothing}[options.peak[0]](Path(options.peak[1]))
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return print(status["VmHWM"].split()[0])
     lines = ["case\tmeasure\tclock\tprocessor"]

@@ -1,12 +1,12 @@
-"""Preprocessing judged on a phantom of its own, whose truth is known.
+"""Evaluate preprocessing on a dedicated phantom with known truth.
 
     python -m benchmarks.preprocessing --folder /tmp/evidence --out benchmarks/preprocessing.tsv
 
-Three subjects (T1w 2 mm, BOLD 4 mm × 60 volumes), each scanned twice: lying still, and moving, with the spin history
-that motion brings and slow fluctuations of white matter and CSF that reach grey matter. Heads, T1w images and ROI
-means are alike in both. A third scan is as the second with 300 volumes: 34 regressors leave little of 60 volumes,
-whatever they remove. What is finished in the folder is not made again. `--registration` names the settings of the
-BOLD half and of the rows that must be reached; normalisation is measured with all of `--normalisations`.
+Three subjects (T1w 2 mm, BOLD 4 mm × 60 volumes) are scanned twice: lying still, and moving, with spin history from
+motion and slow white matter and CSF fluctuations that reach grey matter. Heads, T1w images and ROI means are the same
+in both. A third scan repeats the second with 300 volumes, because 34 regressors leave little of 60 volumes. Finished
+parts in the folder are reused. `--registration` names the settings of the functional half and of the rows with a
+requirement; normalisation is measured with all of `--normalisations`.
 """
 
 from __future__ import annotations
@@ -62,28 +62,28 @@ POSITIONS = (
     ("translation error, length", "mm", None),
     ("rotation error, length", "degrees", None),
 )
-"""Measures of head positions, their units, and what they must not exceed."""
+"""Measures of head position, their units, and upper limits."""
 OUTPUTS: tuple[Output, ...] = ("template", "native")
 VERSIONS = ("antspyx", "nilearn", "nipype", "numpy", "scipy")
 COLUMNS = {
-    "measure": "What is measured; the median over voxels, volumes or ROIs, then over subjects",
+    "measure": "Measure; median over voxels, volumes or ROIs, then over subjects",
     "scan": "still: mean FD about 0.2 mm; moving: about 0.5 mm, with spin history and slow physiology",
     "registration": "Settings of config/registration",
     "output": "Space in which ROI means were taken",
     "denoise": "Strategy of config/denoise",
     "value": "Median over subjects",
-    "unit": "Its unit",
-    "subjects": "The values of the subjects",
-    "null": "The same without any skill",
-    "ceiling": "The same where all geometry is known: what the noise leaves",
-    "required": "What the value must reach",
-    "passed": "Whether it does; n/a: nothing is required",
+    "unit": "Unit of the value",
+    "subjects": "Values of the subjects",
+    "null": "Value without any skill",
+    "ceiling": "Value with known geometry: what the noise leaves",
+    "required": "Requirement for the value",
+    "passed": "Whether the requirement is met; n/a: none",
 }
 
 
 @dataclass
 class Row:
-    """One row of the table; `values` are the subjects'."""
+    """One row of the table; `values` has one entry per subject."""
 
     measure: str
     values: Sequence[float]
@@ -99,15 +99,18 @@ class Row:
     value: float = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the median over subjects."""
         self.value = float(np.median(self.values))
 
     @property
     def passed(self) -> bool | None:
+        """Return whether the requirement is met; None if there is none."""
         if self.low is None and self.high is None:
             return None
         return bool((self.low is None or self.value >= self.low) and (self.high is None or self.value <= self.high))
 
     def cells(self) -> dict[str, object]:
+        """Return the cells of the row, by `COLUMNS`."""
         bound = next((f"{sign} {limit:.3g}" for sign, limit in (("≥", self.low), ("≤", self.high)) if limit), None)
         passed = None if self.passed is None else str(self.passed).lower()
         subjects = " ".join(f"{value:.3f}" for value in self.values)
@@ -119,13 +122,13 @@ class Row:
 
 
 class Evidence:
-    """The phantom's folder, and what is measured there.
+    """The phantom's folder and the measures taken there.
 
     Parameters
     ----------
     folder : path
     variants : mapping of str to Simulate
-        The scans of the same subjects; the T1w images are those of the first.
+        Scans of the same subjects; T1w images are those of the first.
     """
 
     def __init__(self, folder: Path, variants: dict[str, Simulate]) -> None:
@@ -140,19 +143,21 @@ class Evidence:
         self.subjects = list(self.everyone)
 
     def truth(self, subject: str, scan: str) -> Truth:
+        """Return the truth of a scan."""
         return Truth(self.folder / scan / "derivatives" / "truth", f"{subject}_task-rest")
 
     def anat(self, subject: str, registration: str) -> Path:
+        """Return the folder of the anatomical half, run if needed."""
         t1w = self.folder / self.first / subject / "anat" / f"{subject}_T1w.nii.gz"
         return normalised(t1w, self.template, PHANTOM_SPACE, registration, self.folder, f"{subject}_")
 
     def bold(self, subject: str, scan: str) -> tuple[Path, float]:
-        """The raw image and its repetition time, s."""
+        """Return the raw image and its repetition time in seconds."""
         path = self.folder / scan / subject / "func" / f"{subject}_task-rest_bold.nii.gz"
         return path, float(nib.Nifti1Image.from_filename(path).header.get_zooms()[3])
 
     def func(self, subject: str, scan: str, registration: str, output: Output = "template") -> dict[str, Path]:
-        """Files of the functional half; a finished one stays."""
+        """Return the files of the functional half, run if needed."""
         out = self.folder / registration / subject / scan / output
         if not (out / f"{subject}_task-rest_desc-quality.json").is_file():
             bold, tr = self.bold(subject, scan)
@@ -169,25 +174,25 @@ class Evidence:
         return {port: out / name for port, name in names.items()}
 
     def rois(self, subject: str, scan: str, registration: str, output: Output, denoise: str) -> Parcellated:
-        """Series of the ROIs as the pipeline recovers them."""
+        """Return the ROI series as the pipeline recovers them."""
         made = self.func(subject, scan, registration, output)
         bold, tr = self.bold(subject, scan)
         atlases, strategy = [load_atlas(ATLAS)], load_denoise(denoise)
         if output == "template":
-            given = {port: made[port] for port in ("mask", "confounds")}
-            return parcellate(made["bold"], atlases, **given, denoise=strategy, tr=tr)[ATLAS]
+            inputs = {port: made[port] for port in ("mask", "confounds")}
+            return parcellate(made["bold"], atlases, **inputs, denoise=strategy, tr=tr)[ATLAS]
         anat = self.anat(subject, registration)
         names = anatomical_names(f"{subject}_", PHANTOM_SPACE)
-        known = Transforms(
+        transforms = Transforms(
             **{port: anat / names[port] for port in ("forward", "inverse")},
             **{port: made[port] for port in ("bold_to_t1w", "motion", "mask", "confounds")},
         )
         keys = {"space": PHANTOM_SPACE, "denoise": strategy, "tr": tr, "threshold": 0.5, "slice_timing": True}
-        return parcellate_native(bold, atlases, known, **keys)[ATLAS]
+        return parcellate_native(bold, atlases, transforms, **keys)[ATLAS]
 
     # ---- measures ----------------------------------------------------------------------------
     def normalisation(self, registration: str) -> Row:
-        """Over grey matter, median; mm."""
+        """Return the normalisation error over grey matter, median, mm."""
         grey = nib.Nifti1Image.from_filename(self.template / "gm.nii.gz")
         errors = []
         for subject in self.subjects:
@@ -199,13 +204,13 @@ class Evidence:
                 names = anatomical_names(prefix, PHANTOM_SPACE)
                 transform = self.anat(subject, registration) / names["forward"]
             errors.append(normalisation_error(self.truth(subject, self.first).places, grey, transform))
-        nothing = float(np.median([error.nothing for error in errors]))
-        found = [error.found for error in errors]
-        return Row("normalisation error over grey matter", found, "mm", registration=registration, null=nothing)
+        null = float(np.median([error.nothing for error in errors]))
+        values = [error.found for error in errors]
+        return Row("normalisation error over grey matter", values, "mm", registration=registration, null=null)
 
     def motion(self, scan: str, registration: str) -> list[Row]:
-        """Errors of the head's positions: of a parameter (three each), and their length."""
-        found, nulls = [], []
+        """Return the errors of head position: per parameter (three each), and their length."""
+        errors, nulls = [], []
         for subject in self.subjects:
             truth = self.truth(subject, scan)
             positions = read_motion(self.func(subject, scan, registration)["motion"])
@@ -214,21 +219,21 @@ class Evidence:
             )
             centre = images.apply(truth.t1w_to_bold, images.mask_centre(mask, affine))
             still = np.broadcast_to(np.eye(4), positions.shape)
-            found.append(_sizes(position_errors(positions, truth.motion, centre)))
+            errors.append(_sizes(position_errors(positions, truth.motion, centre)))
             nulls.append(_sizes(position_errors(still, truth.motion, centre)))
         null = np.median(nulls, axis=0)
         return [
-            Row(measure, np.stack(found)[:, i].tolist(), unit, scan, registration, null=null[i], high=high)
+            Row(measure, np.stack(errors)[:, i].tolist(), unit, scan, registration, null=null[i], high=high)
             for i, (measure, unit, high) in enumerate(POSITIONS)
         ]
 
     def series(self, scan: str, registration: str, output: Output, denoise: str) -> list[Row]:
-        """Correlation of recovered with true ROI series, median over ROIs; null: another subject's truth.
+        """Correlate recovered with true ROI series, median over ROIs; null: another subject's truth.
 
-        Regression takes its share of the signal with the noise, the larger the shorter the scan. So what it left is
-        compared with the truth as it is, and with the truth after the same regression.
+        Regression removes signal along with noise, more so in short scans. Regressed series are therefore compared with
+        the original truth and with the truth after the same regression.
         """
-        found, alike, nulls = [], [], []
+        correlations, regressed_truth, nulls = [], [], []
         truths = [np.load(self.truth(subject, scan).series).astype(float) for subject in self.everyone]
         strategy = load_denoise(denoise)
         for i, subject in enumerate(self.subjects):
@@ -238,38 +243,42 @@ class Evidence:
             chosen = choose_confounds(confounds, strategy, len(truths[i]), bold)
             kept = slice(None) if chosen.kept is None else chosen.kept
             regressed = clean(truths[i], chosen, strategy, tr, bold)
-            for kind, truth in ((found, truths[i][kept]), (alike, regressed), (nulls, truths[i - 1][kept])):
-                kind.append(float(np.nanmedian(correlation(made.series, truth))))
+            comparisons = (correlations, truths[i][kept]), (regressed_truth, regressed), (nulls, truths[i - 1][kept])
+            for values, truth in comparisons:
+                values.append(float(np.nanmedian(correlation(made.series, truth))))
         where = (scan, registration, output, denoise, float(np.median(nulls)))
         if denoise != "none":
-            return [Row(SERIES, found, "", *where), Row(f"{SERIES}, truth regressed alike", alike, "", *where)]
-        return [Row(SERIES, found, "", *where, float(np.median([self.ceiling(s, scan) for s in self.subjects])))]
+            return [
+                Row(SERIES, correlations, "", *where),
+                Row(f"{SERIES}, truth regressed alike", regressed_truth, "", *where),
+            ]
+        return [Row(SERIES, correlations, "", *where, float(np.median([self.ceiling(s, scan) for s in self.subjects])))]
 
     def ceiling(self, subject: str, scan: str) -> float:
-        """`series` of means over the places where the truth says that the ROIs are, in every volume."""
+        """Return the correlation (`series`) of means over the true positions of the ROIs in every volume."""
         truth, atlas = self.truth(subject, scan), load_atlas(ATLAS).image
         label = np.asarray(atlas.dataobj).astype(int)
         points = images.apply(atlas.affine, np.argwhere(label).astype(float))
         places = truth.places
         voxels = images.apply(np.linalg.inv(places.affine), points).T
-        known = [map_coordinates(axis, voxels, order=1) for axis in np.moveaxis(places.get_fdata(), -1, 0)]
-        points, values = np.stack(known, axis=-1), label[label > 0]
+        coordinates = [map_coordinates(axis, voxels, order=1) for axis in np.moveaxis(places.get_fdata(), -1, 0)]
+        points, values = np.stack(coordinates, axis=-1), label[label > 0]
         bold, tr = self.bold(subject, scan)
         info = check_bold(bold, tr)
         volumes = slice_timed(iter_volumes(bold), read_slice_times(bold, info.shape, tr), tr, 0)
         sampled = resample(volumes, info.affine, truth.motion @ truth.t1w_to_bold, points)
-        means = [np.bincount(values, volume)[np.unique(values)] for volume in sampled]  # sums: correlation is the same
+        means = [np.bincount(values, volume)[np.unique(values)] for volume in sampled]  # sums, which correlate equally
         return float(np.nanmedian(correlation(np.stack(means), np.load(truth.series))))
 
 
 def _sizes(errors: tuple[np.ndarray, np.ndarray]) -> list[float]:
-    """Medians over volumes, in the order of `POSITIONS`."""
-    one = [float(np.median(np.abs(error))) for error in errors]
-    return one + [float(np.median(np.linalg.norm(error, axis=1))) for error in errors]
+    """Return medians over volumes, in the order of `POSITIONS`."""
+    parameters = [float(np.median(np.abs(error))) for error in errors]
+    return parameters + [float(np.median(np.linalg.norm(error, axis=1))) for error in errors]
 
 
 def measure(evidence: Evidence, registration: str, normalisations: Iterable[str], denoise: Iterable[str]) -> list[Row]:
-    """All rows of the table, with what they must reach."""
+    """Return all rows of the table with their requirements."""
     rows = {name: evidence.normalisation(name) for name in dict.fromkeys((AFFINE, *normalisations, registration))}
     rows[registration].high = rows[AFFINE].value / 2
     table = list(rows.values())
@@ -280,21 +289,22 @@ def measure(evidence: Evidence, registration: str, normalisations: Iterable[str]
             plain.low = 0.95 if (scan, output) == ("still", "template") else None
             table.append(plain)
             for name in denoise:
-                as_it_is, alike = evidence.series(scan, registration, output, name)
+                original_truth, regressed_truth = evidence.series(scan, registration, output, name)
                 if name == "24p_acompcor":
-                    as_it_is.low = plain.value if scan == "moving, long" else None
-                    alike.low = plain.value if scan != "still" else None
-                table += [as_it_is, alike]
+                    original_truth.low = plain.value if scan == "moving, long" else None
+                    regressed_truth.low = plain.value if scan != "still" else None
+                table += [original_truth, regressed_truth]
     return table
 
 
 def main() -> None:
+    """Measure, print the table, and exit with 1 if a requirement is not met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--registration", default="fast")
     parser.add_argument("--normalisations", nargs="*", default=SETTINGS)
     parser.add_argument("--denoise", nargs="*", default=DENOISE)
-    parser.add_argument("--subjects", type=int, default=3, help="so many of them, for a quick look")
+    parser.add_argument("--subjects", type=int, default=3, help="number of subjects; fewer for a quick look")
     parser.add_argument("--out", type=Path, help="table (TSV, with its sidecar)")
     options = parser.parse_args()
     evidence = Evidence(options.folder, VARIANTS)

@@ -1,10 +1,10 @@
-"""Time and memory of preprocessing one subject, by stage; and two subjects at once against one after the other.
+"""Measure time and memory of preprocessing a subject by stage, and two subjects in parallel against in sequence.
 
     BOLT_ATLAS_DIR=… python -m benchmarks.preprocessing_speed T1W BOLD TEMPLATEFLOW_HOME --folder /tmp/speed --out TABLE
 
-Each case is a fresh process with so many threads for ANTs and BLAS; its resident memory, and that of its children, is
-read 20 times a second from outside. A case that is done leaves a JSON file in the folder and is not run again: remove
-it to measure anew. `--only fast:1 pair` runs some cases alone. Nothing else should run on the machine.
+Each case is a fresh process with the given number of threads for ANTs and BLAS; its resident memory and that of its
+children is sampled from outside, 20 times per second. A finished case leaves a JSON file in the folder and is not
+rerun: delete it to measure again. `--only fast:1 pair` selects cases. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ FUNCTIONS = {
 }
 COLUMNS = {
     "registration": "Settings of config/registration",
-    "threads": "Of ANTs and BLAS",
+    "threads": "Threads of ANTs and BLAS",
     "stage": "Step; other: interpreter, imports, checks, copies",
-    "wall": "Seconds by the clock",
-    "cpu": "Seconds of the processor, all threads",
-    "peak_mb": "Largest resident memory during the stage, MB",
+    "wall": "Wall time, s",
+    "cpu": "CPU time of all threads, s",
+    "peak_mb": "Peak resident memory during the stage, MB",
 }
 
 
 class Clock:
-    """Time spent in each stage of this process; says on standard output which one it is in."""
+    """Time spent in each stage of this process; prints the current stage to standard output."""
 
     def __init__(self) -> None:
         self.spent: dict[str, list[float]] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """Add the wall and CPU seconds of the context to a stage."""
         print(f"stage {name}", flush=True)
         wall, cpu = time.perf_counter(), time.process_time()
         yield
@@ -77,6 +78,8 @@ class Clock:
         print("stage other", flush=True)
 
     def around(self, function: Callable, name: str | Callable[..., str]) -> Callable:
+        """Return the function with its calls timed as a stage; `name` may depend on its arguments."""
+
         def timed(*args: Any, **kwargs: Any) -> Any:
             with self.stage(name if isinstance(name, str) else name(*args)):
                 return function(*args, **kwargs)
@@ -85,7 +88,7 @@ class Clock:
 
 
 def subject(t1w: Path, bold: Path, templateflow: Path, registration: str, folder: Path) -> dict[str, list[float]]:
-    """Preprocess and parcellate one subject in `folder`; wall and processor seconds by stage."""
+    """Preprocess and parcellate one subject in `folder`; return wall and CPU seconds by stage."""
     start = time.perf_counter()
     from bolt.atlases.image import load_atlas
     from bolt.config import load_denoise, load_registration
@@ -120,13 +123,13 @@ def subject(t1w: Path, bold: Path, templateflow: Path, registration: str, folder
         mask = out / "func" / names["mask"]
         parcellate(out / "func" / names["bold"], atlases, mask=mask, denoise=load_denoise("none"), tr=tr)
     spent = clock.spent
-    rest = [time.perf_counter() - start, time.process_time()]
-    spent["other"] = [whole - sum(part) for whole, part in zip(rest, zip(*spent.values(), strict=True), strict=True)]
+    totals = [time.perf_counter() - start, time.process_time()]
+    spent["other"] = [total - sum(part) for total, part in zip(totals, zip(*spent.values(), strict=True), strict=True)]
     return spent
 
 
 def start(options: argparse.Namespace, registration: str, threads: int, folder: Path) -> subprocess.Popen:
-    """A process that runs `subject`."""
+    """Start a process that runs `subject`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
@@ -147,10 +150,11 @@ def start(options: argparse.Namespace, registration: str, threads: int, folder: 
 
 
 def watch(process: subprocess.Popen) -> dict[str, Any]:
-    """Wait for a process of `start`: its seconds and peak memory by stage, and in all."""
+    """Wait for a process from `start`; return its seconds and peak memory by stage and in total."""
     stage, last = ["other"], [""]
 
     def listen() -> None:
+        """Follow the stages that the process prints."""
         for line in process.stdout or ():
             if line.startswith("stage "):
                 stage[0] = line[6:].strip()
@@ -173,24 +177,24 @@ def watch(process: subprocess.Popen) -> dict[str, Any]:
 
 
 def tree_memory(pid: int) -> float:
-    """Resident MB of a process and its children."""
+    """Return the resident MB of a process and its children."""
     total = 0.0
     try:
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            total += one.memory_info().rss / 1e6
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            total += process.memory_info().rss / 1e6
     except psutil.NoSuchProcess:
         pass
     return total
 
 
 def pair(options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of two subjects one after the other and at once, one thread each."""
+    """Return the seconds of two subjects in sequence and in parallel, one thread each."""
     folder = options.folder / "pair"
     began = time.perf_counter()
     for _ in range(2):
         watch(start(options, PAIR, 1, folder))
-    one_after_the_other = time.perf_counter() - began
+    in_sequence = time.perf_counter() - began
     began = time.perf_counter()
     processes = [start(options, PAIR, 1, folder / name) for name in ("a", "b")]
     listeners = [threading.Thread(target=watch, args=(process,)) for process in processes]
@@ -198,13 +202,13 @@ def pair(options: argparse.Namespace) -> dict[str, float]:
         listener.start()
     for listener in listeners:
         listener.join()
-    at_once = time.perf_counter() - began
+    in_parallel = time.perf_counter() - began
     shutil.rmtree(folder)
-    return {"one_after_the_other": one_after_the_other, "at_once": at_once, "ratio": one_after_the_other / at_once}
+    return {"one_after_the_other": in_sequence, "at_once": in_parallel, "ratio": in_sequence / in_parallel}
 
 
 def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The result of a case, run where its file is not there."""
+    """Return the result of a case, run unless its file exists."""
     path = options.folder / f"{case.replace(':', '-')}.json"
     if not path.is_file():
         print(f"{case} …", file=sys.stderr)
@@ -220,6 +224,7 @@ def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Run the cases and print the table by stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("t1w", "bold", "templateflow"):
         parser.add_argument(name, type=Path)

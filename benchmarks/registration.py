@@ -1,10 +1,10 @@
-"""Normalisation by evidence that no brain mask can bring about: affine alone, testing, fast, precise.
+"""Compare normalisations of a real scan by measures that the brain mask does not determine.
 
     python -m benchmarks.registration T1W TEMPLATEFLOW_HOME SCHAEFER_IMAGE --folder /tmp/registration [--out FILE.tsv]
 
-The anatomical half runs once with each settings file; affine alone takes the T1w and the mask of `fast`, and its
-settings without any step of SyN. What is done already is taken from the folder. The phantom's errors, where the
-truth is known, are measured by `preprocessing.py` beside this file.
+The anatomical half runs once with each settings file (testing, fast, precise); "affine alone" uses the T1w, mask and
+settings of `fast` without SyN. Finished parts in the folder are reused. `preprocessing.py` measures errors against the
+known truth of a phantom.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SUBJECT = "sub-01"
 
 
 def affine_alone(anat: Path, template: Path, space: str, prefix: str, folder: Path, name: str = "fast") -> Path:
-    """The transform from T1w to template without any step of SyN, for a T1w that is preprocessed already.
+    """Write and return the affine transform from a preprocessed T1w to the template, without SyN.
 
     Parameters
     ----------
     anat : path
         Folder filled by `preprocess_anatomical`.
     template, space, prefix
-        As there.
+        As in `preprocess_anatomical`.
     folder : path
-        Where the transform is written.
+        Output folder for the transform.
     name : str
-        Settings of the affine part.
+        Settings of the affine registration.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = anatomical_names(prefix, space)
@@ -53,7 +53,7 @@ def affine_alone(anat: Path, template: Path, space: str, prefix: str, folder: Pa
 
 
 def normalised(t1w: Path, template: Path, space: str, name: str, out: Path, prefix: str) -> Path:
-    """Folder ``anat`` of the anatomical half with the settings `name`; one that is finished stays."""
+    """Return the ``anat`` folder of the anatomical half with the settings `name`, run if needed."""
     anat = out / name / prefix.rstrip("_") / "anat"
     if not (anat / f"{prefix}desc-quality.json").is_file():
         preprocess_anatomical(t1w, template, space, load_registration(name), anat, out / name / "work", prefix=prefix)
@@ -61,26 +61,27 @@ def normalised(t1w: Path, template: Path, space: str, name: str, out: Path, pref
 
 
 def measure(t1w: Path, template: Path, atlas: Path, name: str, out: Path) -> dict[str, float]:
-    """`normalisation_evidence` of one way to normalise; what is measured already is read."""
+    """Return the `normalisation_evidence` of one normalisation, measured if needed."""
     prefix = f"{SUBJECT}_"
-    found = out / f"{name.replace(' ', '_')}.json"
-    if found.is_file():
-        return read_json(found)
+    results = out / f"{name.replace(' ', '_')}.json"
+    if results.is_file():
+        return read_json(results)
     anat = normalised(t1w, template, SPACE, "fast" if name == AFFINE else name, out, prefix)
     paths = {port: anat / file for port, file in anatomical_names(prefix, SPACE).items()}
     if name == AFFINE:
         paths["forward"] = affine_alone(anat, template, SPACE, prefix, out / "affine")
     numbers = normalisation_evidence(paths, template, atlas)
-    write_json(numbers, found)
+    write_json(numbers, results)
     return numbers
 
 
 def main() -> None:
+    """Measure the normalisations and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("t1w", type=Path)
     parser.add_argument("templateflow", type=Path)
     parser.add_argument("atlas", type=Path, help="label image of Schaefer's atlas in MNI152NLin6Asym")
-    parser.add_argument("--folder", type=Path, required=True, help="what is made; finished parts are not made again")
+    parser.add_argument("--folder", type=Path, required=True, help="working folder; finished parts are reused")
     parser.add_argument("--only", nargs="*", choices=(AFFINE, *SETTINGS), default=(AFFINE, *SETTINGS))
     parser.add_argument("--out", type=Path, help="table (TSV)")
     options = parser.parse_args()

@@ -1,12 +1,12 @@
-"""What a real scheduler costs: the workflow through SLURM against the same run locally, and SLURM alone.
+"""Measure the overhead of a real scheduler: the workflow through SLURM against a local run, and SLURM alone.
 
     python -m benchmarks.scheduler --folder /tmp/scheduler --out benchmarks/scheduler.tsv
 
-As root, with Debian's SLURM packages: a SLURM of one node is started (`tests/slurm/one_node.py`). First `sbatch` and
-`squeue` are timed with more and more jobs in the queue, held there. Then ready series (12 scans, two models of three
-folds) go through the workflow to the report, on this machine's cores alone and through SLURM with the shipped profile,
-in folders of their own. Of each cluster job the controller tells when it was submitted, began and ended; of each rule
-in it, its benchmark file tells the seconds. What lies between is overhead.
+Run as root with Debian's SLURM packages; a one-node SLURM is started (`tests/slurm/one_node.py`). `sbatch` and `squeue`
+are first timed with growing numbers of held jobs in the queue. Then ready series (12 scans, two models, three folds)
+go through the workflow to the report, once on local cores and once through SLURM with the shipped profile, in separate
+folders. The controller reports when each cluster job was submitted, started and ended; benchmark files report the
+seconds of each rule in it. The difference is overhead.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tests.slurm.one_node import completed, one_node
 from tests.snake import QUICK_EXPLANATION, TINY_MODEL, series_dataset, write_yaml
 
 COLUMNS = {
-    "measure": "What was measured",
-    "value": "In the unit of the next column",
-    "unit": "s: seconds by the clock",
-    "baseline": "The same without a scheduler, or with an empty queue",
+    "measure": "Measure",
+    "value": "Value, in the unit of the next column",
+    "unit": "Unit; s: wall time in seconds",
+    "baseline": "Value without a scheduler, or with an empty queue",
     "ratio": "value / baseline",
 }
 QUEUES = (0, 100, 500)
 
 
 def median_seconds(command: list[str], times: int) -> float:
-    """By the clock."""
+    """Return the median wall time of a command."""
     taken = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -51,7 +51,7 @@ def median_seconds(command: list[str], times: int) -> float:
 
 
 def controller(folder: Path) -> list[dict[str, Any]]:
-    """`sbatch` and `squeue`, with more and more held jobs in the queue."""
+    """Time `sbatch` and `squeue` with growing numbers of held jobs in the queue."""
     submit = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--job-name=sleeps", "--wrap=sleep 60"]
     ask = ["squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "sleeps"]
     rows: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def controller(folder: Path) -> list[dict[str, Any]]:
 
 
 def configured(folder: Path) -> Path:
-    """Ready series of 12 scans, a small network and a model that learns in one go."""
+    """Write ready series of 12 scans and a configuration with a small network and an SVM; return its path."""
     folder.mkdir(parents=True)
     config = series_dataset(folder, explain=QUICK_EXPLANATION, device="cpu")
     models = [str(write_yaml(folder / "tiny.yaml", TINY_MODEL)), "svm"]
@@ -79,7 +79,7 @@ def configured(folder: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> tuple[float, str]:
-    """Seconds of one run of Snakemake, and what it said."""
+    """Run Snakemake once; return its seconds and output."""
     config = configured(folder)
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", str(config)]
     begin = time.perf_counter()
@@ -94,49 +94,54 @@ def run(folder: Path, *arguments: str) -> tuple[float, str]:
 
 
 def benchmarked(folder: Path, column: str = "s") -> pd.Series:
-    """A measure of every rule's job, by its benchmark file."""
+    """Return one measure of all rule jobs, from their benchmark files."""
     files = sorted((folder / "results").glob("*/benchmarks/**/*.tsv"))
     return pd.Series([pd.read_csv(path, sep="\t")[column].iloc[0] for path in files])
 
 
 def workflow(folder: Path, slurm: Path, arguments: list[str]) -> list[dict[str, Any]]:
-    """One workflow locally, and through SLURM."""
-    locally, _ = run(folder / "local", "--cores", "2", "--workflow-profile", str(ROOT / "workflow/profiles/default"))
+    """Run the workflow locally and through SLURM, and compare."""
+    local_seconds, _ = run(
+        folder / "local", "--cores", "2", "--workflow-profile", str(ROOT / "workflow/profiles/default")
+    )
     profile = ["--workflow-profile", str(ROOT / "workflow/profiles/slurm"), *arguments]
-    through, said = run(folder / "slurm", *profile)
-    return compared(folder, slurm, locally, through, said)
+    slurm_seconds, output = run(folder / "slurm", *profile)
+    return compared(folder, slurm, local_seconds, slurm_seconds, output)
 
 
-def compared(folder: Path, slurm: Path, locally: float, through: float, said: str) -> list[dict[str, Any]]:
-    """What the two runs cost, and where a cluster job's life goes."""
-    name = re.findall(r"SLURM run ID: (\S+)", said)[0]
+def compared(
+    folder: Path, slurm: Path, local_seconds: float, slurm_seconds: float, output: str
+) -> list[dict[str, Any]]:
+    """Return the costs of the two runs and how cluster jobs spend their time."""
+    name = re.findall(r"SLURM run ID: (\S+)", output)[0]
     jobs = [job for job in completed(slurm) if job["Name"] == name]
-    alone, inside = benchmarked(folder / "local"), benchmarked(folder / "slurm")
-    taken = sum(_moment(job["EndTime"]) - _moment(job["StartTime"]) for job in jobs)
+    local_rules, slurm_rules = benchmarked(folder / "local"), benchmarked(folder / "slurm")
+    on_node = sum(_moment(job["EndTime"]) - _moment(job["StartTime"]) for job in jobs)
     queued = sum(_moment(job["StartTime"]) - _moment(job["SubmitTime"]) for job in jobs)
     busy = merged([(job["StartTime"], job["EndTime"]) for job in jobs])
-    queries = len(re.findall("Checking the status of", said))
+    queries = len(re.findall("Checking the status of", output))
 
     def row(measure: str, value: float, unit: str, baseline: float | None = None) -> dict[str, Any]:
+        """Return one row of the table."""
         ratio = value / baseline if baseline else None
         return {"measure": measure, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio}
 
-    processor = [benchmarked(folder / place, "cpu_time").sum() for place in ("slurm", "local")]
+    cpu = [benchmarked(folder / place, "cpu_time").sum() for place in ("slurm", "local")]
     return [
-        row("whole run", through, "s", locally),
-        row("processor time of all rules", processor[0], "s", processor[1]),
-        row("seconds of all rules", inside.sum(), "s", alone.sum()),
-        row("cluster jobs", len(jobs), "jobs", len(inside)),
-        row("seconds of all cluster jobs on the node", taken, "s", inside.sum()),
-        row("on the node beside its rules, a cluster job", (taken - inside.sum()) / len(jobs), "s"),
+        row("whole run", slurm_seconds, "s", local_seconds),
+        row("processor time of all rules", cpu[0], "s", cpu[1]),
+        row("seconds of all rules", slurm_rules.sum(), "s", local_rules.sum()),
+        row("cluster jobs", len(jobs), "jobs", len(slurm_rules)),
+        row("seconds of all cluster jobs on the node", on_node, "s", slurm_rules.sum()),
+        row("on the node beside its rules, a cluster job", (on_node - slurm_rules.sum()) / len(jobs), "s"),
         row("in SLURM's queue, a cluster job", queued / len(jobs), "s"),
-        row("while no job runs", through - busy, "s", through),
+        row("while no job runs", slurm_seconds - busy, "s", slurm_seconds),
         row("status queries", queries, "queries", len(jobs)),
     ]
 
 
 def merged(spans: list[tuple[str, str]]) -> float:
-    """Seconds in which at least one job ran."""
+    """Return the seconds in which at least one job ran."""
     total, last = 0.0, 0.0
     for start, stop in sorted(
         (datetime.fromisoformat(a).timestamp(), datetime.fromisoformat(b).timestamp()) for a, b in spans
@@ -147,19 +152,21 @@ def merged(spans: list[tuple[str, str]]) -> float:
 
 
 def _moment(text: str) -> float:
+    """Return a date and time as a timestamp."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def main() -> None:
+    """Run the measurements and write the table and a description of the run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path)
-    options, more = parser.parse_known_args()
+    options, snakemake_arguments = parser.parse_known_args()
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with one_node(folder / "slurm.d", cpus=8) as slurm:
         rows = controller(slurm)
-        rows += workflow(folder, slurm, ["--slurm-status-command", "squeue", "--verbose", *more])
+        rows += workflow(folder, slurm, ["--slurm-status-command", "squeue", "--verbose", *snakemake_arguments])
         release = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     table = pd.DataFrame(rows)
     print(table.to_string())

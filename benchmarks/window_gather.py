@@ -1,8 +1,8 @@
-"""BolT as one would write it at first: gather every window, then compute. The baseline of `bolt_speed.py`.
+"""Implement BolT naively, as the baseline of `bolt_speed.py`: gather every window, then compute.
 
-It follows the order of work of the published code: windows are gathered with their fringes before the layer norm and
-the projections, so a token is projected once for each window that holds it, and the last block computes BOLD tokens
-that nobody reads. Outputs, gradients and relevance equal those of BolT with both edges masked.
+The order of operations follows the published code: windows are gathered with their fringes before layer norm and
+projections, so a token is projected once per window that contains it, and the last block computes BOLD tokens that are
+not used. Outputs, gradients and relevance equal those of BolT with both edges masked.
 
 Symbols: B scans, T volumes, W window, L fringe, F windows, N hidden size, h heads, d head size.
 """
@@ -19,7 +19,7 @@ from bolt.models.bolt import BolT
 
 
 class Output(NamedTuple):
-    """Logits (B, classes), the windows' CLS tokens (B, F, N) and the weighted CWR term, named as in BolT's output."""
+    """Logits (B, classes), CLS tokens of the windows (B, F, N) and the weighted CWR term, named as in BolT's output."""
 
     logits: Tensor
     cls: Tensor
@@ -43,7 +43,7 @@ class WindowAttention(nn.Module):
         self.bias_cls_to_cls = nn.Parameter(torch.empty(1, n_heads, 1, 1))
 
     def forward(self, base: Tensor, receptive: Tensor, outside: Tensor, maps: list[Tensor] | None) -> Tensor:
-        """Windows (B, F, 1 + W, N), CLS first, after attention to (B, F, 1 + W + 2L, N) but for keys `outside`."""
+        """Attend from windows (B, F, 1 + W, N), CLS first, to (B, F, 1 + W + 2L, N) except keys `outside`."""
         query = self._heads(self.query(base))
         key, value = (self._heads(part) for part in self.key_value(receptive).chunk(2, dim=-1))
         scores = query @ key.transpose(-1, -2) * self.head_dim**-0.5 + self._bias()
@@ -54,11 +54,11 @@ class WindowAttention(nn.Module):
         return self.output_dropout(self.output(mixed.transpose(2, 3).flatten(3)))
 
     def _heads(self, tokens: Tensor) -> Tensor:
-        """(B, F, n, h·d) to (B, F, h, n, d)."""
+        """Reshape (B, F, n, h·d) to (B, F, h, n, d)."""
         return tokens.unflatten(-1, (self.n_heads, self.head_dim)).transpose(2, 3)
 
     def _bias(self) -> Tensor:
-        """Relative position bias, (1, h, 1 + W, 1 + W + 2L)."""
+        """Return the relative position bias, (1, h, 1 + W, 1 + W + 2L)."""
         device = self.bias_distance.device
         query = torch.arange(self.window, device=device)
         key = torch.arange(-self.fringe, self.window + self.fringe, device=device)
@@ -69,7 +69,7 @@ class WindowAttention(nn.Module):
 
 
 class WindowBlock(nn.Module):
-    """Pad, gather, attend, fuse; then the MLP. Pre-norm, with skip connections."""
+    """Pad, gather, attend, fuse, then apply the MLP; pre-norm, with skip connections."""
 
     def __init__(self, attention: WindowAttention, hidden: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class WindowBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(hidden, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, hidden))
 
     def forward(self, bold: Tensor, cls: Tensor, starts: Tensor, maps: list[Tensor] | None) -> tuple[Tensor, Tensor]:
-        """BOLD tokens (B, T, N) and CLS tokens (B, F, N) to the same of the next block."""
+        """Map BOLD tokens (B, T, N) and CLS tokens (B, F, N) to those of the next block."""
         length, window, fringe = bold.shape[1], self.attention.window, self.attention.fringe
         padded = functional.pad(bold, (0, 0, fringe, fringe))
         base = starts[:, None] + torch.arange(window, device=starts.device)
@@ -103,9 +103,9 @@ class WindowGather(nn.Module):
     Parameters
     ----------
     model : BolT
-        Gives settings and weights, which are copied. Its fringe keys must be masked at both ends (`mask_right`).
+        Source of settings and weights, which are copied. Its fringe keys must be masked at both ends (`mask_right`).
     dropout : float
-        On attention weights, on the output projection and within the MLP.
+        Applied to attention weights, the output projection and inside the MLP.
     """
 
     def __init__(self, model: BolT, dropout: float = 0.1) -> None:
@@ -142,12 +142,12 @@ class WindowGather(nn.Module):
 
 
 def gather(tokens: Tensor, index: Tensor) -> Tensor:
-    """(B, T, N) to (B, F, n, N) by the (F, n) index of volumes."""
+    """Gather (B, T, N) into (B, F, n, N) by an (F, n) index of volumes."""
     return tokens.index_select(1, index.flatten()).unflatten(1, index.shape)
 
 
 def fuse(windows: Tensor, base: Tensor, length: int) -> Tensor:
-    """Mean of a token over the windows that hold it: (B, F, W, N) to (B, T, N)."""
+    """Average each token over the windows that contain it: (B, F, W, N) to (B, T, N)."""
     index = base.flatten()
     total = windows.new_zeros(len(windows), length, windows.shape[-1]).index_add(1, index, windows.flatten(1, 2))
     count = windows.new_zeros(length).index_add(0, index, windows.new_ones(len(index)))
@@ -155,21 +155,21 @@ def fuse(windows: Tensor, base: Tensor, length: int) -> Tensor:
 
 
 def relevance(model: WindowGather, x: Tensor) -> Tensor:
-    """Relevance of every volume to every window's CLS token for the predicted class: the paper's Algorithm 1.
+    """Return the relevance of every volume to every window's CLS token for the predicted class (Algorithm 1).
 
-    A full backward pass, then whole (F + T) x (F + T) maps, as in the published code.
+    Uses a full backward pass and complete (F + T) x (F + T) maps, as in the published code.
 
     Parameters
     ----------
     model : WindowGather
-        In evaluation mode. Gradients that its parameters hold are lost.
+        In evaluation mode. Gradients of its parameters are cleared.
     x : Tensor
         One scan, (1, time, rois).
 
     Returns
     -------
     Tensor
-        (1, windows, time); zero for volumes that a dropped tail leaves out.
+        (1, windows, time); zero for volumes in a dropped tail.
     """
     maps: list[Tensor] = []
     (logits,) = model(x, maps).logits
@@ -186,7 +186,7 @@ def relevance(model: WindowGather, x: Tensor) -> Tensor:
 
 
 def global_map(weights: Tensor, gradients: Tensor, starts: list[int], length: int) -> Tensor:
-    """(F + T, F + T) from one block's (F, h, 1 + W, 1 + W + 2L): each entry's mean over the windows that hold it."""
+    """Average one block's (F, h, 1 + W, 1 + W + 2L) over the windows that contain each entry: (F + T, F + T)."""
     n_windows, window = len(starts), weights.shape[2] - 1
     fringe, covered = (weights.shape[3] - 1 - window) // 2, starts[-1] + window
     total = weights.new_zeros(n_windows + length, n_windows + length)

@@ -120,33 +120,33 @@ def abide_keys(keys):
     return Abide(**keys)
 
 
-@of("a file that its publisher does not have")
+@of("file missing on the publisher's server")
 def _(place, patch):
     return downloaded(place, None)
 
 
-@of("a file that a folder in place of the publisher lacks")
+@of("file missing in a local copy of the publisher's files")
 def _(place, patch):
     return downloaded(place, None, address=str(place / "bucket"))
 
 
-@of("a download that breaks off again and again")
+@of("download that breaks off repeatedly")
 def _(place, patch):
     patch.setattr("bolt.download.http.time.sleep", lambda _: None)
     return downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True)
 
 
-@of("a file cut off at its publisher")
+@of("truncated file on the publisher's server")
 def _(place, patch):
     return downloaded(place, gzip.compress(b"image" * 1000)[:-9])
 
 
-@of("an HTML error page in place of NIfTI")
+@of("HTML error page instead of NIfTI")
 def _(place, patch):
     return downloaded(place, b"<!DOCTYPE html><title>Please log in</title>")
 
 
-@of("a file without a byte")
+@of("empty file")
 def _(place, patch):
     return downloaded(place, b"")
 
@@ -172,7 +172,7 @@ def bucket_of_hcp(place, patch, secret):
         return refused(lambda: hcp.download_table(dataset, config))
 
 
-@of("credentials that are refused")
+@of("rejected credentials")
 def _(place, patch):
     return bucket_of_hcp(place, patch, "wrong")
 
@@ -182,13 +182,13 @@ def _(place, patch):
     return bucket_of_hcp(place, patch, "")
 
 
-@of("too little room on disk for what is to be downloaded")
+@of("too little disk space for the downloads")
 def _(place, patch):
     patch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 5e8)
     return refused(lambda: check_download_space(Config(dataset="abide1_images"), load_dataset("abide1_images")))
 
 
-@of("a disk that fills up")
+@of("disk that fills up")
 def _(place, patch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -231,12 +231,12 @@ def brain() -> np.ndarray:
     return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
 
 
-@of("a web page that lies where an image should")
+@of("web page instead of an image on disk")
 def _(place, patch):
     return raw(place, lambda path: path.write_text("<html>moved</html>"))
 
 
-@of("an image cut off (compressed)")
+@of("truncated image (compressed)")
 def _(place, patch):
     def cut(path):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -244,7 +244,7 @@ def _(place, patch):
     return averaged(place, brain(), patch=cut)
 
 
-@of("an image cut off (not compressed)")
+@of("truncated image (uncompressed)")
 def _(place, patch):
     def cut(path):
         plain = gzip.decompress(path.read_bytes())
@@ -254,29 +254,29 @@ def _(place, patch):
     return raw(place, cut)
 
 
-@of("an image of the wrong shape")
+@of("image with the wrong shape")
 def _(place, patch):
     return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4), np.int16)))
 
 
-@of("a scan shorter than a model needs")
+@of("scan shorter than a model needs")
 def _(place, patch):
     return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4, 19), np.int16)), minimum_volumes=20)
 
 
-@of("a scan that its protocol says is longer (HCP)")
+@of("scan shorter than its protocol (HCP)")
 def _(place, patch):
     write_hcp(place, ["100206", "100307", "100408"], ["REST"], {"100408": 1199})
     keys = {"subjects_table": place / "unrestricted.csv", "path": place / "HCP_1200", "hcp": Hcp(bucket=None)}
     return indexed(load_dataset("hcp_rest").model_copy(update=keys), Config(dataset="hcp_rest"))
 
 
-@of("an image whose name declares another space")
+@of("image whose name declares another space")
 def _(place, patch):
     return averaged(place, brain(), space="MNI152NLin2009cAsym")
 
 
-@of("an image whose name declares no space")
+@of("image whose name declares no space")
 def _(place, patch):
     return averaged(place, brain(), name="bold.nii.gz")
 
@@ -286,29 +286,29 @@ def derivatives(place: Path, **description: object) -> Said:
     return refused(lambda: fmriprep.scans(about(place, source="fmriprep"), RAW))
 
 
-@of("no image in the space asked for (fMRIPrep)")
+@of("no image in the requested space (fMRIPrep)")
 def _(place, patch):
     return derivatives(place, GeneratedBy=[{"Name": "fMRIPrep"}])
 
 
-@of("fMRIPrep output that does not say what made it")
+@of("fMRIPrep output that does not state what generated it")
 def _(place, patch):
     return derivatives(place)
 
 
-@of("an atlas in another space")
+@of("atlas in another space")
 def _(place, patch):
     config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009cAsym"})
     return refused(lambda: check_names(config, about(place)))
 
 
-@of("a mask on another grid")
+@of("mask on another grid")
 def _(place, patch):
     nib.save(nib.Nifti1Image(np.ones((4, 4, 4), np.uint8), AFFINE), place / "mask.nii.gz")
     return averaged(place, brain(), mask=place / "mask.nii.gz")
 
 
-@of("TR that differs between header and sidecar by more than 1 %")
+@of("TR differing by more than 1 % between header and sidecar")
 def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 1.5, "TaskName": "rest"}'))
 
@@ -318,7 +318,7 @@ def _(place, patch):
     return averaged(place, brain(), tr=1.5)  # what the index has taken
 
 
-@of("no TR at all")
+@of("no TR")
 def _(place, patch):
     def silent(path):
         sidecar(path, '{"TaskName": "rest"}')
@@ -327,12 +327,12 @@ def _(place, patch):
     return raw(place, silent)
 
 
-@of("TR that is no number")
+@of("TR that is not a number")
 def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": "2 s", "TaskName": "rest"}'))
 
 
-@of("a sidecar that is not JSON")
+@of("sidecar that is not JSON")
 def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'))
 
@@ -354,7 +354,7 @@ def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers()})
 
 
-@of("an image of zeros")
+@of("all-zero image")
 def _(place, patch):
     return averaged(place, np.zeros((*SHAPE, T)))
 
@@ -367,7 +367,7 @@ def one_roi_of_zeros(place: Path, policy: str) -> Said:
     return cached(place, {"fine": numbers(), "odd": numbers()}, policy)
 
 
-@of("an all-zero ROI in an image")
+@of("all-zero ROI in an image")
 def _(place, patch):
     return one_roi_of_zeros(place, "zero")
 
@@ -377,13 +377,13 @@ def _(place, patch):
     return one_roi_of_zeros(place, "drop-scan")
 
 
-@of("a subject without an image")
+@of("subject without an image")
 def _(place, patch):
     return raw(place, lambda path: [file.unlink() for file in path.parent.iterdir()])
 
 
 # ---- ready series ----------------------------------------------------------------------------------
-@of("an all-zero ROI in a ready series")
+@of("all-zero ROI in a ready series")
 def _(place, patch):
     odd = numbers()
     odd[:, 1] = 0
@@ -397,12 +397,12 @@ def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": odd})
 
 
-@of("a series of another atlas")
+@of("series from another atlas")
 def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers(5)})
 
 
-@of("a series that lies the other way round")
+@of("transposed series")
 def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers().T})
 
@@ -425,19 +425,19 @@ def participants(place: Path, change: Callable[[list[str]], object], **keys: obj
     return about(bids, **keys)
 
 
-@of("a subject that stands twice")
+@of("duplicate subject")
 def _(place, patch):
     dataset = participants(place, lambda rows: rows.append(rows[1].replace("control", "patient")))
     return refused(lambda: index(RAW, dataset))
 
 
-@of("two scans of one name")
+@of("duplicate scan name")
 def _(place, patch):
     dataset = table_of_series(place, scan_id=["x", "x", "y", "z"])
     return refused(lambda: index(RAW, dataset))
 
 
-@of("a recording under two names, on two sides of a split")
+@of("one recording under two names on both sides of a split")
 def _(place, patch):
     names = [f"s{i}" for i in range(12)]
     scans = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "site": None, "label": list("ab") * 6})
@@ -445,12 +445,12 @@ def _(place, patch):
     return refused(lambda: make_folds(scans, Config(dataset="x", folds={"outer": 3}).folds, copies))
 
 
-@of("a person with two families or sexes")
+@of("subject with two families or sexes")
 def _(place, patch):
     return refused(lambda: index(RAW, table_of_series(place, sex=["F", "M", "F", "F"])))
 
 
-@of("a subject without a row in the table")
+@of("subject without a row in the table")
 def _(place, patch):
     return indexed(participants(place, lambda rows: rows.pop(3)))
 
@@ -460,24 +460,24 @@ def _(place, patch):
     return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "n/a"))))
 
 
-@of("a label outside the declared set")
+@of("label outside the declared classes")
 def _(place, patch):
     return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "carer"))))
 
 
-@of("a label that is no number, where one is due")
+@of("non-numeric label where a number is expected")
 def _(place, patch):
     old = participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("\t22\t", "\told\t")), label="age")
     return indexed(old.model_copy(update={"classes": None}))
 
 
-@of("a class of the declared set that nobody has")
+@of("declared class without a scan")
 def _(place, patch):
     dataset = participants(place, lambda rows: None, classes=["control", "patient", "carer"])
     return refused(lambda: index(RAW, dataset))
 
 
-@of("a table without the label's column")
+@of("table without the label column")
 def _(place, patch):
     return refused(lambda: index(RAW, participants(place, lambda rows: None, label="dx")))
 

@@ -1,4 +1,4 @@
-"""The page on bad input says what is tested."""
+"""Check that the page on bad input matches what is tested."""
 
 import pytest
 
@@ -9,7 +9,7 @@ def test_the_page_is_made_of_the_lists():
     assert PAGE.read_text() == render(), "run: python -m tests.bad_inputs"
 
 
-def test_each_input_stands_once():
+def test_inputs_are_unique():
     inputs = [case.input for case in DATA_CASES + PREPROCESSING_CASES + TRAINING_CASES + SCAN_CASES]
     assert len(set(inputs)) == len(inputs)
 

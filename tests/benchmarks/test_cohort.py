@@ -1,4 +1,4 @@
-"""The benchmark's virtual cluster: known jobs on so many slots end at a known virtual time."""
+"""Check the benchmark's virtual cluster: known jobs on a given number of slots end at a known virtual time."""
 
 import json
 import subprocess
@@ -26,12 +26,12 @@ import json, sys
 from benchmarks import virtual
 from snakemake.cli import main
 
-virtual.Clock.spent = staticmethod(lambda: 0.0)  # Snakemake's own time is another in every run
-given = json.loads(sys.argv[1])
-cluster = virtual.Cluster(seconds=lambda job: 100.0, **given["cluster"])
+virtual.Clock.spent = staticmethod(lambda: 0.0)  # Snakemake's own time varies between runs
+settings = json.loads(sys.argv[1])
+cluster = virtual.Cluster(seconds=lambda job: 100.0, **settings["cluster"])
 clock = virtual.install(cluster)
 try:
-    main(["--executor", "virtual", "--scheduler", "greedy", "--quiet", "all", *given["arguments"]])
+    main(["--executor", "virtual", "--scheduler", "greedy", "--quiet", "all", *settings["arguments"]])
 except SystemExit as end:
     log = virtual.Executor.log
     print(json.dumps({"code": end.code, "jobs": len(log), "end": max(entry.noticed for entry in log)}))
@@ -41,9 +41,9 @@ PROMPT = {"submit_seconds": 0.0, "poll": 1.0, "poll_step": 0.0}
 
 def simulated(folder, arguments, **cluster):
     (folder / "Snakefile").write_text(SNAKEFILE)
-    given = json.dumps({"arguments": arguments, "cluster": PROMPT | cluster})
+    settings = json.dumps({"arguments": arguments, "cluster": PROMPT | cluster})
     done = subprocess.run(
-        [sys.executable, "-c", RUN, given], cwd=folder, text=True, capture_output=True, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", RUN, settings], cwd=folder, text=True, capture_output=True, env={"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -52,13 +52,13 @@ def simulated(folder, arguments, **cluster):
 @pytest.mark.parametrize(
     ("arguments", "cluster", "jobs", "end"),
     [
-        # six pairs of 200 s, two at once
+        # six pairs of 200 s, two in parallel
         pytest.param(["--jobs", "2"], {}, 6, 600, id="groups"),
-        # jobs of their own are twice as many
+        # without groups there are twice as many jobs
         pytest.param(["--jobs", "1", "--groups", "a=x", "b=y"], {}, 12, 1200, id="single"),
-        # one after the other is submitted, 10 s each by one thread: the last begins after 60 s
+        # one thread submits them in sequence, 10 s each: the last starts after 60 s
         pytest.param(["--jobs", "6"], {"submitters": 1, "submit_seconds": 10.0}, 6, 260, id="submission"),
-        # all end at 200 s, which the query of 240 s is the first to see
+        # all end at 200 s, first noticed by the query at 240 s
         pytest.param(["--jobs", "6"], {"poll": 80.0}, 6, 240, id="query"),
     ],
 )
@@ -67,5 +67,5 @@ def test_jobs_on_slots_end_at_a_known_time(tmp_path, arguments, cluster, jobs, e
 
 
 def test_a_killed_job_is_tried_again(tmp_path):
-    found = simulated(tmp_path, ["--jobs", "6", "--retries", "20"], killed=0.5)
-    assert found["code"] == 0 and found["jobs"] > 6
+    result = simulated(tmp_path, ["--jobs", "6", "--retries", "20"], killed=0.5)
+    assert result["code"] == 0 and result["jobs"] > 6

@@ -1,4 +1,4 @@
-"""The measurements of preprocessing, small: one subject, whose truth is known."""
+"""Check the preprocessing benchmark on one small subject with known truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.registration import AFFINE
 REGISTRATION = "fast"
 
 
-def test_a_row_says_what_it_must_reach_and_whether_it_does():
+def test_a_row_states_its_requirement_and_whether_it_is_met():
     row = Row("r", [0.9, 0.97, 0.96], low=0.95)
     assert row.value == 0.96 and row.passed
     assert set(row.cells()) == set(COLUMNS)

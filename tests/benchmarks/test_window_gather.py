@@ -1,4 +1,4 @@
-"""The speed benchmark's baseline is BolT: same outputs, gradients and relevance."""
+"""Check that the speed benchmark's baseline equals BolT: same outputs, gradients and relevance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bolt.models.bolt import BolT
 
 
 def pair(**hyper) -> tuple[BolT, WindowGather]:
-    """A small BolT whose every parameter is random, and the baseline with its weights; in evaluation mode."""
+    """Return a small BolT with random parameters and the baseline with its weights, in evaluation mode."""
     torch.manual_seed(0)
     settings = {"hidden": 8, "n_blocks": 3, "n_heads": 2, "head_dim": 3, "window": 5, "cwr_weight": 0.7, **hyper}
     model = BolT(6, 3, **settings).double().eval()

@@ -152,10 +152,10 @@ def with_nan(series: np.ndarray) -> np.ndarray:
 
 MADE = {
     "series with another number of ROIs": lambda series: series[:, :2],
-    "series with time along columns, for one scan": lambda series: series.T,
-    "a scan shorter than the model's window": lambda series: series[:6],
+    "transposed series of one scan": lambda series: series.T,
+    "scan shorter than the model's window": lambda series: series[:6],
     "single NaN in the series of one scan": with_nan,
-    "series that do not change": lambda series: 0 * series,
+    "constant series": lambda series: 0 * series,
 }
 
 
@@ -163,39 +163,39 @@ def bad(name: str, folder: Path, scan: Path) -> list[object]:
     """Words of a command that must be refused."""
     series, place = np.load(scan), folder / "fold-1"
     words: list[object] = ["--series", scan, "--out", folder / "out"]
-    if name == "a folder without a checkpoint":
+    if name == "folder without a checkpoint":
         place = folder / "run"
         (place / "fold-0").mkdir(parents=True)
         (place / "fold-0/checkpoint.json").write_text("{}")
-    elif name == "the checkpoint of another model":
+    elif name == "checkpoint of another model":
         (folder / "fold-2").mkdir()
         place = folder / "fold-2"
         write_json({"model": {"model": "svm", "hyper": {}}, "classes": CLASSES}, place / "checkpoint.json")
-    elif name in ("a model that predicts a number", "a model that reads covariates"):
+    elif name in ("model that predicts a number", "model that uses covariates"):
         change: dict = {"classes": None} if "number" in name else {"covariates": [{"column": "age"}]}
         write_json(read_json(place / "checkpoint.json") | change, place / "checkpoint.json")
-    elif name == "weights that are no safetensors":
+    elif name == "weights not in safetensors format":
         (place / "checkpoint.safetensors").write_bytes(b"import os")
     elif name in MADE:
         values = MADE[name](series)
         np.save(scan, values)
-    elif name == "an atlas without an ROI of the model":
+    elif name == "atlas that lacks an ROI of the model":
         words += ["--atlas", write_own(folder / "own", values=(5, 17, 301))]
-    elif name == "series of another atlas, by the JSON file beside them":
+    elif name == "series from another atlas, according to their JSON file":
         write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
         words += ["--atlas", write_own(folder / "own")]
-    elif name == "a class that the model does not know":
+    elif name == "unknown class":
         words += ["--class", "patent"]
     elif name == "events without a repetition time":
         (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
         words += ["--events", folder / "events.tsv"]
-    elif name == "a repetition time of 0":
+    elif name == "repetition time of 0":
         words += ["--tr", 0]
     elif name == "no landmarks":
         words += ["--tokens", 0]
-    elif name == "no place for the results":
+    elif name == "no output folder":
         words = words[:2]
-    elif name == "series that are not there":
+    elif name == "missing series":
         scan.unlink()
     return ["--checkpoint", place, *words]
 

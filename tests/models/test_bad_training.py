@@ -67,47 +67,47 @@ def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1
     return "excluded", read_table(folder / "run/exclusions.tsv")["reason"].item()
 
 
-@of("a model that does not exist")
+@of("unknown model")
 def _(folder, monkeypatch):
     return checked("stagim")
 
 
-@of("a setting that the model does not have")
+@of("unknown setting")
 def _(folder, monkeypatch):
     return checked("stagin", windwo=50)
 
 
-@of("a setting of the wrong type")
+@of("setting of the wrong type")
 def _(folder, monkeypatch):
     return checked("stagin", window=50.0)
 
 
-@of("a number that YAML reads as text")
+@of("number that YAML reads as text")
 def _(folder, monkeypatch):
     return checked("stagin", orthogonality_weight="1e-5")
 
 
-@of("a size or a number of layers, heads or volumes of 0")
+@of("size, or number of layers, heads or volumes, of 0")
 def _(folder, monkeypatch):
     return checked("stagin", n_heads=0)
 
 
-@of("a dropout of 1 or more")
+@of("dropout of 1 or more")
 def _(folder, monkeypatch):
     return checked("lstm", dropout=1.5)
 
 
-@of("numbers as labels, for a model of classes alone")
+@of("numeric labels for a classification-only model")
 def _(folder, monkeypatch):
     return trained(folder, "svm", DATASET.model_copy(update={"classes": None}), labels=[20.5 + i for i in range(12)])
 
 
-@of("a class without a training scan in a fold")
+@of("class without a training scan in a fold")
 def _(folder, monkeypatch):
     return trained(folder, "lstm", labels=["no"] * 8 + ["yes"] * 4)
 
 
-@of("a scan shorter than the model can read")
+@of("scan shorter than the model can read")
 def _(folder, monkeypatch):
     return trained(folder, "stagin", lengths=[*LENGTHS[:10], 40, 11])
 
@@ -117,7 +117,7 @@ def _(folder, monkeypatch):
     return trained(folder, "stagin", DATASET.model_copy(update={"crop": 11}))
 
 
-@of("NaN in a cache of series")
+@of("NaN in a cache")
 def _(folder, monkeypatch):
     def spoil(series):
         series[3][2, 1] = np.nan
@@ -125,12 +125,12 @@ def _(folder, monkeypatch):
     return trained(folder, "lstm", change=spoil)
 
 
-@of("a loss or weights that are not finite")
+@of("loss or weights that are not finite")
 def _(folder, monkeypatch):
     return trained(folder, "meanmlp", rate=1e38)
 
 
-@of("too little memory for a batch, on a CPU")
+@of("too little memory for a batch on a CPU")
 def _(folder, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")

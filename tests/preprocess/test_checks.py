@@ -22,7 +22,7 @@ from tests.bad_inputs import PREPROCESSING_CASES, Case
 
 Said = tuple[str, str]
 MAKERS: dict[str, Callable[[Path], Said]] = {}
-SLOW = ("a T1w of a child, or of a head of another size",)
+SLOW = ("T1w of a child, or of an unusually sized head",)
 AFFINE = np.array([[4.0, 0, 0, -60], [0, 4, 0, -70], [0, 0, 4, -50], [0, 0, 0, 1]])
 
 
@@ -167,36 +167,36 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("sform and qform that differ about left and right")
+@of("sform and qform that disagree about left and right")
 def _(folder):
     assert outcome_of(folder, with_forms(bold(folder), AFFINE, turned(180)))[0] == "excluded"
     return outcome_of(folder, with_forms(t1w(folder), AFFINE, np.diag([-1.0, 1, 1, 1]) @ AFFINE))
 
 
-@of("a qform that is no rotation")
+@of("qform that is not a rotation")
 def _(folder):
     return outcome_of(folder, patched(t1w(folder), quatern_b=2.0))
 
 
-@of("the same, and no sform")
+@of("the same, without an sform")
 def _(folder):
     return outcome_of(folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0))
 
 
-@of("an affine of zeros")
+@of("all-zero affine")
 def _(folder):
     path = with_forms(t1w(folder), AFFINE, None)
     return outcome_of(folder, patched(path, srow_x=[0] * 4, srow_y=[0] * 4, srow_z=[0] * 4))
 
 
-@of("an affine that shears")
+@of("affine with shear")
 def _(folder):
     sheared = AFFINE.copy()
     sheared[0, 1] = 1
     return outcome_of(folder, with_forms(t1w(folder), sheared, None))
 
 
-@of("a left-right flip that only the header declares")
+@of("left-right flip declared only in the header")
 def _(folder):
     data = ball()
     straight = images.read(t1w(folder, data))
@@ -216,7 +216,7 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("BOLD stored in another orientation than the T1w")
+@of("BOLD and T1w stored in different orientations")
 def _(folder):
     straight = nib.load(t1w(folder))
     turned_image = straight.as_reoriented(nib.orientations.axcodes2ornt("PSR"))
@@ -229,7 +229,7 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("BOLD and T1w whose fields do not overlap")
+@of("BOLD and T1w whose fields of view do not overlap")
 def _(folder):
     far = AFFINE.copy()
     far[2, 3] += 300
@@ -243,12 +243,12 @@ def _(folder):
     return outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1])))
 
 
-@of("a tiny matrix (T1w)")
+@of("tiny matrix (T1w)")
 def _(folder):
     return outcome_of(folder, t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1])))
 
 
-@of("a few slices (BOLD)")
+@of("few slices (BOLD)")
 def _(folder):
     return outcome_of(folder, bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1)))
 
@@ -258,12 +258,12 @@ def _(folder):
     return outcome_of(folder, t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1])))
 
 
-@of("a scan of two volumes")
+@of("scan with two volumes")
 def _(folder):
     return outcome_of(folder, bold(folder, n=2))
 
 
-@of("a T1w with a fourth axis of length 1")
+@of("T1w with a fourth axis of length 1")
 def _(folder):
     path = t1w(folder, ball()[..., None])
     assert nib.load(path).shape == (*ball().shape, 1)
@@ -272,7 +272,7 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("a T1w with several volumes")
+@of("T1w with several volumes")
 def _(folder):
     return outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1)))
 
@@ -285,7 +285,7 @@ def _(folder):
     return outcome_of(folder, bold(folder, data))
 
 
-@of("all-zero slices of a T1w")
+@of("all-zero slices in a T1w")
 def _(folder):
     data = ball()
     data[10:12] = 0
@@ -293,21 +293,21 @@ def _(folder):
     return outcome_of(folder, t1w(folder, data))
 
 
-@of("an empty volume")
+@of("empty volume")
 def _(folder):
     data = np.stack([ball()] * 6, axis=-1)
     data[..., 3] = 0
     return outcome_of(folder, bold(folder, data))
 
 
-@of("unsigned integers declared signed")
+@of("unsigned integers declared as signed")
 def _(folder):
     bright = np.rint(ball() / ball().max() * 45000).astype(np.uint16)
     assert outcome_of(folder, t1w(folder, bright)) == ("used", "")
     return outcome_of(folder, t1w(folder, bright.view(np.int16)))
 
 
-@of("signed integers declared unsigned")
+@of("signed integers declared as unsigned")
 def _(folder):
     data = np.stack([ball() - np.percentile(ball(), 2)] * 6, axis=-1).astype(np.int16)
     assert (data < 0).any() and outcome_of(folder, bold(folder, data)) == ("used", "")
@@ -328,14 +328,14 @@ def _(folder):
     return outcome_of(folder, bold(folder, data))
 
 
-@of("a T1w whose compressed file is cut off")
+@of("truncated compressed T1w")
 def _(folder):
     path = t1w(folder)
     path.write_bytes(path.read_bytes()[:-5000])
     return outcome_of(folder, path)
 
 
-@of("a scan whose compressed file is cut off")
+@of("truncated compressed scan")
 def _(folder):
     path = bold(folder)
     path.write_bytes(path.read_bytes()[:-5000])
@@ -348,21 +348,21 @@ def _(folder):
     return outcome_of(folder, bold(folder), tr=2000)
 
 
-@of("a header that says milliseconds, and means them")
+@of("header TR correctly declared in milliseconds")
 def _(folder):
     path = bold(folder, tr=2000, unit="msec")
     assert check_bold(path).tr == 2.0
     return outcome_of(folder, path, tr=None)
 
 
-@of("a header with a TR and no unit")
+@of("header TR without a unit")
 def _(folder):
     path = bold(folder, unit="unknown")
     assert check_bold(path).tr == 2.0
     return outcome_of(folder, path, tr=None)
 
 
-@of("the same, where that cannot be")
+@of("the same, with an impossible value")
 def _(folder):
     return outcome_of(folder, bold(folder, tr=2000, unit="unknown"), tr=None)
 
