@@ -26,9 +26,9 @@ def run(options: argparse.Namespace) -> None:
     if options.command == "where":
         return print(ROOT)
     if options.command == "parcellate" and options.image is not None:
-        from bolt.cli.parcellate_image import parcellate_by_hand
+        from bolt.cli.parcellate_image import parcellate_image
 
-        return parcellate_by_hand(options)
+        return parcellate_image(options)
     if options.command == "explain" and options.checkpoint is not None:
         from bolt.cli.explain_scan import explain_by_hand
 

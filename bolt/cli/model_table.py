@@ -1,4 +1,4 @@
-"""The table of all models, from their configurations: what the README shows."""
+"""The table of all models for the README, made from their configurations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
 
 
 def model_table() -> str:
-    """One row a file in `config/models`, in Markdown: BolT, then by family."""
+    """Return the table of models in Markdown, one row per file in `config/models`: BolT, then by family."""
     models = sorted(map(load_model, known("model")), key=_place)
     return _line(COLUMNS) + _line(("---",) * len(COLUMNS)) + "".join(map(model_row, models))
 
@@ -28,7 +28,7 @@ def _place(model: Model) -> tuple[bool, int, str]:
 
 
 def model_row(model: Model) -> str:
-    """A model's line of the table."""
+    """Return a model's line of the table."""
     reference = DOI.sub(r"[doi:\1](https://doi.org/\1)", model.reference)
     reference = ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", reference)
     cells = (model.title or model.name, model.family, _inputs(model), model.description, reference)
@@ -40,7 +40,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 
 def _inputs(model: Model) -> str:
-    """What a model learns from; of covariates, which."""
+    """Return what a model learns from; of covariates, which."""
     inputs = inputs_of(model.model)
     if inputs == "covariates":
         return ", ".join(f"`{name}`" for name in model.covariates) or "labels alone"
@@ -48,7 +48,7 @@ def _inputs(model: Model) -> str:
 
 
 def show_models(into: Path | None = None) -> None:
-    """Print the table, or put it between the markers of a file.
+    """Print the table, or write it between the markers of a file.
 
     Raises
     ------
@@ -61,6 +61,6 @@ def show_models(into: Path | None = None) -> None:
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end):
-        raise DataError("the markers of the table are not there", where=into, hint=f"Add the lines {START} and {END}")
+        raise DataError("the markers of the table are missing", where=into, hint=f"Add the lines {START} and {END}")
     with atomic(into) as temporary:
         temporary.write_text(f"{before}{START}\n{model_table()}{END}{after}", encoding="utf-8")

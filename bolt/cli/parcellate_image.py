@@ -1,4 +1,4 @@
-"""Parcellation by hand: one image, no dataset and no configuration."""
+"""The command `bolt parcellate IMAGE`: one image, without dataset and configuration."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = logging.getLogger("bolt")
 ATLAS = "{atlas}"
 
 
-def parcellate_by_hand(options: argparse.Namespace) -> None:
-    """The command ``bolt parcellate IMAGE``.
+def parcellate_image(options: argparse.Namespace) -> None:
+    """Run the command ``bolt parcellate IMAGE``.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
     ConfigError
         Something is missing, or one file is named for the series of several atlases.
     DataError
-        As `bolt.atlases.image.load_atlas` and `bolt.series.parcellate.parcellate`.
+        As in `bolt.atlases.image.load_atlas` and `bolt.series.parcellate.parcellate`.
     """
     if not options.atlas or options.out is None:
         raise ConfigError(
-            "an image by hand needs --atlas and --out",
+            "a single image needs --atlas and --out",
             hint="As in: bolt parcellate bold.nii.gz --atlas schaefer400 --out series.npy",
         )
     if options.coverage is not None and not 0 <= options.coverage <= 1:
@@ -67,7 +67,7 @@ def parcellate_by_hand(options: argparse.Namespace) -> None:
 
 
 def _denoising(name: str | None, confounds: str | None) -> Denoise:
-    """The strategy that is named; else all columns of the table, where there is one, as nilearn's maskers do."""
+    """Return the named strategy; without a name all columns of the table, as nilearn's maskers do."""
     if name is None:
         return load_denoise("none") if confounds is None else Denoise(name="all columns", confounds=["*"])
     denoise = load_denoise(name)
@@ -80,7 +80,7 @@ def _denoising(name: str | None, confounds: str | None) -> Denoise:
 
 
 def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Path]:
-    """Where the series of each atlas go.
+    """Return where the series of each atlas are written.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Pat
     image : path
         The files in a folder are named after it.
     names : sequence of str
-        Of the atlases.
+        Names of the atlases.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Pat
 
 
 def standardized(result: Parcellated) -> Parcellated:
-    """The series z-scored over time: zeros where an ROI is constant, still NaN where it is not covered."""
+    """Return the series z-scored over time: zeros where an ROI is constant, NaN where it is not covered."""
     uncovered = np.isnan(result.series).any(axis=0)
     series = np.where(uncovered, np.float32(np.nan), zscore(np.where(uncovered, 0, result.series)))
     return replace(result, series=series, metadata={**result.metadata, "Standardized": True})
@@ -133,14 +133,14 @@ def _atlases(names: Sequence[str], paths: Paths, fetch: bool) -> list[Atlas]:
 
 
 def _report(name: str, result: Parcellated, place: Path) -> None:
-    """One line of what came out; what is wrong with ROIs as warnings, by name."""
+    """Log one line about the series, and a warning for each kind of ROI without a usable one."""
     log.info("%s: %d volumes × %d ROIs of %s", place, *result.series.shape, name)
     names = result.coverage["name"].to_numpy()
     uncovered = np.isnan(result.series).any(axis=0)
     problems = {
         "not covered, NaN": uncovered,
         "constant, zero once z-scored": ~uncovered & is_constant(np.where(uncovered, 0, result.series)),
-        "with voxels that are not finite, left out of the mean": result.coverage["n_nonfinite"].to_numpy() > 0,
+        "with voxels that are not finite, excluded from the mean": result.coverage["n_nonfinite"].to_numpy() > 0,
     }
     for problem, which in problems.items():
         if which.any():

@@ -1,6 +1,6 @@
-"""Names and places of everything that is made: the one file that knows the tree of `results/`.
+"""Names and places of everything made: the one module that knows the tree of `results/`.
 
-Rules and commands both ask here, so a path is spelled once.
+Rules and commands both ask here, so that every path is spelled once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ModelRun:
 
 
 class Layout:
-    """Paths of one configured run.
+    """Paths of one configured study.
 
     Parameters
     ----------
@@ -93,94 +93,111 @@ class Layout:
     # ---- scans -------------------------------------------------------------------------------
     @property
     def scans(self) -> Path:
+        """Return the scan table."""
         return self.results / "scans.tsv"
 
     @property
     def cohort(self) -> Path:
-        """The cohort beside the paper's, where the dataset's file says what that is."""
+        """Return the table of the cohort beside the published one."""
         return self.tables / "paper_cohort.tsv"
 
     @property
     def exclusions(self) -> Path:
+        """Return the table of excluded scans."""
         return self.results / "exclusions.tsv"
 
     @property
     def warnings(self) -> Path:
-        """What is odd about scans that are used all the same."""
+        """Return the table of warnings about included scans."""
         return self.results / "warnings.tsv"
 
     @property
     def bad_scans(self) -> Path:
-        """Why a run with `bad_scans: refuse` stopped."""
+        """Return the list of scans at which a run with `bad_scans: refuse` stopped."""
         return self.results / "bad_scans.tsv"
 
     @property
     def folds(self) -> Path:
+        """Return the table of folds."""
         return self.results / "folds.tsv"
 
     @property
     def config(self) -> Path:
+        """Return the merged configuration of the run."""
         return self.results / "config.yaml"
 
     @property
     def downloads(self) -> Path:
-        """Folder of what the workflow fetches of a dataset."""
+        """Return the folder of what the workflow downloads of a dataset."""
         return self.work / "downloads"
 
     def events(self, scan_id: str) -> Path:
-        """Table of task events, where a source has them in a form of its own."""
+        """Return the table of a scan's task events, where its source has them in another form."""
         return self.results / "events" / f"{scan_id}_events.tsv"
 
     def log(self, rule: str, name: str = "all") -> Path:
+        """Return the log of a job."""
         return self.work / "logs" / rule / f"{name}.log"
 
     def benchmark(self, rule: str, name: str = "all") -> Path:
-        """Seconds and memory of a job, as Snakemake measures them."""
+        """Return the file with a job's time and memory, as Snakemake measures them."""
         return self.results / "benchmarks" / rule / f"{name}.tsv"
 
     # ---- preprocessing -----------------------------------------------------------------------
     @property
     def template(self) -> Path:
-        """Folder with the template of the output space; not below `work`, for without it all is preprocessed again."""
+        """Return the folder with the template of the output space.
+
+        It is not below `work`: without it everything would be preprocessed again.
+        """
         return self.results / "templates" / self.space
 
     @property
     def template_files(self) -> dict[str, Path]:
-        """Images that every space has (some have ``gm.nii.gz`` besides)."""
+        """Return the images that every template has; some have ``gm.nii.gz`` besides."""
         names = {"t1w": "T1w", "mask": "brain_mask", "ventricles": "ventricles"}
         return {port: self.template / f"{name}.nii.gz" for port, name in names.items()}
 
     @property
     def derivatives(self) -> Path:
+        """Return the folder of preprocessed images."""
         return self.results / "derivatives"
 
     def anatomical(self, folder: str) -> Path:
-        """`folder` is ``sub-01`` or ``sub-01/ses-a``."""
+        """Return the folder of a preprocessed T1w; `folder` is ``sub-01`` or ``sub-01/ses-a``."""
         return self.derivatives / folder / "anat"
 
     def functional(self, folder: str) -> Path:
+        """Return the folder of preprocessed BOLD images."""
         return self.derivatives / folder / "func"
 
     def anatomical_status(self, folder: str, prefix: str | None = None) -> Path:
-        """`prefix`: a wildcard in place of what begins the names in `folder`, as in the next."""
+        """Return the status file of a T1w.
+
+        `prefix` is a wildcard in place of the beginning of the names in `folder`, as in `anatomical_files`.
+        """
         return self.anatomical(folder) / f"{prefix or prefix_of(folder)}status.json"
 
     def anatomical_files(self, folder: str, prefix: str | None = None) -> dict[str, Path]:
-        """All images and transforms of the anatomical half, by their names in its workflow."""
+        """Return all images and transforms made of a T1w, by their names in its workflow."""
         names = anatomical_names(prefix or prefix_of(folder), self.space)
         return {port: self.anatomical(folder) / name for port, name in names.items()}
 
     def bold(self, scan_id: str, folder: str | None = None) -> Path:
+        """Return the preprocessed BOLD image of a scan."""
         return self._scan_file(scan_id, folder, f"space-{self.space}_desc-preproc_bold.nii.gz")
 
     def mask(self, scan_id: str, folder: str | None = None) -> Path:
+        """Return the brain mask of a scan."""
         at = "" if self.native else f"space-{self.space}_"
         return self._scan_file(scan_id, folder, f"{at}desc-brain_mask.nii.gz")
 
     def confounds(self, scan_id: str, folder: str | None = None) -> Path:
+        """Return the table of a scan's confounds."""
         return self._scan_file(scan_id, folder, "desc-confounds_timeseries.tsv")
 
     def functional_status(self, scan_id: str, folder: str | None = None) -> Path:
+        """Return the status file of a scan's preprocessing."""
         return self._scan_file(scan_id, folder, "status.json")
 
     def _scan_file(self, scan_id: str, folder: str | None, ending: str) -> Path:
@@ -188,40 +205,43 @@ class Layout:
 
     # ---- series ------------------------------------------------------------------------------
     def series(self, scan_id: str, variant: str | None = None) -> Path:
-        """Folder with the series of all atlases of a scan."""
+        """Return the folder with the series of all atlases of a scan."""
         return self.results / "series" / (variant or self.variant) / scan_id
 
     def series_status(self, scan_id: str) -> Path:
+        """Return the status file of a scan's parcellation."""
         return self.series(scan_id) / "status.json"
 
     def series_file(self, scan_id: str, atlas: str, variant: str | None = None) -> Path:
+        """Return the ROI series of a scan."""
         return self.series(scan_id, variant) / f"{scan_id}_atlas-{atlas}_timeseries.npy"
 
     def coverage(self, scan_id: str, atlas: str) -> Path:
-        """How much of each ROI was acquired."""
+        """Return the table of how much of each ROI was acquired."""
         return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_coverage.tsv"
 
     # ---- quality -----------------------------------------------------------------------------
     @property
     def quality(self) -> Path:
-        """One row a scan: its measures, and whether it is left out for them."""
+        """Return the table of all scans' quality: measures, and whether the scan is excluded for them."""
         return self.results / "quality" / "quality.tsv"
 
     def quality_status(self, scan_id: str) -> Path:
+        """Return the status file of a scan's quality."""
         return self.quality.parent / scan_id / "status.json"
 
     @property
     def quality_page(self) -> Path:
-        """Over all subjects; each one's own page is ``derivatives/<subject>.html``."""
+        """Return the quality page of all subjects; each has a page of its own, ``derivatives/<subject>.html``."""
         return self.report.with_name("quality.html")
 
     # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:
-        """Folder of the cache; its ``manifest.json`` is written last."""
+        """Return the folder of a cache; its ``manifest.json`` is written last."""
         return self.results / "cache" / atlas / (variant or self.variant)
 
     def truth(self, dataset_path: Path) -> Path:
-        """Folder of the phantom's truth, for the demo's evaluation alone."""
+        """Return the folder of the phantom's truth, for the demo's evaluation alone."""
         return dataset_path / "derivatives" / "truth"
 
     # ---- models ------------------------------------------------------------------------------
@@ -236,51 +256,53 @@ class Layout:
 
     # ---- experiments -------------------------------------------------------------------------
     def complexity(self, experiment: str, atlas: str) -> Path:
-        """What models cost with the ROIs of an atlas; the same for all datasets."""
+        """Return what models cost with the ROIs of an atlas; the same for all datasets."""
         return self.paper / experiment / f"{atlas}.tsv"
 
     def spectra(self, experiment: str, atlas: str) -> Path:
-        """Power spectra of the ROI series of an atlas."""
+        """Return the power spectra of the ROI series of an atlas."""
         return self.results / "spectra" / experiment / atlas / "spectra.tsv"
 
     def bands(self, experiment: str, atlas: str) -> Path:
-        """Share of the power in each band, a row a scan and network."""
+        """Return the share of the power in each band, one row per scan and network."""
         return self.spectra(experiment, atlas).with_name("bands.tsv")
 
     def experiment(self, name: str) -> Path:
-        """The table of an experiment over all datasets."""
+        """Return the table of an experiment over all datasets."""
         return self.paper / f"{name}.tsv"
 
     # ---- search ------------------------------------------------------------------------------
     def study(self, atlas: str, model: str, fold: int | str) -> Path:
-        """Folder of the search on one fold; both schemes read it."""
+        """Return the folder of the search on one fold; both schemes read it."""
         return self.results / "search" / atlas / self.variant / "studies" / model / f"fold-{fold}"
 
     def choice(self, atlas: str, scheme: str, model: str) -> Path:
-        """The model's configuration with the values that were found."""
+        """Return the model's configuration with the values that a search chose."""
         return self.results / "search" / atlas / self.variant / scheme / f"{model}.yaml"
 
     # ---- report ------------------------------------------------------------------------------
     @property
     def tables(self) -> Path:
+        """Return the folder of tables."""
         return self.results / "tables"
 
     @property
     def report(self) -> Path:
+        """Return the report."""
         return self.results / "report" / "index.html"
 
     @property
     def explanation_page(self) -> Path:
-        """What all runs looked at, and how far that may be believed; beside the report."""
+        """Return the page that explains all runs; beside the report."""
         return self.report.with_name("explanation.html")
 
 
 def folder_of(name: str) -> str:
-    """Folder of a BIDS file or scan name: ``sub-01_ses-a_task-rest`` → ``sub-01/ses-a``."""
+    """Return the folder of a BIDS file or scan name: ``sub-01_ses-a_task-rest`` → ``sub-01/ses-a``."""
     entities = Path(name).name.split("_")
     return "/".join(part for part in entities[:2] if part.startswith(("sub-", "ses-")))
 
 
 def prefix_of(folder: str) -> str:
-    """Start of the file names in a folder: ``sub-01/ses-a`` → ``sub-01_ses-a_``."""
+    """Return the start of the file names in a folder: ``sub-01/ses-a`` → ``sub-01_ses-a_``."""
     return folder.replace("/", "_") + "_"

@@ -1,4 +1,4 @@
-"""Everything that can be checked by name, before any work."""
+"""Checks of names and settings before any work."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ def check_names(config: Config, dataset: Dataset) -> None:
     ConfigError
         Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
     """
+    _check_paths(config)
+    _check_masked_task(config, dataset)
+    _check_permuted_fold(config, dataset)
+    for name in config.models:
+        _check_model(configuration.load_model(name), config, dataset)
+    _check_preprocessing(config, dataset)
+    for name in config.atlases:
+        _check_space(name, config, dataset)
+    _check_data(config, dataset)
+    _check_folds(config)
+
+
+def _check_paths(config: Config) -> None:
+    """Refuse names that cannot be parts of paths and commands, and two atlases of one name."""
     for key, name in _names_of_paths(config):
         if not (is_place if isinstance(name, Path) else is_name)(name):
             raise ConfigError(
@@ -32,52 +46,69 @@ def check_names(config: Config, dataset: Dataset) -> None:
                 where="configuration",
                 hint=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
             )
-    _check_masked_task(config, dataset)
-    _check_permuted_fold(config, dataset)
-    for name in config.models:
-        model = configuration.load_model(name)
-        check_model(model.model, model.hyper)
-        for settings in model.by_fold.values():
-            check_model(model.model, settings.hyper)
-        for fold in config.folds.of(model.name):
-            model.for_fold(fold)
-        check_covariates(model, dataset, list(COLUMNS))
-        check_inputs(model, config, dataset)
+    if len(config.atlases) > len(config.atlas_places):
+        raise ConfigError("two atlases have one name", where="configuration", hint="Rename one of the folders")
+
+
+def _check_model(model: Model, config: Config, dataset: Dataset) -> None:
+    """Refuse settings, covariates and inputs that a model cannot have."""
+    check_model(model.model, model.hyper)
+    for settings in model.by_fold.values():
+        check_model(model.model, settings.hyper)
+    for fold in config.folds.of(model.name):
+        model.for_fold(fold)
+    check_covariates(model, dataset, list(COLUMNS))
+    check_inputs(model, config, dataset)
+
+
+def _check_preprocessing(config: Config, dataset: Dataset) -> None:
+    """Refuse denoising, output and registrations that the scans cannot have."""
     denoise = configuration.load_denoise(config.denoise)
     raw = dataset.source in ("phantom", "bids")
     if denoise.strategy == "ica_aroma" and raw:
         raise ConfigError(
             f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
             where="configuration",
-            hint="Set 'denoise' to 24p_acompcor, say",
+            hint="Set 'denoise' to 24p_acompcor, for example",
         )
     if config.preprocess.output == "native" and not raw:
         raise ConfigError(
-            f"the scans of dataset '{dataset.name}' are preprocessed already; their own voxels are not to be had",
+            f"the scans of dataset '{dataset.name}' are preprocessed already, so native output is not possible",
             where="configuration",
             hint="Set 'preprocess: output' to template",
         )
     for name in config.preprocess.registrations:
         configuration.load_registration(name)
-    for name in config.atlases:
-        spaces = describe_atlas(name).spaces
-        if not dataset.ready_series and config.preprocess.space not in spaces:
-            raise ConfigError(
-                f"atlas '{name}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
-                where="configuration",
-                hint="Set 'preprocess: space' to one of these, or choose an atlas in that space",
-            )
-    if dataset.downloaded or dataset.source == "hcp":
-        source_of(dataset).check(dataset, config)
-    elif dataset.source != "phantom" and not dataset.path.exists():
+
+
+def _check_space(atlas: str, config: Config, dataset: Dataset) -> None:
+    """Refuse an atlas in another space than the images."""
+    spaces = describe_atlas(atlas).spaces
+    if not dataset.ready_series and config.preprocess.space not in spaces:
         raise ConfigError(
-            f"the data of dataset '{dataset.name}' are not there: {dataset.path}",
+            f"atlas '{atlas}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
+            where="configuration",
+            hint="Set 'preprocess: space' to one of these, or choose an atlas in that space",
+        )
+
+
+def _check_data(config: Config, dataset: Dataset) -> None:
+    """Refuse a dataset whose data are missing or that its source cannot provide."""
+    if dataset.source == "phantom":
+        if dataset.simulate is None:
+            raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
+    elif dataset.downloaded or dataset.source == "hcp":
+        source_of(dataset).check(dataset, config)
+    elif not dataset.path.exists():
+        raise ConfigError(
+            f"the data of dataset '{dataset.name}' are missing: {dataset.path}",
             where="configuration",
             hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
-    repeated = len(config.atlases) - len(config.atlas_places)
-    if repeated:
-        raise ConfigError("two atlases have one name", where="configuration", hint="Rename one of the folders")
+
+
+def _check_folds(config: Config) -> None:
+    """Refuse `folds.run` if it names models or folds that do not exist."""
     models = [configuration.load_model(name).name for name in config.models]
     strangers = sorted(set(config.folds.run) - set(models)) if isinstance(config.folds.run, dict) else []
     if strangers:
@@ -91,23 +122,21 @@ def check_names(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint="Correct the list",
         )
-    if dataset.source == "phantom" and dataset.simulate is None:
-        raise ConfigError("the phantom needs the key 'simulate'", where=f"config/datasets/{dataset.name}.yaml")
 
 
 def _check_masked_task(config: Config, dataset: Dataset) -> None:
-    """Refuse a task that the dataset's file does not name, where it names them."""
+    """Refuse a task that is not among those that the dataset's file names."""
     wanted, known = config.explain.masked_task, list(dict.fromkeys([*(dataset.classes or []), *(dataset.tasks or [])]))
     if wanted is not None and dataset.tasks is not None and wanted not in known:
         raise ConfigError(
-            f"explain.masked_task names '{wanted}', which is no class and no task of dataset '{dataset.name}'",
+            f"explain.masked_task names '{wanted}', which is neither a class nor a task of dataset '{dataset.name}'",
             where="configuration",
             hint=f"Known: {', '.join(known)}{nearest(wanted, known)}",
         )
 
 
 def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
-    """Refuse a fold for permuted labels that an explained model does not run."""
+    """Refuse a fold for permuted labels in which an explained model is not trained."""
     asked = config.explain.sanity
     models = [configuration.load_model(name) for name in config.models] if asked.permuted else []
     for model in models:
@@ -122,12 +151,12 @@ def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
 
 
 def check_download_space(config: Config, dataset: Dataset) -> None:
-    """Refuse downloads that the disk cannot hold, before the first.
+    """Refuse downloads that the disk cannot hold, before the first one starts.
 
     Raises
     ------
     ConfigError
-        Says how much is needed, and where.
+        States how much is needed, and where.
     """
     if dataset.downloaded:
         source = source_of(dataset)
@@ -136,7 +165,7 @@ def check_download_space(config: Config, dataset: Dataset) -> None:
 
 
 def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
-    """Keys, and what of them becomes part of paths and commands."""
+    """Yield keys, and what of them becomes part of paths and commands."""
     yield "results", config.paths.results
     yield "work", config.paths.work
     yield "dataset", config.dataset_name

@@ -1,4 +1,4 @@
-"""Room on disk for preprocessing: foreseen from what the headers say, before the first job."""
+"""Disk space for preprocessing, estimated from image headers before the first job."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bolt.workflow.snakemake import is_dry_run
 FIELD = 182 * 218 * 182
 """Cubic millimetres of the templates' field."""
 STORED = 0.35
-"""Bytes on disk a byte of the 4D image: it is zero beyond the brain, and compressed (0.28 on a real scan)."""
+"""Bytes on disk per byte of the 4D image: it is zero outside the brain, and compressed (0.28 for a real scan)."""
 WORK = 300e6
-"""Bytes of other intermediate files a job: images and warps of the T1w at 1 mm."""
+"""Bytes of a job's other intermediate files: images and warps of the T1w at 1 mm."""
 WAITING = 2
-"""4D images a core: one being written, one whose ROI means are being taken (these jobs go first)."""
+"""4D images per core: one being written, one being parcellated (these jobs go first)."""
 
 WORKLESS = {"--unlock", "--touch", "-t", "--cleanup-metadata", "--cm", "--delete-all-output", "--delete-temp-output"}
 WORKLESS |= {"--lint", "--dag", "--rulegraph", "--filegraph", "--summary", "-S", "--list", "-l", "resources"}
 WORKLESS |= {"--target-jobs"}
-"""Arguments of `snakemake` without preprocessing; the last is one job of a run that was checked when it began."""
+"""Arguments of `snakemake` without preprocessing; the last is one job of a run that was checked at its start."""
 
 
 def preprocessing_peak(run: Run, jobs: int) -> float:
-    """Bytes that preprocessing will need at once, beyond what lies there already.
+    """Return the bytes that preprocessing will need at once, beyond what is on disk already.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
     Returns
     -------
     float
-        Kept files of the scans that are still to be done, and the largest 4D images and work files of `jobs` of them.
+        Kept files of the scans still to be processed, and the largest 4D images and work files of `jobs` of them.
     """
     volumes = sorted(volumes_to_do(run), reverse=True)
     if not volumes:
@@ -53,7 +53,7 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
 
 
 def volumes_to_do(run: Run) -> list[int]:
-    """Volumes of every raw scan that is not preprocessed yet; before the index exists, of every image found."""
+    """Return the volumes of every raw scan not preprocessed yet; before the index exists, of every image."""
     dataset = run.dataset
     if run.layout.scans.is_file():
         scans = [scan for scan in run.scans.itertuples() if scan.kind == "raw"]
@@ -66,9 +66,9 @@ def volumes_to_do(run: Run) -> list[int]:
 
 
 def _is_done(run: Run, scan_id: str) -> bool:
-    """Whether what the run wants of a scan is there: the image where it is kept, else the series of the run's variant.
+    """Return whether a scan has what the run wants of it: the kept image, or else the series of the run's variant.
 
-    The scan's own status says neither: it is one for both output spaces, and stays when the image goes.
+    The scan's own status shows neither: both output spaces share it, and it stays when the image is deleted.
     """
     bold, status = run.layout.bold(scan_id), run.layout.series_status(scan_id)
     if run.config.preprocess.keep_bold and not run.layout.native:
@@ -77,7 +77,7 @@ def _is_done(run: Run, scan_id: str) -> bool:
 
 
 def _volumes(path: Path) -> int:
-    """Volumes by the header; 0 where it cannot be read: the index will say why."""
+    """Return the volumes that a header states; 0 if it cannot be read: the index will report why."""
     try:
         shape = check_image(path).shape
     except DataError:
@@ -86,7 +86,7 @@ def _volumes(path: Path) -> int:
 
 
 def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
-    """Refuse a run whose preprocessing the disk cannot hold; of a dry run, warn.
+    """Refuse a run whose preprocessing the disk cannot hold; in a dry run, warn.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""One run at a time in a folder of results, and one process at a time at a job.
+"""Lock of a folder of results, so that one run works in it at a time, and of a job.
 
-A run notes who and where it is in ``.running.json`` and holds a lock of the system on that file, which the kernel frees
-however the run ends. Snakemake's own lock knows neither, is one of the folder it is started in, and stays after a kill:
-the profiles switch it off.
+A run notes who and where it is in ``.running.json`` and holds a system lock on that file, which the kernel releases
+however the run ends. Snakemake's own lock records neither, belongs to the folder in which snakemake is started, and
+survives a kill: the profiles switch it off.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ LOOKING |= {
     "--unlock",
     "--target-jobs",
 }
-"""Arguments of a `snakemake` that changes nothing of a run; the last is one job of a run that holds the lock for it."""
+"""Arguments of a `snakemake` that changes nothing; the last is one job of a run that holds the lock."""
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What a file system says that knows no locks."""
+"""Errors of a file system without locks."""
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _held: dict[Path, IO[str]] = {}
 
@@ -62,6 +62,7 @@ class Owner:
 
     @classmethod
     def myself(cls) -> Owner:
+        """Return this process as an owner."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a user without a name, as in containers
@@ -70,6 +71,7 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
+        """Return whether the owner is on this host."""
         return self.host == platform.node()
 
     def __str__(self) -> str:
@@ -77,19 +79,19 @@ class Owner:
 
 
 def hold(folders: Iterable[Path], arguments: list[str]) -> None:
-    """Keep other runs out of some folders until this process ends; one that only looks may come in at any time.
+    """Keep other runs out of some folders until this process ends; commands that only look may always enter.
 
     Parameters
     ----------
     folders : iterable of Path
-        Made where they are not there.
+        Made if they are missing.
     arguments : list of str
         Of the `snakemake` command.
 
     Raises
     ------
     SystemExit
-        Another run is at work: one line says who, since when, and what to do. Or nothing can be written there.
+        Another run is active: one line names who, since when, and what to do. Or nothing can be written there.
     """
     if is_dry_run(arguments) or not LOOKING.isdisjoint(argument.split("=")[0] for argument in arguments):
         return
@@ -101,7 +103,9 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     except OSError as error:
         if error.errno not in FORBIDDEN:
             raise
-        raise SystemExit(f"bolt: {error.filename}: you may not write here. Set 'paths' to a folder of yours.") from None
+        raise SystemExit(
+            f"bolt: {error.filename}: no permission to write here. Set 'paths' to a folder of your own."
+        ) from None
     except ConfigError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
@@ -118,13 +122,13 @@ def _hold_one(folder: Path) -> None:
         locked = _lock(file)
         if locked is None or _same(file, path):
             break
-        file.close()  # the run before removed it just now
+        file.close()  # an ending run has just removed it
     owner = _read(file)
     if locked is None or (owner and not _is_over(owner, locked)):
         file.close()
         raise ConfigError(_busy(owner), where=folder, hint=_remedy(owner, path, locked))
     if owner:
-        print(f"bolt: {folder}: goes on from a run that ended without a word: {owner}", file=sys.stderr)
+        print(f"bolt: {folder}: resuming after an interrupted run: {owner}", file=sys.stderr)
     file.truncate(0)
     file.write(json.dumps(asdict(Owner.myself())) + "\n")
     file.flush()
@@ -133,7 +137,7 @@ def _hold_one(folder: Path) -> None:
 
 
 def _lock(file: IO[str]) -> bool | None:
-    """True: it is ours now; None: somebody else's; False: the file system knows no locks."""
+    """Try to lock a file: True if it is ours now, None if somebody else's, False if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -146,7 +150,7 @@ def _lock(file: IO[str]) -> bool | None:
 
 
 def _same(file: IO[str], path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Return whether an open file still has that name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -154,7 +158,7 @@ def _same(file: IO[str], path: Path) -> bool:
 
 
 def _read(file: IO[str]) -> Owner | None:
-    """Who is noted in a file; None where nobody is, or a kill tore the note."""
+    """Return the owner noted in a file; None if there is none, or a kill cut the note short."""
     file.seek(0)
     try:
         return Owner(**json.loads(file.read()))
@@ -163,18 +167,18 @@ def _read(file: IO[str]) -> Owner | None:
 
 
 def _is_over(owner: Owner, locked: bool) -> bool:
-    """Whether a run that is noted has ended: on this host the kernel knows, of others nobody can be sure."""
+    """Return whether a noted run has ended: on this host the kernel knows, about others nobody can be sure."""
     return owner.is_here and (locked or not is_alive(owner.pid))
 
 
 def _busy(owner: Owner | None) -> str:
-    return f"another run works here: {owner}" if owner else "another run works here; it has just begun"
+    return f"another run is active here: {owner}" if owner else "another run is active here; it has just begun"
 
 
 def _remedy(owner: Owner | None, path: Path, locked: bool | None) -> str:
     if owner is None or owner.is_here:
         stop = f", or stop it (Ctrl-C where it runs, or 'kill {owner.pid}')" if owner else ""
-        return f"Wait until it has ended{stop}. A dry run (-n) may be made meanwhile"
+        return f"Wait until it has ended{stop}. A dry run (-n) is possible meanwhile"
     if locked is None:
         return f"Wait until it has ended, or stop it ('kill {owner.pid}' on {owner.host})"
     look = f"'ssh {owner.host} ps -p {owner.pid}'"
@@ -182,25 +186,25 @@ def _remedy(owner: Owner | None, path: Path, locked: bool | None) -> str:
 
 
 def _release(path: Path, pid: int) -> None:
-    """Remove the note when the process ends that wrote it (not a copy of it that was forked)."""
+    """Remove the note when the process that wrote it ends (not a forked copy of it)."""
     if os.getpid() == pid and path in _held:
         path.unlink(missing_ok=True)
         _held.pop(path).close()
 
 
 def wait_for_job() -> None:
-    """Wait until no other process works at this job of the workflow.
+    """Wait until no other process works on this job of the workflow.
 
     A scheduler that is killed leaves its jobs alive, and the next run starts them again. What two of them write under
-    one name is whole and alike; but they would share folders of intermediate files. Each job has a log of its own, so
-    the lock is on that; the kernel frees it when the process ends.
+    one name is complete and identical; but they would share folders of intermediate files. Each job has a log of its
+    own, so the lock is on that; the kernel releases it when the process ends.
     """
     if not os.environ.get(JOB):
         return
     try:
         if _lock_log(fcntl.LOCK_NB):
             return
-        log.info("waiting: a process of a run that was killed is still at this job")
+        log.info("waiting: a process of an earlier, killed run still works on this job")
         _lock_log(0)
     except OSError:  # no file, or on a file system without locks
         return

@@ -18,7 +18,7 @@ from bolt.workflow.snakemake import joined
 
 
 class ScanTable:
-    """What one version of the scan table says; looked up thousands of times."""
+    """One version of the scan table; looked up thousands of times."""
 
     def __init__(self, path: Path) -> None:
         table = read_table(path, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
@@ -27,21 +27,23 @@ class ScanTable:
 
     @cached_property
     def t1w_of(self) -> dict[str, str]:
-        """Each folder's first: all at once, for a search a subject takes minutes with thousands of them."""
+        """Return the first T1w image of each folder: all at once, because one search per subject takes minutes."""
         return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
 
     @cached_property
     def positions(self) -> dict[str, int]:
+        """Return the position of every scan."""
         return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
 
     @cached_property
     def subjects(self) -> dict[str, int]:
+        """Return the position of every subject."""
         names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
         return {name: position for position, name in enumerate(names)}
 
     @cached_property
     def facts(self) -> dict[str, tuple[str, ...]]:
-        """Of every scan, as text: all at once, for a row at a time takes seconds for thousands of scans."""
+        """Return what preprocessing reads of every scan, as text: all at once, because one row at a time takes seconds."""
         table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
         return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
 
@@ -56,7 +58,7 @@ class ScanFiles:
 
     @property
     def _table(self) -> ScanTable:
-        """The scan table, read again where the index has been written anew: a run may do that under way."""
+        """Return the scan table, read again after the index has been written anew during a run."""
         written = self.layout.scans.stat().st_mtime_ns if self.layout.scans.is_file() else 0
         if self._read is None or self._read[0] != written:
             self._read = written, ScanTable(self.layout.scans)
@@ -64,29 +66,30 @@ class ScanFiles:
 
     @property
     def scans(self) -> pd.DataFrame:
-        """Scans to be processed; readable once the index is written."""
+        """Return the scans to process; readable once the index is written."""
         return self._table.scans
 
     def t1w(self, folder: str) -> str:
-        """The T1w image of an anatomical folder."""
+        """Return the T1w image of an anatomical folder."""
         return self._table.t1w_of[folder]
 
     def anatomical_outputs(self, scan_id: str) -> list[Path]:
-        """What the anatomical half has made for a scan."""
+        """Return what preprocessing has made of the T1w of a scan."""
         folder = folder_of(self.scans.t1w[scan_id])
         return [self.layout.anatomical_status(folder), *self.layout.anatomical_files(folder).values()]
 
     @property
     def own_tables(self) -> list[Path]:
-        """The user's own tables of subjects."""
+        """Return the user's own tables of subjects."""
         return own_tables(self.dataset)
 
     def download_status(self, scan_id: str) -> Path:
-        """Says that a scan is fetched; scans that are fetched lie beside theirs."""
+        """Return the status file of a scan's download; the downloaded files are beside it."""
         folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
         return folder / scan_id / "status.json"
 
     def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
+        """Return the input files of a scan's parcellation."""
         if self.dataset.downloaded:
             return {"status": self.download_status(scan_id)}
         scan = self.scans.loc[scan_id]
@@ -99,34 +102,35 @@ class ScanFiles:
 
     @property
     def judged(self) -> bool:
+        """Return whether scans are judged by their quality."""
         return is_judged(self.config, self.dataset)
 
     def subject_group(self, workflow: Any, subject: str) -> str:
-        """What a cluster does as one job: all of a subject (``sub-01``), or of several where it joins these."""
+        """Return the group of a subject's jobs (``sub-01``), which a cluster runs as one job; it may join subjects."""
         return joined(workflow, "subject", "", self._table.subjects[subject])
 
     def parcellate_group(self, workflow: Any, scan_id: str) -> str:
-        """What a cluster joins a scan's parcellation with: its subject's preprocessing, or other scans'."""
+        """Return the group of a scan's parcellation: its subject's preprocessing, or other parcellations."""
         if self.scans.kind[scan_id] == "raw":
             return self.subject_group(workflow, scan_id.split("_")[0])
         return joined(workflow, "parcellations", "", self._table.positions[scan_id])
 
     def scan_series(self) -> list[Path | str]:
-        """What the cache waits for: the status of each scan's series, or the series that were there already."""
+        """Return what the cache waits for: the status of each scan's series, or ready series."""
         scans = self.scans.itertuples()
         if self.dataset.downloaded and self.dataset.ready_series:
             return [self.download_status(str(s.scan_id)) for s in scans]
         return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
 
     def scan_settings(self, scan_id: str) -> str:
-        """What the index and, of slices, the sidecar say of a scan that its preprocessing reads."""
+        """Return what preprocessing reads of a scan in the index and, about slices, in the sidecar."""
         facts: list[Any] = list(self._table.facts[scan_id])
         if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
             facts += self._slices_of(scan_id)
         return repr(facts)
 
     def _slices_of(self, scan_id: str) -> list[Any]:
-        """What the sidecar says of slices; kept, for Snakemake asks again whenever it chooses jobs."""
+        """Return what the sidecar states about slices; cached, because Snakemake asks whenever it chooses jobs."""
         if scan_id not in self._table.slices:
             about = metadata_of(self.scans.bold[scan_id])
             self._table.slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
@@ -134,12 +138,15 @@ class ScanFiles:
 
     @property
     def subjects_table(self) -> Path:
-        """The table whose change makes the index run again."""
+        """Return the table whose change runs the index again."""
         return subjects_table(self.dataset, self.config)
 
     @property
     def listed(self) -> str:
-        """What of a bucket its listing holds; asked for anew when it changes. A table of subjects holds everybody."""
+        """Return what the listing of a bucket depends on; it is made anew when that changes.
+
+        A table of subjects contains everybody.
+        """
         dataset = self.dataset
         if dataset.source != "hcp":
             return ""

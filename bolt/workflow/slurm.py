@@ -13,13 +13,13 @@ from pathlib import Path
 def cancel_at_exit(logs: Iterable[str]) -> None:
     """Cancel, when this process ends, what a run has left in SLURM's queue.
 
-    The executor cancels the jobs of a run that is stopped, but for those that it is just asking after, or is about to
-    submit. It has done with both when the process ends.
+    The executor cancels the jobs of a run that is stopped, except those whose state it is querying or that it is about
+    to submit. It has finished both when the process ends.
 
     Parameters
     ----------
     logs : iterable of str
-        Snakemake's log files of this run. Without a SLURM run in them nothing is done.
+        Snakemake's log files of this run. Nothing happens if they show no SLURM run.
     """
     name = _run_of(logs)
     if name is not None:
@@ -27,7 +27,7 @@ def cancel_at_exit(logs: Iterable[str]) -> None:
 
 
 def _run_of(logs: Iterable[str]) -> str | None:
-    """The name of all jobs of this run, as the executor tells it."""
+    """Return the name of all jobs of this run, as the executor logs it."""
     for path in filter(Path.is_file, map(Path, logs)):
         found = re.search(r"^SLURM run ID: (\S+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
         if found:

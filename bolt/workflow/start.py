@@ -57,7 +57,7 @@ def _check(run: Run) -> None:
 
 
 def _check_download_space(run: Run) -> None:
-    """Refuse downloads that the disk cannot hold; of a dry run, warn."""
+    """Refuse downloads that the disk cannot hold; in a dry run, warn."""
     try:
         check_download_space(run.config, run.dataset)
     except ConfigError as error:
@@ -67,7 +67,9 @@ def _check_download_space(run: Run) -> None:
 
 
 def shell_prefix(work: Path) -> str:
-    """Let every job find this package, also where Snakemake clears PYTHONPATH for a conda environment, and no other.
+    """Return a prefix that lets every job find this package and no other.
+
+    It holds also where Snakemake clears PYTHONPATH for a conda environment.
 
     Parameters
     ----------
@@ -85,8 +87,10 @@ def shell_prefix(work: Path) -> str:
 
 
 def tell_jobs(retries: int, *, limited: bool) -> None:
-    """Let every job know how often a crash is tried again, so that the last attempt can record it; and whether a
-    scheduler kills what takes more than it was given."""
+    """Tell every job how often a crash is tried again, so that the last attempt can record it.
+
+    Under a scheduler that kills what takes more than it was given, jobs are `limited` and watch themselves.
+    """
     os.environ[ATTEMPTS] = str(1 + retries)
     if limited:
         os.environ[LIMITED] = "1"

@@ -63,12 +63,12 @@ def test_a_second_run_says_whose_the_first_is(tmp_path):
     with another(mine, theirs) as first:
         for folder in (mine, theirs):
             said = refusal(folder)
-            assert f"bolt: {folder}: another run works here: " in said
+            assert f"bolt: {folder}: another run is active here: " in said
             assert f"process {first.pid}, since 20" in said and os.uname().nodename in said
             assert f"'kill {first.pid}'" in said and "\n" not in said
         link = tmp_path / "link"
         link.symlink_to(mine)
-        assert "another run works here" in refusal(link)
+        assert "another run is active here" in refusal(link)
         hold([tmp_path / "other"], RUN)
 
 
@@ -87,7 +87,7 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path, how, capsys):
         first.wait()
     assert (tmp_path / NAME).is_file()
     hold([tmp_path], RUN)
-    assert f"goes on from a run that ended without a word: {Owner.myself().user}" in capsys.readouterr().err
+    assert f"resuming after an interrupted run: {Owner.myself().user}" in capsys.readouterr().err
     assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
 
 

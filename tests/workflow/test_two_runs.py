@@ -16,7 +16,7 @@ def test_a_second_run_stops_and_a_dry_run_does_not(tmp_path):
     with another(mine / "results/mine") as first:
         second = snakemake(mine, config=config)
         said = second.stdout.strip().splitlines()[-1]
-        assert second.returncode == 1 and said.startswith(f"bolt: {mine}/results/mine: another run works here: ")
+        assert second.returncode == 1 and said.startswith(f"bolt: {mine}/results/mine: another run is active here: ")
         assert f"process {first.pid}" in said and "unlock" not in second.stdout
         assert snakemake(mine, "-n", config=config).returncode == 0
 
@@ -25,7 +25,7 @@ def test_a_second_run_stops_and_a_dry_run_does_not(tmp_path):
         paths = {"results": str(mine / "results")}
         theirs = write_yaml(elsewhere / "config.yaml", {**read_yaml(config), "paths": paths})
         third = snakemake(elsewhere, config=theirs)
-        assert third.returncode == 1 and "another run works here" in third.stdout
+        assert third.returncode == 1 and "another run is active here" in third.stdout
     done = snakemake(mine, "results/mine/scans.tsv", config=config)  # killed: nobody needs to unlock anything
-    assert done.returncode == 0 and "goes on from a run that ended without a word" in done.stdout
+    assert done.returncode == 0 and "resuming after an interrupted run" in done.stdout
     assert not list((mine / "results").rglob(".running.json"))
