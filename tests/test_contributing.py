@@ -55,7 +55,7 @@ def test_the_table_of_models(tmp_path, capsys):
     assert page.read_text() == f"before\n{START}\n{printed}{END}\nafter\n"
     page.write_text("no markers\n")
     assert main(["models", "--into", str(page)]) == 2
-    assert "the markers of the table are not there" in capsys.readouterr().err
+    assert "the markers of the table are missing" in capsys.readouterr().err
 
 
 def test_every_atlas_has_its_line_in_the_page_of_atlases():

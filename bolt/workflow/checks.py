@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bolt import config as configuration
 from bolt.atlases.description import describe_atlas
-from bolt.config import Config, Dataset, nearest
+from bolt.config import Config, Dataset, Model, nearest
 from bolt.datasets import COLUMNS, source_of
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_room

@@ -43,7 +43,7 @@ class ScanTable:
 
     @cached_property
     def facts(self) -> dict[str, tuple[str, ...]]:
-        """Return what preprocessing reads of every scan, as text: all at once, because one row at a time takes seconds."""
+        """Return what preprocessing reads of every scan, as text: all at once, because row by row takes seconds."""
         table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
         return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
 
