@@ -24,7 +24,7 @@ from bolt.io import resource_errors as shortage
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_table
 from bolt.io.resource_errors import full_disk, in_words, short_memory
-from bolt.io.volumes import VolumeWriter
+from bolt.io.streams import VolumeWriter
 from bolt.jobs.outcome import Outcome
 from tests.disks import fill, small_disk
 

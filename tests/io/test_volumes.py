@@ -10,7 +10,8 @@ import pytest
 
 from bolt.io.errors import DataError
 from bolt.io.files import sha256
-from bolt.io.volumes import VolumeWriter, check_bold, check_image, iter_volumes, space_of
+from bolt.io.streams import VolumeWriter, iter_volumes
+from bolt.io.volumes import check_bold, check_image, space_of
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
 
