@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
 from bolt.datasets.phantom import dataset as phantom_module
-from bolt.datasets.phantom.anatomy import Warp, apply, smooth_factor, world
+from bolt.datasets.phantom.anatomy import Warp, smooth_factor, transform_points, world_coordinates
 from bolt.datasets.phantom.dataset import CLASSES, head_template, informative, simulate, simulate_series, subjects
 from bolt.datasets.phantom.scan import (
     _slow_waves,
@@ -28,7 +28,7 @@ from bolt.datasets.phantom.scan import (
     rigid,
     slice_times,
 )
-from bolt.datasets.phantom.signal import make_series, patterns, rois, stream
+from bolt.datasets.phantom.signal import make_series, patterns, random_stream, rois
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from tests.phantoms import TINY
@@ -61,14 +61,14 @@ def matrices(path):
 
 def sample(points_image, points):
     """Linear interpolation of an image of points at world coordinates (n, 3)."""
-    voxels = apply(np.linalg.inv(points_image.affine), points).T
+    voxels = transform_points(np.linalg.inv(points_image.affine), points).T
     return np.stack([map_coordinates(c, voxels, order=1) for c in np.moveaxis(points_image.get_fdata(), -1, 0)], -1)
 
 
 def grey_points(every=1):
     image = nilearn_datasets.load_mni152_gm_template(resolution=4)
     inside = image.get_fdata() > 0.5
-    return world(image.affine, image.shape)[inside][::every], inside
+    return world_coordinates(image.affine, image.shape)[inside][::every], inside
 
 
 def sign_free(y, values):
@@ -178,7 +178,7 @@ def test_the_shipped_settings_are_the_defaults():
 # ---- heads -----------------------------------------------------------------------------------
 def test_affine_registration_is_not_enough_and_nothing_folds():
     points, _ = grey_points(every=20)
-    cells = world(
+    cells = world_coordinates(
         np.diag([6.0, 6, 6, 1]) + np.array([[0, 0, 0, -80.0], [0, 0, 0, -110], [0, 0, 0, -70], [0] * 4]), (27, 31, 26)
     )
     for i in range(6):
@@ -196,7 +196,7 @@ def test_affine_registration_is_not_enough_and_nothing_folds():
 def test_warp_of_zero_is_affine():
     warp = Warp(Simulate(warp_mm=0), 0)
     points, _ = grey_points(every=500)
-    np.testing.assert_allclose(warp.to_template(points), apply(warp.affine, points))
+    np.testing.assert_allclose(warp.to_template(points), transform_points(warp.affine, points))
 
 
 def test_template_has_a_shell_of_its_own(folder):
@@ -224,7 +224,7 @@ def test_smooth_factor_stays_in_its_range():
 
 # ---- scans -----------------------------------------------------------------------------------
 def test_motion_has_the_size_asked_for():
-    motions = [head_motion(Simulate(), 100, stream(Simulate(), i, "motion")) for i in range(24)]
+    motions = [head_motion(Simulate(), 100, random_stream(Simulate(), i, "motion")) for i in range(24)]
     displacement = np.array([framewise_displacement(m) for m in motions])
     assert 0.17 < displacement.mean() < 0.23
     assert displacement.mean(1).min() > 0.13 and displacement.mean(1).max() < 0.27
@@ -237,8 +237,8 @@ def test_motion_has_the_size_asked_for():
 
 def test_rigid_matrices_turn_around_the_heads_centre():
     matrix = rigid(np.array([1.0, 2, 3, 0, 0, np.pi / 2]))
-    np.testing.assert_allclose(apply(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
-    np.testing.assert_allclose(apply(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
+    np.testing.assert_allclose(transform_points(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
+    np.testing.assert_allclose(transform_points(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
 
 
 def test_slices_are_interleaved():
@@ -292,14 +292,16 @@ def test_truth_finds_the_series_in_the_images(tmp_path):
     for name in ("sub-01", "sub-02"):
         in_t1w = sample(nib.load(truth(tmp_path / "bids", name, "from-template_to-T1w_points.nii.gz")), centres)
         motion = matrices(truth(tmp_path / "bids", name, "task-rest_motion.tsv"))
-        in_bold = apply(matrices(truth(tmp_path / "bids", name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w)
+        in_bold = transform_points(
+            matrices(truth(tmp_path / "bids", name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w
+        )
         bold = nib.load(tmp_path / "bids" / name / "func" / f"{name}_task-rest_bold.nii.gz")
         true = np.load(truth(tmp_path / "bids", name, "task-rest_roiseries.npy"))
 
         def agreement(motion, bold=bold, in_bold=in_bold, true=true):
             to_voxels = np.linalg.inv(bold.affine) @ motion
             volumes = np.moveaxis(bold.get_fdata(), -1, 0)
-            places = [apply(m, in_bold).T for m in to_voxels]
+            places = [transform_points(m, in_bold).T for m in to_voxels]
             found = [map_coordinates(v, p, order=1) for v, p in zip(volumes, places, strict=True)]
             return np.median([np.corrcoef(a, b)[0, 1] for a, b in zip(np.transpose(found), true.T, strict=True)])
 
