@@ -50,7 +50,7 @@ class Case(NamedTuple):
 DATA_CASES: list[Case] = [
     # ---- downloads ----
     Case("a file that its publisher does not have", "excluded", "the server does not have it (404 Not Found)"),
-    Case("a file that a folder in place of the publisher lacks", "excluded", "….nii.gz: the file is not there"),
+    Case("a file that a folder in place of the publisher lacks", "excluded", "….nii.gz: file not found"),
     Case(
         "a download that breaks off again and again",
         "excluded",
@@ -60,7 +60,7 @@ DATA_CASES: list[Case] = [
     Case(
         "an HTML error page in place of NIfTI",
         "excluded",
-        "….nii.gz: a web page or a server's message in place of ….nii.gz",
+        "….nii.gz: a web page or a server's message instead of ….nii.gz",
     ),
     Case("a file without a byte", "excluded", "….nii.gz: the file is empty"),
     Case(
@@ -73,12 +73,12 @@ DATA_CASES: list[Case] = [
     Case(
         "too little room on disk for what is to be downloaded",
         "refused",
-        "too little room: what is still to be downloaded of dataset '…' needs … GB, … GB are free",
+        "not enough disk space: what is still to be downloaded of dataset '…' needs … GB, … GB are free",
     ),
     Case(
         "a disk that fills up",
         "refused",
-        "no room left for …. Free space, or move this folder or one above it to a larger disk and link it in its place",
+        "no space left for …. Free some space, or move this folder or a parent to a larger disk and link it in its place",
     ),
     # ---- images ----
     Case("a web page that lies where an image should", "excluded", "….nii.gz: this is a web page, not an image"),
@@ -87,7 +87,7 @@ DATA_CASES: list[Case] = [
     Case(
         "an image of the wrong shape",
         "excluded",
-        "….nii.gz: a 4D image is due, but this one has one volume (shape …)",
+        "….nii.gz: expected a 4D image, but this one has one volume (shape …)",
     ),
     Case("a scan shorter than a model needs", "excluded", "… volumes, fewer than the … that a model needs"),
     Case("a scan that its protocol says is longer (HCP)", "excluded", "incomplete: … of … volumes"),
@@ -101,15 +101,15 @@ DATA_CASES: list[Case] = [
     Case(
         "fMRIPrep output that does not say what made it",
         "refused",
-        "dataset_description.json: it does not say what made these images",
+        "dataset_description.json: it does not state which software made these images",
     ),
     Case("an atlas in another space", "refused", "atlas '…' is drawn in …, but the images will be in …"),
     Case("a mask on another grid", "excluded", "….nii.gz: the mask's grid … is not the image's …"),
     Case(
         "TR that differs between header and sidecar by more than 1 %",
         "excluded",
-        "….nii.gz: TR is … s in the header and … s in the sidecar. Correct the wrong one, or say with 'tr_conflict' in "
-        "the dataset's file which to believe",
+        "….nii.gz: TR is … s in the header and … s in the sidecar. Correct the wrong one, or set 'tr_conflict' in "
+        "the dataset's file to the one to use",
     ),
     Case(
         "the same, with `tr_conflict: sidecar`",
@@ -136,11 +136,13 @@ DATA_CASES: list[Case] = [
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
     Case("a series of another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
     Case(
-        "a series that lies the other way round", "excluded", "….npy: shape …: ROIs along rows and time along columns"
+        "a series that lies the other way round",
+        "excluded",
+        "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows",
     ),
     # ---- subjects and labels ----
-    Case("a subject that stands twice", "refused", "….tsv: subjects stand twice: …. Keep one row for each"),
-    Case("two scans of one name", "refused", "scan names stand twice: …. Rename one"),
+    Case("a subject that stands twice", "refused", "….tsv: duplicate subjects: …. Keep one row for each"),
+    Case("two scans of one name", "refused", "duplicate scan_id: …. Rename one"),
     Case(
         "a recording under two names, on two sides of a split",
         "refused",
@@ -150,7 +152,7 @@ DATA_CASES: list[Case] = [
     Case("a subject without a row in the table", "excluded", "the subject has no row in ….tsv"),
     Case("no label", "excluded", "no value in label column '…'"),
     Case("a label outside the declared set", "excluded", "label '…' is not one of …"),
-    Case("a label that is no number, where one is due", "excluded", "label '…' is no number"),
+    Case("a label that is no number, where one is due", "excluded", "label '…' is not a number"),
     Case("a class of the declared set that nobody has", "refused", "no usable scan has the label … (column '…': …)"),
     Case("a table without the label's column", "refused", "….tsv: column '…' is missing; found …"),
 ]
@@ -171,7 +173,7 @@ PREPROCESSING_CASES: list[Case] = [
     ),
     Case("a qform that is no rotation", "warned", "….nii.gz: the qform is no rotation; the sform is used"),
     Case("the same, and no sform", "excluded", "….nii.gz: not a readable NIfTI image"),
-    Case("an affine of zeros", "excluded", "….nii.gz: the affine maps voxels to no place in space"),
+    Case("an affine of zeros", "excluded", "….nii.gz: the affine is singular or not finite"),
     Case("an affine that shears", "excluded", "….nii.gz: the affine shears the image. Resample it"),
     Case("a left-right flip that only the header declares", "used", "voxels are put in RAS order as the header says"),
     Case("oblique slices", "used", "directions are kept; every place stays where the header says"),
@@ -232,7 +234,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "the same, where that cannot be",
         "excluded",
-        "….nii.gz: no repetition time in the header: it says 2000, which is no number of seconds. Give RepetitionTime",
+        "….nii.gz: no repetition time in the header: 2000 is not a plausible number of seconds. Give RepetitionTime",
     ),
 ]
 
@@ -342,7 +344,7 @@ SCAN_CASES: list[Case] = [
     Case(
         "single NaN in the series of one scan",
         "refused",
-        "nan in row …, column … (counted from 0). Only whole columns may be NaN (ROIs that are not covered)",
+        "nan in row …, column … (counted from 0). Only whole columns may be NaN (uncovered ROIs)",
     ),
     Case(
         "series that do not change",

@@ -71,7 +71,7 @@ class Denoise(Keys):
     def _one_way(self) -> Denoise:
         if self.strategy is None:
             if self.parameters:
-                raise ValueError("'parameters' need a 'strategy'")
+                raise ValueError("'parameters' belong to a 'strategy'")
             return self
         if self.confounds or self.high_pass:
             raise ValueError(f"strategy '{self.strategy}' brings its own confounds and high-pass filter (cosines)")

@@ -26,7 +26,7 @@ class Span(Keys):
         elif self.low is None or self.high is None or self.low > self.high:
             raise ValueError("needs 'choices', or 'low' and 'high' with low <= high")
         elif self.log and self.low <= 0:
-            raise ValueError("'log' needs a range above 0")
+            raise ValueError("with 'log', the range must be above 0")
         return self
 
     @property

@@ -264,7 +264,7 @@ def test_a_scan_with_another_number_of_rois_is_left_out_and_names_both(made):
 
 def test_a_transposed_scan_is_left_out_and_says_so(made):
     np.save(made.series / "002" / "a.npy", numbers(10).T)
-    assert "ROIs along rows and time along columns" in made().set_index("scan_id").reason["002"]
+    assert "these seem to be along rows" in made().set_index("scan_id").reason["002"]
 
 
 def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):
