@@ -78,7 +78,7 @@ DATA_CASES: list[Case] = [
     Case(
         "a disk that fills up",
         "refused",
-        "no space left for …. Free some space, or move this folder or a parent to a larger disk and link it in its place",
+        "no space left for …. Free some space, or move this folder or a parent to a larger disk",
     ),
     # ---- images ----
     Case("a web page that lies where an image should", "excluded", "….nii.gz: this is a web page, not an image"),
