@@ -28,7 +28,7 @@ MISSING = "n/a"  # a missing value in BIDS tables
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 ABANDONED = 86400.0
 """Seconds after which a temporary file counts as left by a killed job, on whichever host that ran."""
@@ -136,7 +136,7 @@ def read_json(path: str | Path) -> Any:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML mapping, safely (no code is run); a missing or invalid file is a `DataError`."""
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=YAML_LOADER)
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except yaml.YAMLError as error:
