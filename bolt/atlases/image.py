@@ -210,9 +210,7 @@ def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.N
     positions = nib.affines.apply_affine(SPHERE_AFFINE, voxels)
     limit = about.radius_mm + 1e-6  # so that a voxel at exactly the radius is inside
     _, nearest = centres.query(positions, distance_upper_bound=limit)
-    values = np.append(labels["value"].to_numpy(), 0)[
-        nearest
-    ]  # beyond the radius, the query returns one past the last index
+    values = np.append(labels["value"].to_numpy(), 0)[nearest]  # beyond the radius, nearest is one past the last
     image = nib.Nifti1Image(values.reshape(SPHERE_SHAPE).astype(np.int32), SPHERE_AFFINE)
     _require_same_labels(image, labels, folder / "labels.tsv")
     return image

@@ -149,9 +149,8 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     """Make a subject's head on a T1w grid of `settings.t1w_resolution`."""
     affine, shape = grid(settings.t1w_resolution, FIELD_T1W)
     maps, template_affine = _template_maps()
-    voxels = np.moveaxis(
-        transform_points(np.linalg.inv(template_affine), warp.to_template(world_coordinates(affine, shape))), -1, 0
-    )
+    in_template = warp.to_template(world_coordinates(affine, shape))
+    voxels = np.moveaxis(transform_points(np.linalg.inv(template_affine), in_template), -1, 0)
     brain, mask, grey, white, activity = (
         map_coordinates(maps[name], voxels, order=1) for name in ("t1w", "mask", "gm", "wm", "activity")
     )
@@ -231,9 +230,8 @@ def grid(resolution: float, field: tuple[float, ...]) -> tuple[np.ndarray, tuple
 
 def world_coordinates(affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return the world coordinates of all voxels: (x, y, z, 3)."""
-    return transform_points(
-        affine, np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), axis=-1).astype(float)
-    )
+    voxels = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), axis=-1)
+    return transform_points(affine, voxels.astype(float))
 
 
 def make_nifti(array: np.ndarray, affine: np.ndarray, code: str = "scanner") -> nib.Nifti1Image:

@@ -134,9 +134,8 @@ def scan_bold(
     out = np.empty((*shape, n_volumes), np.float32)
     for v in range(n_volumes):
         volume = np.zeros(shape, np.float32)
-        volume[somewhere] = map_coordinates(
-            base, transform_points(to_voxel[v], points[somewhere]).T, order=3, prefilter=False
-        )
+        voxels = transform_points(to_voxel[v], points[somewhere]).T
+        volume[somewhere] = map_coordinates(base, voxels, order=3, prefilter=False)
         nearest = np.rint(transform_points(to_voxel[v], inner)).astype(int)
         nearest = tuple(np.moveaxis(np.clip(nearest, 0, np.array(weight.shape) - 1), -1, 0))
         volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
@@ -195,9 +194,8 @@ def _spin_history(points: np.ndarray, to_volume: np.ndarray, tr: float) -> np.nd
     Tissue that has changed slice is excited out of turn, and is brighter or darker until it reaches the steady state
     again (Friston et al. 1996, doi:10.1002/mrm.1910350312); here in proportion to the distance.
     """
-    height = np.stack(
-        [transform_points(position @ np.linalg.inv(to_volume[0]), points)[..., 2] for position in to_volume], -1
-    )
+    from_first = np.linalg.inv(to_volume[0])
+    height = np.stack([transform_points(position @ from_first, points)[..., 2] for position in to_volume], -1)
     moved = np.diff(height, axis=-1, prepend=height[..., :1])
     return lfilter([1.0], [1.0, -np.exp(-tr / T1)], moved, axis=-1).astype(np.float32)
 
