@@ -30,7 +30,7 @@ from bolt.atlases.description import atlas_folder, describe_atlas, find_image
 from bolt.atlases.image import load_atlas
 from bolt.config import load_denoise
 from bolt.io.files import atomic
-from bolt.io.volumes import VolumeWriter
+from bolt.io.streams import VolumeWriter
 from bolt.series.parcellate import parcellate
 
 SHAPE = (91, 109, 91)

@@ -33,7 +33,8 @@ from bolt.config import Simulate, load_denoise, load_registration
 from bolt.config.derivatives import anatomical_names
 from bolt.datasets.phantom.dataset import simulate
 from bolt.io.files import write_table
-from bolt.io.volumes import check_bold, iter_volumes
+from bolt.io.streams import iter_volumes
+from bolt.io.volumes import check_bold
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.resample import resample

@@ -50,7 +50,7 @@ class Case(NamedTuple):
 DATA_CASES: list[Case] = [
     # ---- downloads ----
     Case("file missing on the publisher's server", "excluded", "the server does not have it (404 Not Found)"),
-    Case("file missing in a local copy of the publisher's files", "excluded", "….nii.gz: the file is not there"),
+    Case("file missing in a local copy of the publisher's files", "excluded", "….nii.gz: file not found"),
     Case(
         "download that breaks off repeatedly",
         "excluded",
@@ -60,7 +60,7 @@ DATA_CASES: list[Case] = [
     Case(
         "HTML error page instead of NIfTI",
         "excluded",
-        "….nii.gz: a web page or a server's message in place of ….nii.gz",
+        "….nii.gz: a web page or a server's message instead of ….nii.gz",
     ),
     Case("empty file", "excluded", "….nii.gz: the file is empty"),
     Case(
@@ -73,12 +73,12 @@ DATA_CASES: list[Case] = [
     Case(
         "too little disk space for the downloads",
         "refused",
-        "too little room: what is still to be downloaded of dataset '…' needs … GB, … GB are free",
+        "not enough disk space: what is still to be downloaded of dataset '…' needs … GB, … GB are free",
     ),
     Case(
         "disk that fills up",
         "refused",
-        "no room left for …. Free space, or move this folder or one above it to a larger disk and link it in its place",
+        "no space left for …. Free some space, or move this folder or a parent to a larger disk",
     ),
     # ---- images ----
     Case("web page instead of an image on disk", "excluded", "….nii.gz: this is a web page, not an image"),
@@ -87,7 +87,7 @@ DATA_CASES: list[Case] = [
     Case(
         "image with the wrong shape",
         "excluded",
-        "….nii.gz: a 4D image is due, but this one has one volume (shape …)",
+        "….nii.gz: expected a 4D image, but this one has one volume (shape …)",
     ),
     Case("scan shorter than a model needs", "excluded", "… volumes, fewer than the … that a model needs"),
     Case("scan shorter than its protocol (HCP)", "excluded", "incomplete: … of … volumes"),
@@ -101,15 +101,15 @@ DATA_CASES: list[Case] = [
     Case(
         "fMRIPrep output that does not state what generated it",
         "refused",
-        "dataset_description.json: it does not say what made these images",
+        "dataset_description.json: it does not state which software made these images",
     ),
     Case("atlas in another space", "refused", "atlas '…' is drawn in …, but the images will be in …"),
     Case("mask on another grid", "excluded", "….nii.gz: the mask's grid … is not the image's …"),
     Case(
         "TR differing by more than 1 % between header and sidecar",
         "excluded",
-        "….nii.gz: TR is … s in the header and … s in the sidecar. Correct the wrong one, or say with 'tr_conflict' in "
-        "the dataset's file which to believe",
+        "….nii.gz: TR is … s in the header and … s in the sidecar. Correct the wrong one, or set 'tr_conflict' in "
+        "the dataset's file to the one to use",
     ),
     Case(
         "the same, with `tr_conflict: sidecar`",
@@ -133,10 +133,10 @@ DATA_CASES: list[Case] = [
     Case("all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant: zeros once z-scored: …"),
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
     Case("series from another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
-    Case("transposed series", "excluded", "….npy: shape …: ROIs along rows and time along columns"),
+    Case("transposed series", "excluded", "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows"),
     # ---- subjects and labels ----
-    Case("duplicate subject", "refused", "….tsv: subjects stand twice: …. Keep one row for each"),
-    Case("duplicate scan name", "refused", "scan names stand twice: …. Rename one"),
+    Case("duplicate subject", "refused", "….tsv: duplicate subjects: …. Keep one row for each"),
+    Case("duplicate scan name", "refused", "duplicate scan_id: …. Rename one"),
     Case(
         "one recording under two names on both sides of a split",
         "refused",
@@ -146,7 +146,7 @@ DATA_CASES: list[Case] = [
     Case("subject without a row in the table", "excluded", "the subject has no row in ….tsv"),
     Case("no label", "excluded", "no value in label column '…'"),
     Case("label outside the declared classes", "excluded", "label '…' is not one of …"),
-    Case("non-numeric label where a number is expected", "excluded", "label '…' is no number"),
+    Case("non-numeric label where a number is expected", "excluded", "label '…' is not a number"),
     Case("declared class without a scan", "refused", "no usable scan has the label … (column '…': …)"),
     Case("table without the label column", "refused", "….tsv: column '…' is missing; found …"),
 ]
@@ -167,7 +167,7 @@ PREPROCESSING_CASES: list[Case] = [
     ),
     Case("qform that is not a rotation", "warned", "….nii.gz: the qform is no rotation; the sform is used"),
     Case("the same, without an sform", "excluded", "….nii.gz: not a readable NIfTI image"),
-    Case("all-zero affine", "excluded", "….nii.gz: the affine maps voxels to no place in space"),
+    Case("all-zero affine", "excluded", "….nii.gz: the affine is singular or not finite"),
     Case("affine with shear", "excluded", "….nii.gz: the affine shears the image. Resample it"),
     Case("left-right flip declared only in the header", "used", "reoriented to RAS according to the header"),
     Case("oblique slices", "used", "axes and positions stay as in the header"),
@@ -228,7 +228,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "the same, with an impossible value",
         "excluded",
-        "….nii.gz: no repetition time in the header: it says 2000, which is no number of seconds. Give RepetitionTime",
+        "….nii.gz: no repetition time in the header: 2000 is not a plausible number of seconds. Give RepetitionTime",
     ),
 ]
 
@@ -338,7 +338,7 @@ SCAN_CASES: list[Case] = [
     Case(
         "single NaN in the series of one scan",
         "refused",
-        "nan in row …, column … (counted from 0). Only whole columns may be NaN (ROIs that are not covered)",
+        "nan in row …, column … (counted from 0). Only whole columns may be NaN (uncovered ROIs)",
     ),
     Case(
         "constant series",

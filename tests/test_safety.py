@@ -22,7 +22,7 @@ from bolt.atlases.description import describe_atlas
 from bolt.config import ROOT, Config, Dataset, Model, load_dataset
 from bolt.datasets import index
 from bolt.datasets.hcp import _is_onsets
-from bolt.datasets.hcp_files import Scan, _read_people
+from bolt.datasets.hcp_files import HcpScan, _read_people
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_yaml
 from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_place
@@ -271,7 +271,7 @@ def test_hostile_scans_of_a_table_are_excluded(text, tmp_path, monkeypatch):
     table.to_csv("series/scans.tsv", sep="\t", index=False)
     found = index(config, load_dataset(config.dataset)).set_index("scan_id")
     reasons = found.exclude_reason.dropna()
-    assert len(reasons) == 1 and "is not fit for files and commands" in reasons.iloc[0]
+    assert len(reasons) == 1 and "cannot be used in file names and commands" in reasons.iloc[0]
     assert not Path("pwned").exists()
 
 
@@ -296,7 +296,7 @@ def test_hostile_subjects_of_hcp_are_refused(number, tmp_path):
 
 
 def test_names_of_a_buckets_listing_stay_in_their_folder():
-    scan = Scan("100307", "MOTOR", None, "LR")
+    scan = HcpScan("100307", "MOTOR", None, "LR")
     assert _is_onsets(f"{scan.folder}/EVs/lh.txt", scan)
     for name in ("../../../../../../../etc/cron.d/x.txt", "a/b.txt", ".x.txt", "..txt", "a\n.txt", "$(x).txt"):
         assert not _is_onsets(f"{scan.folder}/EVs/{name}", scan)

@@ -1,0 +1,1 @@
+"""Atlases: their descriptions, label images and staging."""

@@ -1,7 +1,7 @@
-"""How an atlas is described, and where its files lie: the user's folder, the TemplateFlow home, or staged.
+"""Descriptions of atlases, and the search for their files: in a user's folder, the TemplateFlow home, or staged.
 
 An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. A family is a folder with one
-`atlas.yaml` for many: `members` gives each its fields, which fill the braces in the other keys.
+`atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces in the other keys.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class AtlasFile(Keys):
 
     name: str
     kind: Literal["image", "spheres"] = "image"
-    spaces: list[str] = Field(min_length=1, description="reference spaces it may be used in (TemplateFlow's names)")
+    spaces: list[str] = Field(min_length=1, description="spaces in which it is valid (TemplateFlow's names)")
     description: str = ""
-    file: str | None = Field(None, description="the publisher's file name (image)")
-    url: str | None = Field(None, description="where the publisher offers it")
-    sha256: list[str] = Field([], description="accepted checksums of the file; none: not compared (own atlas)")
+    file: str | None = Field(None, description="the publisher's name of the image file")
+    url: str | None = Field(None, description="where the publisher offers the image")
+    sha256: list[str] = Field([], description="accepted checksums of the image; empty: not verified (your own atlas)")
     templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
-    templateflow_md5: list[str] = Field([], description="TemplateFlow's checksums of its copy, where its bytes differ")
-    labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv of the folder")
+    templateflow_md5: list[str] = Field([], description="checksums of TemplateFlow's copy, if its bytes differ")
+    labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv in the folder")
     labels_url: str | None = Field(None, description="where the publisher offers that table")
     radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
     source: str = ""
@@ -46,14 +46,14 @@ class AtlasFile(Keys):
 
 
 def known_atlases() -> list[str]:
-    """Names of the atlases that come with BolT, members of families included, sorted."""
+    """Return the names of the atlases that come with BolT, including members of families, sorted."""
     folders = {path.parent.name for path in ATLASES.glob("*/atlas.yaml")}
     members = _members()
     return sorted((folders - {folder.name for folder in members.values()}) | set(members))
 
 
 def atlas_folder(name: str) -> Path:
-    """The folder of an atlas by name, or the folder that `name` is the path of."""
+    """Return the folder of an atlas, given its name or the path of the folder."""
     for folder in (ATLASES / name, Path(name)):
         if (folder / "atlas.yaml").is_file():
             return folder
@@ -67,12 +67,14 @@ def atlas_folder(name: str) -> Path:
 
 
 def describe_atlas(name: str) -> AtlasFile:
-    """Read the `atlas.yaml` of an atlas by name, or of the folder that `name` is the path of."""
+    """Read the `atlas.yaml` of an atlas, given its name or the path of its folder."""
     path = atlas_folder(name) / "atlas.yaml"
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
         raise ConfigError(
-            f"atlas '{keys.get('name')}' lies in folder '{path.parent.name}'", where=path, hint="Make them equal"
+            f"atlas '{keys.get('name')}' is in folder '{path.parent.name}'",
+            where=path,
+            hint="Use the same name for both",
         )
     if "members" in keys:
         keys = _member(keys, name, path)
@@ -80,86 +82,100 @@ def describe_atlas(name: str) -> AtlasFile:
 
 
 def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None) -> Path:
-    """Look where the user says, in the TemplateFlow home, then beside `atlas.yaml` (own and staged images).
+    """Find the label image in the user's folder, the TemplateFlow home, or beside `atlas.yaml`.
 
     Raises
     ------
     DataError
-        It is in none of them; the message says all ways to supply it.
+        It is in none of them; the hint lists all ways to supply it.
     """
     if about.file is None:
-        raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", hint="Name the label image")
-    named = _named_folder(atlas_dir)
+        raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", hint="Set it to the label image")
+    users = _users_folder(atlas_dir)
     home = templateflow_home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
     names = [about.file, about.file.removesuffix(".gz")]
-    places = [named / n for n in names] if named else []
+    places = [users / n for n in names] if users else []
     places += [home / about.templateflow] if about.templateflow else []
     places += [folder_for_downloads(folder) / n for n in names]
     for place in places:
-        if place.is_file() and place.stat().st_size:  # TemplateFlow lists what it has not fetched as empty files
+        if place.is_file() and place.stat().st_size:  # TemplateFlow keeps empty files as placeholders
             return place
-    ways = [f"put {about.file} into the folder that 'paths: atlas_dir' or {ATLAS_DIR} names ({named or 'now: none'})"]
+    ways = [_put(about.file, users), _stage(about.url, about)]
     if about.templateflow:
-        ways.append(f"fill the TemplateFlow home ({home}) with {about.templateflow}")
-    ways.append(_staging(about.url, about))
+        ways.insert(1, f"add {about.templateflow} to the TemplateFlow home ({home})")
     raise DataError(f"no label image for atlas '{about.name}'", hint="Either " + "; or ".join(ways))
 
 
 def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
-    """The table of an atlas's labels: the folder's own, or the publisher's where the user has put it or staged."""
+    """Find the table of labels: the atlas's own, or its publisher's in the user's folder or staged.
+
+    Raises
+    ------
+    DataError
+        The publisher's table is in neither folder.
+    """
     if about.labels is None:
         return folder / "labels.tsv"
-    named = _named_folder(atlas_dir)
-    for place in ([named] if named else []) + [folder_for_downloads(folder)]:
+    users = _users_folder(atlas_dir)
+    for place in ([users] if users else []) + [folder_for_downloads(folder)]:
         if (place / about.labels).is_file():
             return place / about.labels
-    way = f"put {about.labels} into the folder that 'paths: atlas_dir' or {ATLAS_DIR} names ({named or 'now: none'})"
     raise DataError(
-        f"no table of labels for atlas '{about.name}'", hint=f"Either {way}; or {_staging(about.labels_url, about)}"
+        f"no table of labels for atlas '{about.name}'",
+        hint=f"Either {_put(about.labels, users)}; or {_stage(about.labels_url, about)}",
     )
 
 
 def verify_image(about: AtlasFile, path: Path) -> str:
-    """Compare a label image with its described checksums, or with the one recorded when it was first fetched.
+    """Compare a label image with the checksums in `atlas.yaml`, or with that recorded when it was first fetched.
 
     Returns
     -------
     str
         Its sha256.
+
+    Raises
+    ------
+    DataError
+        The image has another checksum.
     """
     digest = sha256(path)
-    accepted = about.sha256 or recorded(path)
-    theirs = about.templateflow_md5 if path.name == Path(about.templateflow or "").name else []
-    if digest in accepted or _md5(path) in theirs:
+    accepted = about.sha256 or recorded_sha256(path)
+    md5s = about.templateflow_md5 if path.name == Path(about.templateflow or "").name else []
+    if digest in accepted or _md5(path) in md5s:
         return digest
-    if not accepted and not theirs:
+    if not accepted and not md5s:
         if about.labels:
             warnings.warn(
-                f"{path}: no checksum of this image is known; make sure that it and {about.labels} are of one release.",
+                f"{path}: no checksum of this image is known; make sure that {about.labels} is from the same release.",
                 stacklevel=3,
             )
         return digest
     raise DataError(
-        f"this is not the file atlas '{about.name}' was described from (sha256 {digest}, "
-        f"not {' or '.join([*accepted, *(f'md5 {one}' for one in theirs)])})",
+        f"not the image of atlas '{about.name}' (sha256 {digest}, "
+        f"not {' or '.join([*accepted, *(f'md5 {md5}' for md5 in md5s)])})",
         where=path,
-        hint="Fetch the publisher's file again, or describe yours as an atlas of its own",
+        hint="Fetch the publisher's file again, or describe yours as a separate atlas",
     )
 
 
-def recorded(path: Path) -> list[str]:
-    """The sha256 written beside an image when it was first fetched (as `sha256sum` writes it), if there is one."""
+def recorded_sha256(path: Path) -> list[str]:
+    """Return the checksum recorded beside an image when it was first fetched (as by `sha256sum`), if there is one."""
     record = path.with_name(path.name + ".sha256")
     return record.read_text().split()[:1] if record.is_file() else []
 
 
-def _staging(url: str | None, about: AtlasFile) -> str:
+def _put(file: str, users: Path | None) -> str:
+    return f"put {file} into the folder set by 'paths: atlas_dir' or {ATLAS_DIR} (now: {users or 'none'})"
+
+
+def _stage(url: str | None, about: AtlasFile) -> str:
     if url is None:
         return f"see {about.source}"
-    return f"run `snakemake resources` (by hand: add --fetch), which stages it from {url}"
+    return f"run `snakemake resources` (on the command line: add --fetch), which stages it from {url}"
 
 
-def _named_folder(atlas_dir: Path | None) -> Path | None:
+def _users_folder(atlas_dir: Path | None) -> Path | None:
     return atlas_dir or (Path(os.environ[ATLAS_DIR]) if os.environ.get(ATLAS_DIR) else None)
 
 
@@ -170,18 +186,16 @@ def _md5(path: Path) -> str:
 
 @cache
 def _members() -> dict[str, Path]:
-    """Name of each member of a family to the family's folder."""
+    """Return the folder of each member of a family."""
     families = {path.parent: read_yaml(path).get("members", {}) for path in sorted(ATLASES.glob("*/atlas.yaml"))}
     return {member: folder for folder, members in families.items() for member in members}
 
 
 def _member(keys: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    """The keys of one member: braces filled with its fields, and those of its fields that are keys themselves."""
+    """Return the keys of one member: those of its family with braces filled in, and its own."""
     members = keys["members"]
     if name not in members:
-        raise ConfigError(
-            f"'{name}' is a family of atlases", where=path, hint=f"Choose one of them: {', '.join(members)}"
-        )
+        raise ConfigError(f"'{name}' is a family of atlases", where=path, hint=f"Choose one of {', '.join(members)}")
     fields = members[name]
     filled = {k: v.format_map(fields) if isinstance(v, str) else v for k, v in keys.items() if k != "members"}
     return filled | {k: v for k, v in fields.items() if k in AtlasFile.model_fields} | {"name": name}

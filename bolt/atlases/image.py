@@ -1,8 +1,8 @@
-"""Atlases: load a verified label image, bring it onto a grid. ROIs go by label value, never by position.
+"""Loading of verified label images and their tables of ROIs, which are matched by label value, never by position.
 
-An atlas is a folder with `atlas.yaml` and `labels.tsv` (value, name, network, hemisphere, and centres x, y, z in mm);
-`bolt.atlases.description` knows what is in it and where the image is. Users give their own atlas by the path of such a
-folder, or, on the command line, by a bare label image.
+An atlas is a folder with `atlas.yaml` and `labels.tsv` (value, name, network, hemisphere, and centres x, y, z in mm),
+which `bolt.atlases.description` reads. Users give their own atlas as the path of such a folder or, on the command line,
+as a label image alone.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Atlas:
     ----------
     name : str
     spaces : list of str
-        Reference spaces the labels are valid in; empty where a bare image declares none.
+        Spaces in which the labels are valid; empty for a label image alone whose name declares none.
     labels : DataFrame
-        value (int), name, network, hemisphere (L, R, M) and, where known, x, y, z; one row an ROI, by value.
+        value (int), name, network, hemisphere (L, R, M) and, where known, x, y, z; one row per ROI, sorted by value.
     image : nibabel image
         (X, Y, Z) int32 label values; 0 is background.
     sha256 : str
-        Of the file, or of the drawn labels (spheres).
+        Checksum of the file, or of the drawn labels (spheres).
     """
 
     name: str
@@ -54,25 +54,27 @@ class Atlas:
 
     @cached_property
     def data(self) -> np.ndarray:
+        """Return the label values as an (X, Y, Z) array."""
         return np.asarray(self.image.dataobj)
 
     @property
     def values(self) -> np.ndarray:
+        """Return the label values of the ROIs, sorted."""
         return self.labels["value"].to_numpy()
 
 
 def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
-    """The table of ROIs of an atlas, by value; the image is not needed.
+    """Load an atlas's table of ROIs, sorted by value, without its image.
 
     Parameters
     ----------
     name, atlas_dir
-        As `load_atlas`.
+        As in `load_atlas`.
 
     Raises
     ------
     DataError
-        Where columns are missing, or values or names are empty or not unique.
+        Columns are missing, or values or names are empty or not unique.
     """
     about = describe_atlas(name)
     path = find_labels(about, atlas_folder(name), atlas_dir)
@@ -81,11 +83,11 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     if missing:
         raise DataError(f"columns missing: {', '.join(missing)}", where=path, hint="Add them")
     if not pd.api.types.is_integer_dtype(labels["value"]) or (labels["value"] < 1).any():
-        raise DataError("'value' must hold whole numbers from 1", where=path, hint="Correct the column")
+        raise DataError("'value' must be a whole number from 1 on", where=path, hint="Correct the column")
     for column in ("value", "name"):
-        twice = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
-        if len(twice):
-            raise DataError(f"'{column}' empty or not unique: {_some(twice)}", where=path, hint="Correct the rows")
+        invalid = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
+        if len(invalid):
+            raise DataError(f"'{column}' empty or not unique: {_some(invalid)}", where=path, hint="Correct the rows")
     return labels.sort_values("value", ignore_index=True)
 
 
@@ -98,20 +100,20 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
         One of `known_atlases`, the path of a folder with `atlas.yaml` and `labels.tsv`, or the path of a label image
         (``.nii``, ``.nii.gz``), whose values become the names of its ROIs.
     atlas_dir : Path, optional
-        Folder with label images under their publishers' names; default: the variable BOLT_ATLAS_DIR.
+        Folder with label images under their publishers' names; default: environment variable BOLT_ATLAS_DIR.
     templateflow_home : Path, optional
-        Default: the variable TEMPLATEFLOW_HOME, then ``~/.cache/templateflow``.
+        Default: environment variable TEMPLATEFLOW_HOME, then ``~/.cache/templateflow``.
 
     Raises
     ------
     ConfigError
         The atlas is unknown.
     DataError
-        No image is found (the message says all ways to supply one), its checksum is wrong, or its labels and
-        the table differ.
+        No image is found (the hint lists all ways to supply one), its checksum is wrong, or its labels and the table
+        differ.
     """
     if name.endswith((".nii", ".nii.gz")):
-        return _bare_image(Path(name))
+        return _atlas_of_image(Path(name))
     about, labels = describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
     if about.kind == "spheres":
         image = _draw_spheres(about, labels, atlas_folder(name))
@@ -120,21 +122,21 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
         path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home)
         digest = verify_image(about, path)
         image = _read_labels(path)
-        _compare(image, labels, path)
+        _require_same_labels(image, labels, path)
     return Atlas(about.name, about.spaces, labels, image, digest)
 
 
 def check_space(atlas: Atlas, space: str) -> None:
-    """Refuse an image in a space the atlas is not valid in (silent resampling would shift every ROI)."""
+    """Refuse an image in a space in which the atlas is not valid: resampling would silently shift every ROI."""
     if space not in atlas.spaces:
         raise DataError(
             f"atlas '{atlas.name}' is in {' or '.join(atlas.spaces)}, but the image is in {space}",
-            hint="Choose an atlas of that space, or preprocess to the atlas's space",
+            hint="Choose an atlas in that space, or preprocess to the atlas's space",
         )
 
 
 def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
-    """The atlas on another grid, by nearest neighbour.
+    """Resample an atlas to another grid, by nearest neighbour.
 
     Parameters
     ----------
@@ -153,12 +155,12 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     return np.asarray(image.dataobj).astype(np.int32)
 
 
-def _bare_image(path: Path) -> Atlas:
-    """A label image that nothing describes: ROIs are named by their values, the atlas by the file."""
+def _atlas_of_image(path: Path) -> Atlas:
+    """Make an atlas of a label image alone: ROIs are named by their values, the atlas by the file."""
     image = _read_labels(path)
     values = np.unique(np.asarray(image.dataobj))
     if values[0] < 0 or values[-1] == 0:
-        raise DataError("labels must be positive, 0 is background", where=path, hint="Give a label image")
+        raise DataError("label values must be positive (0 is background)", where=path, hint="Give a label image")
     values = values[values > 0]
     labels = pd.DataFrame({"value": values, "name": values.astype(str), "network": None, "hemisphere": None})
     stem = path.name.removesuffix(".gz").removesuffix(".nii")
@@ -167,7 +169,7 @@ def _bare_image(path: Path) -> Atlas:
 
 
 def _schaefer_labels(path: Path) -> pd.DataFrame:
-    """The publisher's table: value, ``<k>Networks_<LH or RH>_<network>_…``, and a colour; no header."""
+    """Read the publisher's table without header: value, ``<k>Networks_<LH or RH>_<network>_…``, colour."""
     try:
         table = pd.read_csv(path, sep="\t", header=None, usecols=[0, 1], names=["value", "name"])
         parts = table["name"].str.extract(r"^\d+Networks_(?P<name>(?P<hemisphere>[LR])H_(?P<network>[^_]+).*)$")
@@ -182,33 +184,35 @@ def _read_labels(path: Path) -> nib.Nifti1Image:
     image = check_image(path)
     data = np.squeeze(np.asarray(image.dataobj))
     if data.ndim != 3:
-        raise DataError(f"an atlas is 3D, this image has shape {image.shape}", where=path, hint="Give a label image")
+        raise DataError(f"expected a 3D image, but the shape is {image.shape}", where=path, hint="Give a label image")
     labels = np.rint(data).astype(np.int32)  # int8 would wrap above 127
     if not np.array_equal(labels, data):
-        raise DataError("voxels hold fractions, not labels", where=path, hint="Give a label image, not probabilities")
+        raise DataError("voxels are fractions, not labels", where=path, hint="Give a label image, not probabilities")
     return nib.Nifti1Image(labels, image.affine)
 
 
-def _compare(image: nib.Nifti1Image, labels: pd.DataFrame, path: Path) -> None:
-    found = set(np.unique(np.asarray(image.dataobj)).tolist()) - {0}
+def _require_same_labels(image: nib.Nifti1Image, labels: pd.DataFrame, path: Path) -> None:
+    drawn = set(np.unique(np.asarray(image.dataobj)).tolist()) - {0}
     listed = set(labels["value"].tolist())
-    for values, text in ((found - listed, "in the image but not in labels.tsv"), (listed - found, "not in the image")):
+    for values, text in ((drawn - listed, "in the image but not in labels.tsv"), (listed - drawn, "not in the image")):
         if values:
             raise DataError(f"label values {_some(sorted(values))} are {text}", where=path, hint="Make the two agree")
 
 
 def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:
-    """Spheres on a 2-mm grid; a voxel in reach of two centres goes to the nearer one."""
+    """Draw spheres on a 2-mm grid; a voxel within two spheres belongs to the nearer centre."""
     if about.radius_mm is None or not {"x", "y", "z"} <= set(labels):
-        raise ConfigError("spheres need 'radius_mm' here and x, y, z in labels.tsv", where=folder / "atlas.yaml")
+        raise ConfigError(
+            "spheres need 'radius_mm' in this file and x, y, z in labels.tsv", where=folder / "atlas.yaml"
+        )
     voxels = np.indices(SPHERE_SHAPE).reshape(3, -1).T
     centres = cKDTree(labels[["x", "y", "z"]].to_numpy(float))
-    places = nib.affines.apply_affine(SPHERE_AFFINE, voxels)
-    reach = about.radius_mm + 1e-6  # a voxel at exactly the radius belongs to the sphere
-    _, nearest = centres.query(places, distance_upper_bound=reach)
-    values = np.append(labels["value"].to_numpy(), 0)[nearest]  # out of reach: one past the last centre
+    positions = nib.affines.apply_affine(SPHERE_AFFINE, voxels)
+    limit = about.radius_mm + 1e-6  # so that a voxel at exactly the radius is inside
+    _, nearest = centres.query(positions, distance_upper_bound=limit)
+    values = np.append(labels["value"].to_numpy(), 0)[nearest]  # beyond the radius, nearest is one past the last
     image = nib.Nifti1Image(values.reshape(SPHERE_SHAPE).astype(np.int32), SPHERE_AFFINE)
-    _compare(image, labels, folder / "labels.tsv")
+    _require_same_labels(image, labels, folder / "labels.tsv")
     return image
 
 

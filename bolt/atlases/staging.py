@@ -1,7 +1,6 @@
-"""Staging what a run needs from elsewhere. No other stage but a dataset's download uses the network.
+"""Staging of atlases: files from elsewhere are fetched before the run, on a machine with network access.
 
-What belongs to an atlas goes beside its `atlas.yaml`, templates into the TemplateFlow home. Meant for a machine with
-network (a cluster's login node) before the run.
+Files of an atlas are written beside its `atlas.yaml`. Besides staging, only the download of a dataset uses the network.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import logging
 import zipfile
 from pathlib import Path
 
-from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels, recorded
+from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels, recorded_sha256
 from bolt.atlases.image import load_atlas
 from bolt.config import Config
 from bolt.download.fetch import fetch
@@ -22,13 +21,13 @@ log = logging.getLogger("bolt")
 
 
 def stage_atlases(config: Config) -> None:
-    """Fetch what is found nowhere yet of each configured atlas (`stage_atlas`)."""
+    """Fetch the missing files of each configured atlas."""
     for place in config.atlas_places.values():
         stage_atlas(place, config.paths.atlas_dir, config.paths.templateflow_home)
 
 
 def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Path | None = None) -> None:
-    """Fetch an atlas's image, and its publisher's table of labels, unless they are found.
+    """Fetch an atlas's image and its publisher's table of labels, unless they are found.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Pat
     Raises
     ------
     DataError
-        No address is known, the download fails, or what is there or comes is not what is described.
+        No address is known, the download fails, or a file does not match its description.
     """
     about, folder = describe_atlas(name), atlas_folder(name)
     downloads = folder_for_downloads(folder)
@@ -60,7 +59,7 @@ def stage_atlas(name: str, atlas_dir: Path | None = None, templateflow_home: Pat
                 raise
             file = about.file.removesuffix(".gz") if about.url.endswith(".zip") else about.file
             stage_image(about.url, downloads / file, about.sha256)
-            log.info("atlas %s: fetched from %s", about.name, about.url)
+            log.info("atlas %s: image fetched from %s", about.name, about.url)
     load_atlas(name, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
     log.info("atlas %s: present", about.name)
 
@@ -72,21 +71,21 @@ def stage_image(url: str, path: Path, accepted: list[str]) -> None:
     ----------
     url : str
     path : Path
-        Appears only when its sha256 is one of `accepted`.
+        Appears only once its checksum is verified.
     accepted : list of str
-        sha256 sums; empty: the one recorded beside `path`, or any, which is then recorded.
+        sha256 checksums; empty: the one recorded beside `path`, or any, which is then recorded.
     """
-    sums = accepted or recorded(path)
+    checksums = accepted or recorded_sha256(path)
     if not url.endswith(".zip"):
-        fetch(url, path, sha256=sums)
+        fetch(url, path, sha256=checksums)
     else:
         archive = fetch(url, path.with_name(Path(url).name))
         with atomic(path) as temporary:
             temporary.write_bytes(_member(archive, path.name))
-            if sums and (found := sha256(temporary)) not in sums:
-                raise DataError(f"sha256 of {path.name} is {found}, not {' or '.join(sums)}", where=url)
+            if checksums and (digest := sha256(temporary)) not in checksums:
+                raise DataError(f"sha256 of {path.name} is {digest}, not {' or '.join(checksums)}", where=url)
         archive.unlink()
-    if not sums:
+    if not checksums:
         write_text(f"{sha256(path)}  {path.name}\n", path.with_name(path.name + ".sha256"))
 
 
@@ -94,5 +93,5 @@ def _member(archive: Path, name: str) -> bytes:
     with zipfile.ZipFile(archive) as packed:
         members = [member for member in packed.namelist() if Path(member).name == name]
         if not members:
-            raise DataError(f"the archive does not hold {name}", where=archive, hint="Fetch the image by hand")
+            raise DataError(f"the archive does not contain {name}", where=archive, hint="Download the image yourself")
         return packed.read(members[0])

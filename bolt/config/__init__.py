@@ -1,4 +1,4 @@
-"""The configuration: YAML files to typed, checked objects.
+"""The configuration: YAML files as typed, checked objects.
 
 `config/config.yaml` (or any file given with ``--configfile``) holds the keys of `Config`; it names
 files in `config/datasets`, `config/models`, `config/experiments`, `config/denoise`, `config/registration`
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class Paths(Keys):
-    """Where things lie, relative to the folder `snakemake` runs in."""
+    """Folders, relative to the one in which `snakemake` runs."""
 
     results: Path = Path("results")
     work: Path = Path("work")
@@ -68,15 +68,17 @@ class Paths(Keys):
 
 
 class Folds(Keys):
+    """Splits into training, validation and test scans."""
+
     scheme: Literal["kfold", "leave-site-out"] = "kfold"
     group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
     outer: int = Field(10, ge=2)
     validation: float = Field(0.1, gt=0, lt=0.5)
     seed: int = 0
     run: list[int] | dict[str, list[int]] | None = Field(
-        None, description="train only these outer folds, of all models or of those named; null: all"
+        None, description="train only these outer folds, for all models or by model; null: all"
     )
-    side_by_side: bool = Field(False, description="train all folds of a run in one job, which take turns on the device")
+    side_by_side: bool = Field(False, description="train all folds of a run in one job, taking turns on the device")
 
     @model_validator(mode="after")
     def _same_for_all(self) -> Folds:
@@ -85,55 +87,61 @@ class Folds(Keys):
         return self
 
     def of(self, model: str) -> list[int]:
-        """The outer folds in which a model of this name is trained."""
+        """Return the outer folds in which a model of this name is trained."""
         chosen = self.run.get(model) if isinstance(self.run, dict) else self.run
         return list(range(self.outer)) if chosen is None else chosen
 
 
 class Sanity(Keys):
-    draws: int = Field(2, ge=0, description="draws of random weights for the cascade; 0: no cascade")
-    scans: int | None = Field(40, ge=2, description="test scans a fold, at most; null: all")
-    independent: bool = Field(True, description="make each layer random alone, too")
-    permuted: bool = Field(True, description="train one model more, on permuted labels")
-    fold: int | None = Field(None, ge=0, description="its fold; null: the first that is configured")
+    """Sanity checks of explanations: random weights and permuted labels."""
+
+    draws: int = Field(2, ge=0, description="draws of random weights for cascading randomisation; 0: none")
+    scans: int | None = Field(40, ge=2, description="test scans per fold, at most; null: all")
+    independent: bool = Field(True, description="also randomise each layer alone")
+    permuted: bool = Field(True, description="also train a model on permuted labels")
+    fold: int | None = Field(None, ge=0, description="fold of that model; null: the first configured one")
 
     def fold_of(self, folds: list[int]) -> int:
-        """In which of a model's folds it is trained again, on permuted labels."""
+        """Return the fold in which a model is trained again on permuted labels."""
         return folds[0] if self.fold is None else self.fold
 
     @property
     def asked(self) -> bool:
-        """Whether there is anything to check."""
+        """Return whether any check is configured."""
         return self.draws > 0 or self.permuted
 
 
 class Faithfulness(Keys):
-    scans: int = Field(100, ge=0, description="test scans a fold, at most; 0: no curves of deletion and insertion")
-    steps: int = Field(10, ge=2, description="from the intact to the fully replaced scan")
-    random_draws: int = Field(3, ge=1, description="random orders that are averaged")
-    surrogates: int = Field(2, ge=1, description="phase-randomised copies of a scan that are averaged")
-    block: int = Field(5, ge=1, description="volumes that such a copy replaces together")
-    gradient_steps: int = Field(16, ge=2, description="points of the path of integrated gradients")
+    """Deletion and insertion of important volumes."""
+
+    scans: int = Field(100, ge=0, description="test scans per fold, at most; 0: no curves of deletion and insertion")
+    steps: int = Field(10, ge=2, description="steps from the intact to the fully replaced scan")
+    random_draws: int = Field(3, ge=1, description="random orders to average")
+    surrogates: int = Field(2, ge=1, description="phase-randomised copies of a scan to average")
+    block: int = Field(5, ge=1, description="volumes replaced together by such a copy")
+    gradient_steps: int = Field(16, ge=2, description="points on the path of integrated gradients")
 
 
 class Explain(Keys):
+    """Explanations: importance, landmarks and ROI weights."""
+
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
     odds_ratio: Literal["symmetric", "published"] = Field(
-        "symmetric", description="importance of an ROI for the first of two classes: like the second's, or 1 - exp(w)"
+        "symmetric", description="ROI importance for the first of two classes: as for the second, or 1 - exp(w)"
     )
     random_draws: int = Field(20, ge=1)
     subset_offsets: int = Field(
-        60, ge=0, description="places of the volumes in the list ordered by importance, of the curve; 0: no curve"
+        60, ge=0, description="points of the curve over volumes in order of importance; 0: no curve"
     )
     inner_folds: int = Field(
         0,
         ge=0,
-        description="parts of each fold's training side, each explained by a model that did not see it; 0: none",
+        description="parts of each fold's training side, each explained by a model trained without it; 0: none",
     )
-    hrf_shift: float = Field(0.0, ge=0, le=30, description="seconds by which a task's events are drawn later")
+    hrf_shift: float = Field(0.0, ge=0, le=30, description="seconds by which figures delay a task's events")
     trial_types: list[str] | None = Field(
-        None, min_length=1, description="kinds of events that are drawn; null: those that give the task its shape"
+        None, min_length=1, description="types of events in figures; null: those that define the task"
     )
     masked_task: str | None = Field(
         None, description="class (or task) whose series is drawn masked by importance; null: the first with events"
@@ -158,9 +166,9 @@ class Config(Keys):
     seeds: list[NonNegativeInt] = [0]
     experiments: list[str] = Field(
         ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve", "landmarks"],
-        description="files in config/experiments (or paths) that the target `paper` makes",
+        description="files in config/experiments (or paths), run by the target `paper`",
     )
-    quick: Quick | None = Field(None, description="makes the experiments a cheap first look")
+    quick: Quick | None = Field(None, description="settings of a cheap first look at experiments")
     denoise: str = "none"
     bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -175,25 +183,26 @@ class Config(Keys):
 
     @property
     def dataset_name(self) -> str:
+        """Return the name of the dataset, without folder and suffix."""
         return Path(self.dataset).stem
 
     @property
     def experiment_places(self) -> dict[str, str]:
-        """Experiment name to what the configuration calls it: the name, or the path of a file."""
+        """Return experiment names with their configured names or paths."""
         return {Path(experiment).stem: experiment for experiment in self.experiments}
 
     @property
     def atlas_places(self) -> dict[str, str]:
-        """Atlas name to what the configuration calls it: the name, or the path of a folder."""
+        """Return atlas names with their configured names or paths."""
         return {Path(atlas).name: atlas for atlas in self.atlases}
 
     @property
     def searched(self) -> list[str]:
-        """The models of the target `search`."""
+        """Return the models of the target `search`."""
         return self.search.models or self.models
 
     def folds_searched(self, model: str, scheme: str) -> list[int]:
-        """The folds that a scheme of the search needs for a model of this name."""
+        """Return the folds that a scheme of the search needs for a model of this name."""
         folds = sorted(self.folds.of(model))
         return folds[:1] if scheme == "paper" else folds
 
@@ -222,36 +231,42 @@ def load_config(path: str | Path) -> Config:
 
 
 def load_dataset(name: str) -> Dataset:
+    """Read a dataset by name or path."""
     return _load("dataset", name)  # type: ignore[return-value]
 
 
 def load_model(name: str) -> Model:
+    """Read a model by name or path."""
     return _load("model", name)  # type: ignore[return-value]
 
 
 def load_denoise(name: str) -> Denoise:
+    """Read a denoising strategy by name or path."""
     return _load("denoising", name)  # type: ignore[return-value]
 
 
 def load_experiment(name: str) -> Experiment:
+    """Read an experiment by name or path."""
     return _load("experiment", name)  # type: ignore[return-value]
 
 
 def load_space(name: str) -> Space:
+    """Read a search space by name or path."""
     return _load("search", name)  # type: ignore[return-value]
 
 
 def load_registration(name: str) -> Registration:
+    """Read registration settings by name or path."""
     return _load("registration", name)  # type: ignore[return-value]
 
 
 def known(kind: str) -> list[str]:
-    """Names of the configuration files of a kind, sorted."""
+    """Return the names of the configuration files of a kind, sorted."""
     return sorted(p.stem for p in (ROOT / "config" / KINDS[kind][0]).glob("*.yaml"))
 
 
 def _load(kind: str, name: str) -> Keys:
-    """Read `config/<folder>/<name>.yaml`, or the YAML file that `name` is the path of."""
+    """Read `config/<folder>/<name>.yaml`, or the YAML file at the path `name`."""
     folder, keys = KINDS[kind]
     path = Path(name) if name.endswith((".yaml", ".yml")) else ROOT / "config" / folder / f"{name}.yaml"
     if not path.is_file():
@@ -263,6 +278,6 @@ def _load(kind: str, name: str) -> Keys:
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """JSON schemas of all configuration files, for editors; `config/schemas/` holds them (`make schemas`)."""
+    """Return the JSON schemas of all configuration files, which `make schemas` writes to `config/schemas/`."""
     kinds: dict[str, type[Keys]] = {"config": Config, **{kind: keys for kind, (_, keys) in KINDS.items()}}
     return {kind: keys.model_json_schema() for kind, keys in kinds.items()}

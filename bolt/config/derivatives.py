@@ -1,4 +1,4 @@
-"""Names of the files that preprocessing makes; apart, because asking for a name should import nothing."""
+"""Names of the files that preprocessing writes, in a module that imports none of its libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def anatomical_names(prefix: str, space: str) -> dict[str, str]:
-    """File names of the anatomical outputs, by the workflow's output.
+    """Return file names of the anatomical outputs, by the names of the workflow's outputs.
 
     Parameters
     ----------
@@ -30,26 +30,26 @@ def anatomical_names(prefix: str, space: str) -> dict[str, str]:
 
 
 def pictures_of(figures: Path, start: str, suffixes: tuple[str, ...], space: str | None = None) -> dict[Path, str]:
-    """The pictures of one image, and what each shows (``tissues_T1w``).
+    """Return the pictures of one image, with the content of each (``tissues_T1w``).
 
     Parameters
     ----------
     figures : path
-        Folder; those of the subject's other images lie there as well.
+        Folder with the pictures of all images of the subject.
     start : str
-        Begins the image's names: ``sub-01_``, ``sub-01_task-rest_``. Those of ``sub-01_task-rest_run-2`` are others.
+        Start of the names: ``sub-01_``, ``sub-01_task-rest_`` (which does not match ``sub-01_task-rest_run-2``).
     suffixes : tuple of str
-        Ends of their names: ``T1w``, or ``bold``, ``boldref``, ``boldmap``.
+        Ends of the names: ``T1w``, or ``bold``, ``boldref``, ``boldmap``.
     space : str, optional
-        Passes over pictures of other spaces.
+        Skip pictures in other spaces.
     """
     pattern = re.compile(rf"{re.escape(start)}(?:space-([A-Za-z0-9]+)_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))")
-    found = {}
+    pictures = {}
     for file in sorted(figures.glob(f"{glob.escape(start)}*")):
-        kind = pattern.fullmatch(file.stem)
-        if kind and space in (None, kind[1] or space):
-            found[file] = kind[2]
-    return found
+        name = pattern.fullmatch(file.stem)
+        if name and space in (None, name[1] or space):
+            pictures[file] = name[2]
+    return pictures
 
 
 T1W_PICTURES = ("T1w",)
@@ -57,18 +57,18 @@ SCAN_PICTURES = ("bold", "boldref", "boldmap")
 
 
 def forget(made: Iterable[Path], start: str, suffixes: tuple[str, ...]) -> None:
-    """Remove all that an earlier job left of an image: one that fails now must not keep good-looking pictures.
+    """Remove what an earlier job made of an image, so that a failing one does not keep outdated pictures.
 
     Parameters
     ----------
     made : iterable of path
-        Its outputs, in one folder; their JSON files and ``desc-quality.json`` go with them.
+        Its outputs, in one folder; their JSON files and ``desc-quality.json`` are removed as well.
     start, suffixes
-        As in `pictures_of`, in ``figures`` beside that folder.
+        As in `pictures_of`, for the pictures in ``figures`` beside that folder.
     """
     made = list(made)
     folder = made[0].parent
-    beside = [file.with_name(f"{file.name.split('.')[0]}.json") for file in made]
+    sidecars = [file.with_name(f"{file.name.split('.')[0]}.json") for file in made]
     pictures = pictures_of(folder.parent / "figures", start, suffixes)
-    for file in (*made, *beside, folder / f"{start}desc-quality.json", *pictures):
+    for file in (*made, *sidecars, folder / f"{start}desc-quality.json", *pictures):
         file.unlink(missing_ok=True)

@@ -13,45 +13,43 @@ Length = Annotated[int, Field(ge=2)]
 
 
 class Quick(Keys):
-    """How a first look at the experiments is made cheap."""
+    """Settings of a cheap first look at experiments."""
 
-    epochs: int = Field(1, ge=1, description="torch models are trained for at most so many epochs")
+    epochs: int = Field(1, ge=1, description="torch models are trained for at most this many epochs")
     max_length: int = Field(
-        300,
-        ge=2,
-        description="volumes of the longest scan of the complexity, or the two shortest",
+        300, ge=2, description="complexity: volumes of the longest scan that is measured (two lengths at least)"
     )
 
 
 class Row(Keys):
-    """A row of an experiment: a model, and what is changed of it."""
+    """A row of an experiment: a model, and the settings that are changed."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    row: str = Field(description="what the tables call it; default: the model's title", default="")
+    row: str = Field("", description="its name in tables; default: the model's title")
     model: str = Field(description="a file in config/models (or the path of one)")
     hyper: dict[str, Any] = {}
     training: dict[str, Any] = {}
     connectivity: Literal["scan", "crop"] | None = None
     train_share: float | None = Field(None, gt=0, le=1)
     paper: dict[str, str] = Field(
-        {}, description="columns and values of the paper's own table (config/experiments/paper) that are this row's"
+        {}, description="columns and values that identify this row in the paper's table (config/experiments/paper)"
     )
-    line: str = Field("", description="of a sweep: what its rows have in common, one line of its figure")
-    value: float | None = Field(None, description="of a sweep: where on that line the row lies")
+    line: str = Field("", description="in a sweep: the line of the figure to which the row belongs")
+    value: float | None = Field(None, description="in a sweep: the row's position on that line")
 
 
 class Sweep(Keys):
-    """Rows that differ in one number: a row for each model and value."""
+    """Rows that differ in one number: one for each model and value."""
 
-    row: str = Field(description="with {model}, its title, and {value}")
-    line: str = Field("{model}", description="what the figure calls the line")
+    row: str = Field(description="name of a row in tables; may contain {model} (its title) and {value}")
+    line: str = Field("{model}", description="name of a line in the figure")
     models: list[str] = Field(min_length=1)
-    key: str = Field(description="what is changed: hyper.<setting>, training.<key> or train_share")
+    key: str = Field(description="the setting that changes: hyper.<setting>, training.<key> or train_share")
     values: list[float] = Field(min_length=1)
     hyper: dict[str, Any] = {}
     training: dict[str, Any] = {}
-    paper: str | None = Field(None, description="column of the paper's own table that holds the value")
+    paper: str | None = Field(None, description="column of the paper's table that holds the value")
 
     @model_validator(mode="after")
     def _known_key(self) -> Sweep:
@@ -70,13 +68,13 @@ class Sweep(Keys):
                 raise ValueError(f"'values': {problem['msg']} (found {value:g} for {self.key})") from None
             except (LookupError, ValueError, AttributeError, TypeError):
                 raise ValueError(
-                    f"'row' and 'line' may name {{model}}, and 'row' {{value}}; with {value:g} this cannot be read: "
-                    f"'{self.row}', '{self.line}'"
+                    f"'row' may contain {{model}} and {{value}}, 'line' only {{model}}; {value:g} cannot be filled "
+                    f"in here: '{self.row}', '{self.line}'"
                 ) from None
         return self
 
     def rows(self, titles: dict[str, str]) -> list[Row]:
-        """One row for each model and value.
+        """Return one row for each model and value.
 
         Parameters
         ----------
@@ -104,26 +102,26 @@ class Sweep(Keys):
 
 
 class Complexity(Keys):
-    """How operations, time and memory are measured."""
+    """Measurement of operations, time and memory."""
 
     lengths: list[Length] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
-    repeats: int = Field(3, ge=1, description="passes that are timed; the fastest counts")
+    repeats: int = Field(3, ge=1, description="timed passes, of which the fastest counts")
     tr: float = Field(0.72, gt=0, description="seconds, for models whose window is in seconds")
 
     def up_to(self, quick: Quick | None) -> list[int]:
-        """The lengths, each once, of a first look only the short ones: two at least, for an exponent needs them."""
+        """Return the different lengths; for a quick look only the short ones, but two at least to fit an exponent."""
         lengths = sorted(set(self.lengths))
         return lengths if quick is None else [n for n in lengths if n <= max(quick.max_length, lengths[1])]
 
     @model_validator(mode="after")
     def _differ(self) -> Complexity:
         if len(set(self.lengths)) < 2:
-            raise ValueError("'lengths' must be two different numbers at least")
+            raise ValueError("'lengths' needs at least two different numbers")
         return self
 
 
 class Spectra(Keys):
-    """How power spectra are taken."""
+    """Computation of power spectra."""
 
     segment_seconds: float = Field(100.0, gt=0, description="length of Welch's segments")
     bands: dict[str, Band] = Field(min_length=1, description="name to lowest and highest frequency, Hz")
@@ -132,36 +130,37 @@ class Spectra(Keys):
     def _have_width(self) -> Spectra:
         for name, (low, high) in self.bands.items():
             if not 0 < low < high:
-                raise ValueError(f"band '{name}' must go from a frequency above 0 to a higher one")
+                raise ValueError(f"band '{name}' must be [low, high] with 0 < low < high")
         return self
 
 
 class Landmarks(Keys):
-    """Whose landmarks are looked at."""
+    """Comparison of landmarks."""
 
-    atlas: str = Field("schaefer400", description="where it is configured; else the first that is")
+    atlas: str = Field("schaefer400", description="used if it is configured; otherwise the first configured atlas")
 
     def atlas_of(self, configured: list[str]) -> str:
+        """Return the atlas whose landmarks are compared."""
         return self.atlas if self.atlas in configured else configured[0]
 
 
 class Experiment(Keys):
-    """A table of the paper, or a question of one's own: `config/experiments/<name>.yaml`."""
+    """A list of models or settings compared in one table: `config/experiments/<name>.yaml`."""
 
     name: str
     title: str
     description: str = ""
-    paper_dataset: str | None = Field(None, description="the dataset of the paper's table, where it has no such column")
-    reference: str = Field("BolT", description="the row that every other is tested against; no tests without it")
+    paper_dataset: str | None = Field(None, description="dataset of the paper's table, if the table has no such column")
+    reference: str = Field("BolT", description="row against which the others are tested; without it there are no tests")
     rows: list[Row] = []
     sweeps: list[Sweep] = []
-    complexity: Complexity | None = Field(None, description="the rows are not trained but measured")
-    spectra: Spectra | None = Field(None, description="no rows: the series themselves are looked at")
-
-    landmarks: Landmarks | None = Field(None, description="the rows are trained and explained, and landmarks compared")
+    complexity: Complexity | None = Field(None, description="measure cost instead of training the rows")
+    spectra: Spectra | None = Field(None, description="power spectra of the series, without rows")
+    landmarks: Landmarks | None = Field(None, description="train and explain the rows, and compare their landmarks")
 
     @property
     def kind(self) -> Literal["training", "complexity", "spectra", "landmarks"]:
+        """Return what the experiment does."""
         if self.spectra:
             return "spectra"
         if self.landmarks:
@@ -170,7 +169,7 @@ class Experiment(Keys):
 
     @property
     def trains(self) -> bool:
-        """Whether its rows are runs."""
+        """Return whether its rows are runs."""
         return self.kind in ("training", "landmarks")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Groups of keys, and the reading of one: an unknown key is an error that names the nearest known one."""
+"""Groups of keys and their parsing; an unknown key is an error that names the nearest known one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bolt.io.errors import ConfigError
 
 
 class Keys(BaseModel):
-    """A group of keys; unknown ones are refused."""
+    """A group of keys; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -23,18 +23,18 @@ T = TypeVar("T", bound=Keys)
 
 
 def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
-    """Check `data` against `keys`; the first problem becomes a `ConfigError` with a remedy."""
-    if re.search(r"://[^/\s'\"]*@(?!sha256:)", repr(data)):  # of any key: descriptions too are copied beside results
+    """Check `data` against `keys`; the first problem becomes a `ConfigError` with a hint."""
+    if re.search(r"://[^/\s'\"]*@(?!sha256:)", repr(data)):  # in any key: even descriptions are copied into results
         raise ConfigError(
-            "it holds an address with a password, which would be written to logs and results",
+            "contains a URL with a password, which would be written to logs and results",
             where=where,
-            hint="Give the address without one",
+            hint="Remove the password from the URL",
         )
     try:
         return keys.model_validate(data)
     except ValidationError as error:
-        problems = error.errors()  # a key that is misspelt is missing too: the spelling is what to mend
-        problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+        problems = error.errors()  # a misspelt key is reported as missing, too: the spelling comes first
+        problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     place = [str(part) for part in problem["loc"]]
     key = ".".join(place) or "the file"
     if problem["type"] == "extra_forbidden":
@@ -46,26 +46,27 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         )
     if problem["type"] == "missing":
         raise ConfigError(f"key '{key}' is missing", where=where, hint="Add it")
-    found = without_credentials(repr(problem["input"]))
-    raise ConfigError(f"'{key}': {problem['msg']} (found {found})", where=where, hint="Correct the value")
+    value = without_credentials(repr(problem["input"]))
+    raise ConfigError(f"'{key}': {problem['msg']} (found {value})", where=where, hint="Correct the value")
 
 
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
+    """Return the known keys of the group that contains the key at `place`."""
     group: Any = keys
     for part in place[:-1]:
-        if part in group.model_fields:  # else a place in a list of groups, or a name in a table of them
+        if part in group.model_fields:  # otherwise an index into a list of groups, or a name in a mapping of them
             group = _group_in(group.model_fields[part].annotation)
     return list(group.model_fields)
 
 
 def _group_in(annotation: Any) -> type[Keys] | None:
-    """The group of keys that an annotation holds, however deep."""
+    """Return the group of keys that an annotation contains, at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, Keys):
         return annotation
     return next(filter(None, map(_group_in, getattr(annotation, "__args__", ()))), None)
 
 
 def nearest(name: str, candidates: list[str]) -> str:
-    """A hint for an error line: `` (did you mean 'x'?)``, or nothing where no candidate is near."""
+    """Return `` (did you mean 'x'?)`` for the most similar candidate, or an empty string if none is similar."""
     near = difflib.get_close_matches(name, candidates, n=1)
     return f" (did you mean '{near[0]}'?)" if near else ""

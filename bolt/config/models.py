@@ -14,11 +14,11 @@ from bolt.io.names import Name
 
 
 class Training(Keys):
-    """How a torch model is trained.
+    """Training of a torch model.
 
-    Learning rate, by `schedule`: ``linear`` from `learning_rate` to `peak_learning_rate` over `warmup_epochs`, then to
-    `final_learning_rate`; ``cosine`` the same in two half waves; ``step`` after the warm-up times `step_factor` every
-    `step_epochs`; ``constant`` at `learning_rate`.
+    The learning rate follows `schedule`: ``linear`` rises from `learning_rate` to `peak_learning_rate` over
+    `warmup_epochs`, then falls to `final_learning_rate`; ``cosine`` does the same in two half waves; ``step`` is
+    multiplied by `step_factor` every `step_epochs` after the warm-up; ``constant`` stays at `learning_rate`.
     """
 
     epochs: int = Field(20, ge=1)
@@ -28,22 +28,22 @@ class Training(Keys):
     peak_learning_rate: float = Field(2e-4, gt=0)
     final_learning_rate: float = Field(1e-5, gt=0)
     warmup_epochs: float = Field(10, ge=0)
-    step_epochs: int = Field(20, ge=1, description="of the schedule 'step'")
-    step_factor: float = Field(0.5, gt=0, le=1, description="of the schedule 'step'")
+    step_epochs: int = Field(20, ge=1, description="for the schedule 'step'")
+    step_factor: float = Field(0.5, gt=0, le=1, description="for the schedule 'step'")
     optimizer: Literal["adam", "adamw"] = Field(
-        "adamw", description="differ in weight decay alone: in the gradient or apart"
+        "adamw", description="adam applies weight decay through the gradient, adamw decoupled from it"
     )
     weight_decay: float = Field(0.0, ge=0)
     mixup: float = Field(0.0, ge=0, description="parameter of the Beta distribution that mixes pairs of scans; 0: none")
     clip_gradient: float | None = Field(None, gt=0)
     epoch_choice: Literal["last", "best_validation"] = "last"
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
-        "float32", description="of the products in a training step; weights, loss and predictions are always float32"
+        "float32", description="of matrix products in a training step; weights, loss and predictions are float32"
     )
 
 
 class FoldSettings(Keys):
-    """What of a model differs in one fold; keys that are left out are the model's own."""
+    """Settings that differ in one fold; omitted keys keep the model's values."""
 
     hyper: dict[str, Any] = {}
     training: dict[str, Any] = Field({}, description="keys of `Training`")
@@ -53,23 +53,25 @@ class Model(Keys):
     """A model and how it is trained: `config/models/<name>.yaml`."""
 
     name: Name
-    title: str = Field("", description="as figures and tables call it; default: the file's name")
+    title: str = Field("", description="its name in figures and tables; default: the file's name")
     family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
     description: str = Field("", description="one line, for the table of models")
-    reference: str = Field("", description="where it comes from: authors, year, DOI")
+    reference: str = Field("", description="its source: authors, year, DOI")
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
     connectivity: Literal["scan", "crop"] = Field(
-        "scan", description="connectivity only: of training scans over their whole length, or of a random crop"
+        "scan", description="connectivity models: computed over whole training scans, or over a random crop"
     )
-    train_share: float = Field(1.0, gt=0, le=1, description="share of the training subjects that is learned from")
-    covariates: list[str] = Field([], description="columns of the scan table as further inputs: age, sex, site, …")
-    fisher_z: bool = Field(False, description="connectivity only: Fisher's z of the correlations")
-    harmonise: Literal["combat"] | None = Field(None, description="connectivity only: remove what sites add")
-    unseen_site: Literal["refuse", "pooled"] = Field("refuse", description="a site that no training scan is from")
+    train_share: float = Field(1.0, gt=0, le=1, description="share of the training subjects that is used")
+    covariates: list[str] = Field([], description="columns of the scan table as additional inputs: age, sex, site, …")
+    fisher_z: bool = Field(False, description="connectivity models: Fisher z of the correlations")
+    harmonise: Literal["combat"] | None = Field(None, description="connectivity models: remove site effects")
+    unseen_site: Literal["refuse", "pooled"] = Field(
+        "refuse", description="test scans of a site without training scans"
+    )
     training: Training = Training()
     by_fold: dict[int, FoldSettings] = Field(
-        {}, description="settings of single folds, as `bolt search` writes them; every fold that is run needs its own"
+        {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
     )
 
     @model_validator(mode="after")
@@ -81,38 +83,39 @@ class Model(Keys):
     @model_validator(mode="after")
     def _different_covariates(self) -> Model:
         if len(set(self.covariates)) != len(self.covariates):
-            raise ValueError("'covariates' must be different from one another")
+            raise ValueError("'covariates' has duplicate entries")
         return self
 
     def hash(self) -> str:
-        """Eight characters that name this configuration in paths; equal settings, equal hash."""
-        unread = {"name", "title", "family", "description", "reference"} | (set() if self.by_fold else {"by_fold"})
-        settings = self.model_dump(mode="json", exclude=unread)
+        """Return eight characters that name this configuration in paths; equal settings give equal hashes."""
+        ignored = {"name", "title", "family", "description", "reference"} | (set() if self.by_fold else {"by_fold"})
+        settings = self.model_dump(mode="json", exclude=ignored)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
     def for_fold(self, fold: int) -> Model:
-        """The model as it is trained in one fold: with the settings of that fold as its own, and no others'.
+        """Return the model with the settings of one fold.
 
         Raises
         ------
         ConfigError
-            Where other folds have settings and this one has none, or one of its keys of training is unknown.
+            Other folds have settings and this one has none, or one of its training keys is unknown.
         """
         if not self.by_fold:
             return self
         if fold not in self.by_fold:
             raise ConfigError(
-                f"model '{self.name}' has settings by fold, but none for fold {fold}",
+                f"model '{self.name}' has settings for single folds, but not for fold {fold}",
                 where="by_fold",
-                hint=f"Run folds {', '.join(map(str, sorted(self.by_fold)))} alone, or search the others too",
+                hint=f"Run only folds {', '.join(map(str, sorted(self.by_fold)))}, or search the others too",
             )
-        own = self.by_fold[fold]
-        training = self.training
-        if own.training:  # not otherwise: a model without epochs must not seem to have been given any
-            training = parse(Training, {**training.model_dump(), **own.training}, f"by_fold.{fold}.training")
-        update: dict[str, Any] = {"hyper": {**self.hyper, **own.hyper}, "by_fold": {}}
-        return self.model_copy(update=update | ({"training": training} if own.training else {}))
+        settings = self.by_fold[fold]
+        update: dict[str, Any] = {"hyper": {**self.hyper, **settings.hyper}, "by_fold": {}}
+        if settings.training:  # otherwise a model without training would seem to have been given epochs
+            keys = {**self.training.model_dump(), **settings.training}
+            update["training"] = parse(Training, keys, f"by_fold.{fold}.training")
+        return self.model_copy(update=update)
 
     @property
     def run_name(self) -> str:
+        """Return the name of the model's folder in `runs`."""
         return f"{self.name}-{self.hash()}"

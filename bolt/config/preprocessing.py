@@ -10,55 +10,59 @@ from bolt.config.keys import Keys
 
 
 class Preprocess(Keys):
+    """Preprocessing of raw images."""
+
     space: str = "MNI152NLin6Asym"
     resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")
-    registration: str | list[str] = Field("fast", description="settings, or several that are tried in order")
+    registration: str | list[str] = Field("fast", description="name of settings, or several to try in order")
     output: Literal["template", "native"] = "template"
     slice_timing: Literal["auto", "off"] = "auto"
     steady_state: Literal["auto"] | Annotated[int, Field(ge=0, strict=True)] = Field(
-        "auto", description="volumes at the start to leave out; auto finds those before the steady state"
+        "auto", description="number of dummy volumes to drop at the start; auto: detect them"
     )
     keep_bold: bool = False
-    threads: int = Field(1, ge=1, description="of the registration of one T1w")
+    threads: int = Field(1, ge=1, description="threads for the registration of one T1w")
 
     @property
     def registrations(self) -> list[str]:
-        """Names of settings, in the order in which they are tried."""
+        """Return the names of settings, in the order in which they are tried."""
         return [self.registration] if isinstance(self.registration, str) else self.registration
 
     @model_validator(mode="after")
     def _some_settings(self) -> Preprocess:
         if not self.registrations or len(set(self.registrations)) != len(self.registrations):
-            raise ValueError("'registration' must be a name or a list of different names, at least one")
+            raise ValueError("'registration' must be a name, or a non-empty list without duplicates")
         return self
 
 
 class Parcellate(Keys):
+    """Averaging of images over ROIs."""
+
     coverage: float = Field(0.5, ge=0, le=1)
     uncovered: Literal["zero", "drop-scan", "drop-roi-everywhere"] = "zero"
 
 
 AROMA = "smoothAROMAnonaggr"
-"""fMRIPrep's name for images that ICA-AROMA has cleaned; nilearn's strategy 'ica_aroma' starts from them."""
+"""fMRIPrep's `desc-` of images cleaned by ICA-AROMA, which nilearn's strategy 'ica_aroma' needs."""
 STRATEGY_PARAMETERS = {
     "simple": ("motion", "wm_csf", "global_signal", "demean"),
     "scrubbing": ("motion", "wm_csf", "scrub", "fd_threshold", "std_dvars_threshold", "global_signal", "demean"),
     "compcor": ("motion", "n_compcor", "compcor", "global_signal", "demean"),
     "ica_aroma": ("wm_csf", "global_signal", "demean"),
 }
-"""What `nilearn.interfaces.fmriprep.load_confounds_strategy` takes."""
+"""Parameters of `nilearn.interfaces.fmriprep.load_confounds_strategy`."""
 
 
 class Denoise(Keys):
-    """A denoising strategy for ROI means: `config/denoise/<name>.yaml`."""
+    """A denoising strategy for ROI series: `config/denoise/<name>.yaml`."""
 
     name: str
     description: str = ""
-    confounds: list[str] = Field([], description="columns of the confounds table, shell patterns allowed")
+    confounds: list[str] = Field([], description="columns of the confounds table; shell patterns allowed")
     strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
-        None, description="nilearn's choice of fMRIPrep confounds and volumes, in place of `confounds`"
+        None, description="nilearn's choice of fMRIPrep confounds and volumes, instead of `confounds`"
     )
-    parameters: dict[str, str | int | float | bool] = Field({}, description="of the strategy, as in nilearn")
+    parameters: dict[str, str | int | float | bool] = Field({}, description="parameters of the strategy, as in nilearn")
     detrend: bool = False
     high_pass: float | None = Field(None, gt=0, description="Hz")
     low_pass: float | None = Field(None, gt=0, description="Hz")

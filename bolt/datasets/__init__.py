@@ -1,9 +1,10 @@
-"""Sources of scans. Each module has `scans(dataset, config) -> DataFrame` with the columns below.
+"""Sources of scans, one module each, and the index of a dataset's scans.
 
-A source that is downloaded (`Dataset.downloaded`) also has, each called with `(dataset, config)`: `check` (settings
-that do not fit), `table_path` and `download_table` (what the index needs), `scan_count` (before the index),
-`download_folder` (it holds a folder a scan, named by its scan_id, with its `status.json`), `download_scan` (with the
-scan_id first) and `download_bytes` (still to be fetched).
+Each source has `scans(dataset, config) -> DataFrame` with the columns below. A downloaded source (`Dataset.downloaded`)
+also has these functions of `(dataset, config)`: `check` (refuses settings that do not fit together), `table_path` and
+`download_table` (what the index needs), `scan_count` (before the index), `download_folder` (with a folder per scan,
+named by its scan_id, for its `status.json`), `download_scan` (takes the scan_id first) and `download_bytes` (still to
+be downloaded).
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from bolt.io.errors import DataError
 from bolt.io.names import FOLDER, RULE, is_name
 
 COLUMNS = {
-    "scan_id": "Name of the scan, unique in the dataset; the start of every file made from it",
+    "scan_id": "Name of the scan, unique in the dataset; the start of the names of all files made from it",
     "subject": "Person scanned",
-    "session": "Session, where the dataset has them",
-    "run": "Run, where the dataset has them",
+    "session": "Session, if the dataset has sessions",
+    "run": "Run, if the dataset has runs",
     "task": "Task (BIDS entity)",
     "group": "Unit that never straddles a split: the family where it is known, else the subject",
-    "site": "Place or scanner",
+    "site": "Place or scanner of acquisition",
     "label": "Class or number to predict",
     "age": "Age in years",
-    "sex": "Sex as the source records it",
-    "mean_fd": "Mean framewise displacement in mm, where the source knows it",
+    "sex": "Sex as recorded by the source",
+    "mean_fd": "Mean framewise displacement in mm, if known to the source",
     "tr": "Repetition time in seconds",
     "n_volumes": "Number of volumes",
     "kind": "raw, preprocessed (in template space) or series (ready ROI series)",
@@ -42,14 +43,14 @@ COLUMNS = {
     "confounds": "Table of confounds",
     "t1w": "T1-weighted image of the subject",
     "events": "Table of task events",
-    "exclude_reason": "Why the scan is not used (known at indexing); n/a: it is used",
-    "exclude_stage": "selection: not asked for; index: something is wrong with the scan",
+    "exclude_reason": "Why the scan is excluded (known at indexing); n/a: included",
+    "exclude_stage": "selection: excluded on purpose; index: something is wrong with the scan",
 }
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
 
 
 def source_of(dataset: Dataset) -> ModuleType:
-    """The module that knows a dataset's source."""
+    """Return the module for a dataset's source."""
     return importlib.import_module(f"bolt.datasets.{'bids' if dataset.source == 'phantom' else dataset.source}")
 
 
@@ -68,25 +69,25 @@ def own_tables(dataset: Dataset) -> list[Path]:
 
 
 def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.DataFrame:
-    """List the scans of a dataset, with the reason for each that cannot be used.
+    """List the scans of a dataset, with the reason for each exclusion.
 
     Parameters
     ----------
     config : Config
     dataset : Dataset
     minimum_volumes : int
-        Volumes that every model can read; shorter scans are excluded for all models, so that
-        all are judged on the same scans.
+        Volumes that every model can read. Shorter scans are excluded for all models, so that all are compared on the
+        same scans.
 
     Returns
     -------
     DataFrame
-        Columns of `COLUMNS`, one row a scan, sorted by `scan_id`.
+        Columns of `COLUMNS`; one row per scan, sorted by `scan_id`.
 
     Raises
     ------
     DataError
-        Where nothing could be analysed: no scans, no label column, one class only.
+        Nothing can be analysed: no scans, no label column, only one class.
     """
     table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
@@ -95,26 +96,25 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
         )
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
-        raise DataError(f"scan names stand twice: {', '.join(repeated[:5])}", where=dataset.where, hint="Rename one")
+        raise DataError(f"duplicate scan_id: {', '.join(repeated[:5])}", where=dataset.where, hint="Rename one of them")
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
-    _exclude_unfit_names(table)
+    _exclude_invalid_names(table)
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:
         exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, fewer than the {minimum_volumes} that a model needs")
     check_labels(table, dataset)
-    without = table.exclude_reason.notna() & table.exclude_stage.isna()
-    table["exclude_stage"] = table.exclude_stage.mask(without, INDEX)
+    without_stage = table.exclude_reason.notna() & table.exclude_stage.isna()
+    table["exclude_stage"] = table.exclude_stage.mask(without_stage, INDEX)
     return table
 
 
-def _exclude_unfit_names(table: pd.DataFrame) -> None:
-    """Exclude scans whose names, or those of their folders, cannot be parts of paths and commands."""
+def _exclude_invalid_names(table: pd.DataFrame) -> None:
+    """Exclude scans whose names or folders cannot be part of paths and commands."""
     for row, scan in table[["scan_id", "kind", "t1w"]].iterrows():
         folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
         folders = folders[: 1 + isinstance(scan.t1w, str)]
         if not is_name(scan.scan_id):
-            exclude(table, row, f"the name {scan.scan_id!r} is not fit for files and commands. {RULE}")
+            exclude(table, row, f"the name {scan.scan_id!r} cannot be used in file names and commands. {RULE}")
         elif not all(re.fullmatch(FOLDER, folder) for folder in folders):
-            exclude(
-                table, row, "labels of subjects and sessions in BIDS names are letters and digits. Rename the files"
-            )
+            reason = "labels of subjects and sessions must be letters and digits in BIDS names. Rename the files"
+            exclude(table, row, reason)

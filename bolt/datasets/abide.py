@@ -1,8 +1,7 @@
-"""ABIDE-I as the Preprocessed Connectomes Project (PCP) published it: ready ROI series, or 4D images in MNI space.
+"""ABIDE-I as published by the Preprocessed Connectomes Project (PCP): ready ROI series, or 4D images in MNI space.
 
-The scan table is made from the project's table of subjects, before a scan is fetched; so the number of volumes is
-only known to the cache. Layout of the addresses:
-http://preprocessed-connectomes-project.org/abide/download.html
+The index is made from the project's table of subjects before any scan is downloaded, so the number of volumes is not
+known before the cache. Addresses: http://preprocessed-connectomes-project.org/abide/download.html
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pandas as pd
 from bolt.atlases.description import atlas_folder
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
-from bolt.datasets.participants import SELECTION, chosen, describe
+from bolt.datasets.participants import SELECTION, join_subjects, read_csv, refuse_duplicates, select_subjects
 from bolt.download.fetch import fetch, is_remote, join, local_path
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_yaml
@@ -24,18 +23,17 @@ NO_FILE = "no_filename"
 RATERS = ("qc_anat_rater_2", "qc_func_rater_2", "qc_anat_rater_3", "qc_func_rater_3")
 COLUMNS = ("SUB_ID", "SITE_ID", "FILE_ID", "func_mean_fd", "qc_rater_1", *RATERS)
 WORDS = {"DX_GROUP": {"1": "autism", "2": "control"}, "SEX": {"1": "M", "2": "F"}}
-"""What the codes of the table mean (ABIDE's phenotypic data legend)."""
+"""Meaning of codes in the table (ABIDE's phenotypic data legend)."""
 ATLASES = {"rois_cc200": "cc200", "rois_aal": "aal116", "rois_dosenbach160": "dosenbach160"}
-"""Atlases of ours that PCP's series were made with."""
+"""PCP's series that were made with an atlas of BolT."""
 SPACES = {"cpac": "MNI152NLin6Asym", "ccs": "MNI152NLin6Asym"}
-"""Pipelines that registered to FSL's MNI152."""
-PAPER = 871
-"""Scans of the paper's selection; taken for the estimate until the table is there."""
+"""Pipelines that register to FSL's MNI152."""
+N_SELECTED = 871
+"""Scans in the paper's selection; for estimates before the table is downloaded."""
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
-    """One row a subject of the table, as in `bolt.datasets.COLUMNS`; those outside the paper's selection with the
-    reason in `exclude_reason`."""
+    """List one scan per subject, as in `bolt.datasets.COLUMNS`; exclude those not in the paper's selection."""
     where = table_path(dataset, config)
     people = read_people(where)
     rows = pd.DataFrame(
@@ -52,7 +50,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             "exclude_stage": [SELECTION if reason else None for reason in people.unusable],
         }
     )
-    return describe(rows, people.set_index("SUB_ID", drop=False), dataset, where)
+    return join_subjects(rows, people.set_index("SUB_ID", drop=False), dataset, where)
 
 
 def read_people(path: Path) -> pd.DataFrame:
@@ -66,21 +64,16 @@ def read_people(path: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        All columns as text, codes of `WORDS` as words; `FILE_ID` is filled for subjects without a file; and
-        `unusable`: why a scan is not of the paper's selection (the first rater says OK, no other one 'fail', there
-        is a file), or "".
+        All columns as text, codes of `WORDS` as words; `FILE_ID` is filled for subjects without a file. A further
+        column, `unusable`, is the reason why a scan is not in the paper's selection, or "". Selected are scans with a
+        file, that the first rater marked 'OK' and no other rater 'fail'.
 
     Raises
     ------
     DataError
-        Not that table, or a subject stands twice.
+        It is another table, or a subject has several rows.
     """
-    try:
-        people = pd.read_csv(path, dtype=str).apply(lambda column: column.str.strip())
-    except FileNotFoundError:
-        raise DataError("file not found", where=path, hint="Fetch it, or correct 'subjects_table'") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, hint="Fetch it again") from None
+    people = read_csv(path)
     missing = [name for name in COLUMNS if name not in people.columns]
     if missing:
         raise DataError(
@@ -88,40 +81,39 @@ def read_people(path: Path) -> pd.DataFrame:
             where=path,
             hint="Give PCP's Phenotypic_V1_0b_preprocessed1.csv (commas between cells)",
         )
-    twice = people.SUB_ID[people.SUB_ID.duplicated()].unique()
-    if len(twice) or people.SUB_ID.isna().any():
-        what = f"subjects stand twice: {', '.join(twice[:5])}" if len(twice) else "a row has no SUB_ID"
-        raise DataError(what, where=path, hint="Keep one row for each")
+    if people.SUB_ID.isna().any():
+        raise DataError("a row has no SUB_ID", where=path, hint="Complete or remove the row")
+    refuse_duplicates(people.SUB_ID, path)
     for column, words in WORDS.items():
         if column in people:
             people[column] = people[column].replace(words)
     people["unusable"] = _unusable(people)
-    named = people.SITE_ID.str.cat(people.SUB_ID.str.zfill(7), sep="_")
-    people["FILE_ID"] = people.FILE_ID.mask(people.FILE_ID.fillna(NO_FILE) == NO_FILE, named)
+    default_id = people.SITE_ID.str.cat(people.SUB_ID.str.zfill(7), sep="_")
+    people["FILE_ID"] = people.FILE_ID.mask(people.FILE_ID.fillna(NO_FILE) == NO_FILE, default_id)
     return people
 
 
 def check(dataset: Dataset, config: Config) -> None:
-    """Refuse settings that do not fit together, before anything is fetched.
+    """Refuse settings that do not fit together, before anything is downloaded.
 
     Raises
     ------
     ConfigError
-        Series of another atlas than the configured one, images in another space, or no such folder.
+        Series of another atlas than the configured one, images in another space, or a missing folder.
     """
     about, where = dataset.abide, f"dataset '{dataset.name}'"
     names = list(config.atlas_places)
     if dataset.ready_series:
-        due = ATLASES.get(about.derivative)
-        if len(names) > 1 or (due and names != [due]):
+        atlas = ATLASES.get(about.derivative)
+        if len(names) > 1 or (atlas and names != [atlas]):
             raise ConfigError(
-                f"'{about.derivative}' are series of one atlas, but 'atlases' names {', '.join(names)}",
+                f"'{about.derivative}' are series of one atlas, but 'atlases' lists {', '.join(names)}",
                 where=where,
-                hint=f"Set 'atlases: [{due or 'the folder of that atlas'}]', or choose another 'derivative'",
+                hint=f"Set 'atlases: [{atlas or 'the folder of that atlas'}]', or choose another 'derivative'",
             )
     elif config.preprocess.space != SPACES.get(about.pipeline):
         raise ConfigError(
-            f"images of pipeline '{about.pipeline}' are in {SPACES.get(about.pipeline, 'a space that is not ours')}, "
+            f"images of pipeline '{about.pipeline}' are in {SPACES.get(about.pipeline, 'an unsupported space')}, "
             f"but 'preprocess: space' is {config.preprocess.space}",
             where=where,
             hint=f"Set it to {SPACES['cpac']}, with pipeline {' or '.join(SPACES)}; or choose ready series",
@@ -131,29 +123,29 @@ def check(dataset: Dataset, config: Config) -> None:
 
 
 def download_folder(dataset: Dataset, config: Config) -> Path:
-    """Folder that holds one folder a scan; another derivative, pipeline or strategy has another."""
+    """Return the folder with a folder per scan, which depends on derivative, pipeline and strategy."""
     about = dataset.abide
     return Layout(config).downloads / about.pipeline / about.strategy / about.derivative
 
 
 def table_path(dataset: Dataset, config: Config) -> Path:
-    """The table of subjects: the user's own, or the one that is fetched."""
+    """Return the table of subjects: the user's own, or the downloaded one."""
     return dataset.subjects_table or Layout(config).downloads / dataset.abide.phenotypes
 
 
 def scan_path(scan_id: str, dataset: Dataset, config: Config) -> Path:
-    """Where a scan's file lies once it is fetched."""
+    """Return the path of a scan's downloaded file."""
     return download_folder(dataset, config) / scan_id / _file_name(scan_id, dataset)
 
 
 def download_table(dataset: Dataset, config: Config) -> None:
-    """Fetch the table of subjects."""
+    """Download the table of subjects."""
     about = dataset.abide
     fetch(join(about.base, about.phenotypes), table_path(dataset, config))
 
 
 def download_scan(scan_id: str, dataset: Dataset, config: Config) -> None:
-    """Fetch one scan's file, and look whether it holds the series of the configured atlas."""
+    """Download one scan's file, and check that series are those of the configured atlas."""
     about, path = dataset.abide, scan_path(scan_id, dataset, config)
     folder = ("Outputs", about.pipeline, about.strategy, about.derivative)
     fetch(join(about.base, *folder, _file_name(scan_id, dataset)), path)
@@ -161,7 +153,7 @@ def download_scan(scan_id: str, dataset: Dataset, config: Config) -> None:
         try:
             _check_series(path, config)
         except DataError:
-            path.unlink()  # so that another attempt fetches it again
+            path.unlink()  # so that another attempt downloads it again
             raise
 
 
@@ -175,24 +167,25 @@ def _check_series(path: Path, config: Config) -> None:
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:
-    """Scans of the selection, for the estimate before the index."""
+    """Return the number of selected scans, for estimates before the index."""
     where = table_path(dataset, config)
-    return len(_asked(dataset, where)) if where.is_file() else PAPER
+    return len(_selected(dataset, where)) if where.is_file() else N_SELECTED
 
 
 def download_bytes(dataset: Dataset, config: Config) -> float:
-    """Bytes that are still to be fetched, from the sizes in `config/costs.yaml`."""
+    """Estimate the bytes still to be downloaded, from the sizes in `config/costs.yaml`."""
     kind = "series" if dataset.ready_series else "images"
-    each = 1e6 * read_yaml(ROOT / "config/costs.yaml")["abide_megabytes"][kind]
+    bytes_per_scan = 1e6 * read_yaml(ROOT / "config/costs.yaml")["abide_megabytes"][kind]
     where = table_path(dataset, config)
     if not where.is_file():
-        return PAPER * each
-    return each * sum(not scan_path(name, dataset, config).is_file() for name in _asked(dataset, where))
+        return N_SELECTED * bytes_per_scan
+    names = _selected(dataset, where)
+    return bytes_per_scan * sum(not scan_path(name, dataset, config).is_file() for name in names)
 
 
-def _asked(dataset: Dataset, where: Path) -> list[str]:
-    """Scans of the paper's selection that `include` and `exclude` leave."""
-    people = chosen(read_people(where), dataset, where)
+def _selected(dataset: Dataset, where: Path) -> list[str]:
+    """Return the scans selected by the paper, `include` and `exclude`."""
+    people = select_subjects(read_people(where), dataset, where)
     return people.FILE_ID[people.unusable == ""].tolist()
 
 
@@ -201,14 +194,14 @@ def _file_name(scan_id: str, dataset: Dataset) -> str:
 
 
 def _unusable(people: pd.DataFrame) -> list[str]:
-    """Why each row is not of the paper's selection; "" where it is."""
+    """Return why each row is not in the paper's selection, or "" if it is."""
     reasons = []
     for person in people.to_dict("records"):
         failed = [rater for rater in RATERS if person[rater] == "fail"]
         if pd.isna(person["FILE_ID"]) or person["FILE_ID"] == NO_FILE:
-            reasons.append("the project published no file of this subject")
+            reasons.append("the project published no file for this subject")
         elif person["qc_rater_1"] != "OK":
-            reasons.append(f"quality: the first rater says '{person['qc_rater_1']}', not 'OK'")
+            reasons.append(f"quality: the first rater marked '{person['qc_rater_1']}', not 'OK'")
         else:
             reasons.append(f"quality: 'fail' in {', '.join(failed)}" if failed else "")
     return reasons

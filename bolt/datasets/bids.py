@@ -1,4 +1,4 @@
-"""Raw BIDS: T1w and 4D BOLD images with a participants table. Indexed once, by pybids."""
+"""Raw BIDS: T1w and 4D BOLD images with a participants table, indexed by pybids."""
 
 from __future__ import annotations
 
@@ -13,88 +13,88 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, describe, exclude, read_participants, timing
-from bolt.io import volumes
+from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_participants, read_timing
 from bolt.io.errors import DataError
+from bolt.io.volumes import check_image
 
 log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
-    """One row a BOLD run (and one for each listed subject without any), as in `bolt.datasets.COLUMNS`."""
+    """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
     subjects = read_participants(where)
-    rows = [_row(layout, bold, dataset) for bold in find(layout, dataset, suffix="bold")]
-    seen = {row["subject"] for row in rows}
+    rows = [_row(layout, bold, dataset) for bold in find_images(layout, dataset, suffix="bold")]
+    with_bold = {row["subject"] for row in rows}
     filtered = bool(dataset.tasks or dataset.sessions or dataset.runs)
     rows += [
         {"scan_id": s, "subject": s, "kind": "raw", "exclude_reason": "the subject has no BOLD image"}
         for s in subjects.index
-        if s not in seen and not filtered
+        if s not in with_bold and not filtered
     ]
-    if not seen:
+    if not with_bold:
         raise DataError(
             "no BOLD images found",
             where=dataset.path,
             hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
         )
-    return describe(pd.DataFrame(rows), subjects, dataset, where)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
 
 
 def open_layout(path: Path, **options: Any) -> BIDSLayout:
-    """Index a BIDS folder; a missing folder or description is a `DataError`."""
+    """Index a BIDS folder with pybids; a missing folder or description is a `DataError`."""
     if not Path(path).is_dir():
         raise DataError("dataset folder not found", where=path, hint="Set 'path' in the dataset's file")
     if not (Path(path) / "dataset_description.json").is_file():
         raise DataError(
-            "no dataset_description.json, so this is not the top of a BIDS dataset",
+            "no dataset_description.json, so this is not the top folder of a BIDS dataset",
             where=path,
             hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
     broken = broken_sidecars(path)
     for sidecar, problem in broken.items():
-        log.warning("%s: not readable, left out: %s", sidecar, problem)
+        log.warning("%s: not readable, ignored: %s", sidecar, problem)
     indexer = BIDSLayoutIndexer(validate=False, ignore=[re.compile(re.escape(f"/{name}")) for name in broken])
     try:
         return BIDSLayout(path, indexer=indexer, **options)
     except (BIDSValidationError, BIDSDerivativesValidationError):
         raise DataError(
-            "it does not say what made these images",
+            "it does not state which software made these images",
             where=Path(path) / "dataset_description.json",
             hint='Add "GeneratedBy": [{"Name": "fMRIPrep"}]',
         ) from None
 
 
 def broken_sidecars(path: str | Path) -> dict[str, str]:
-    """JSON files of a dataset that cannot be read (relative to it), with the reason; one would end pybids' indexing."""
-    found = {}
+    """Return unreadable JSON files of a dataset, relative to it, with the reason; any of them would stop pybids."""
+    broken = {}
     for file in sorted(Path(path).rglob("*.json")):
         try:
             json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            found[file.relative_to(path).as_posix()] = str(error)
-    return found
+            broken[file.relative_to(path).as_posix()] = str(error)
+    return broken
 
 
-def find(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
-    """Image files that pass the dataset's task, session and run filters, sorted by path."""
-    wanted = {"task": dataset.tasks, "session": dataset.sessions, "run": dataset.runs}
-    entities |= {name: values for name, values in wanted.items() if values}
+def find_images(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
+    """Return the images selected by the dataset's tasks, sessions and runs, sorted by path."""
+    selected = {"task": dataset.tasks, "session": dataset.sessions, "run": dataset.runs}
+    entities |= {name: values for name, values in selected.items() if values}
     if "run" in entities:
         entities["run"] = [int(r) if r.isdigit() else r for r in entities["run"]]
     return sorted(layout.get(extension=IMAGES, **entities), key=lambda file: file.path)
 
 
 def entities_of(file: Any) -> dict[str, Any]:
-    """Identity of a scan from its file name."""
-    found = file.get_entities()
+    """Return subject, session, run and task of a scan, from its file name."""
+    entities = file.get_entities()
     return {
-        "subject": f"sub-{found['subject']}",
-        "session": found.get("session"),
-        "run": str(found["run"]) if "run" in found else None,
-        "task": found.get("task"),
+        "subject": f"sub-{entities['subject']}",
+        "session": entities.get("session"),
+        "run": str(entities["run"]) if "run" in entities else None,
+        "task": entities.get("task"),
     }
 
 
@@ -105,30 +105,30 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
         "bold": bold.path,
         "exclude_reason": None,
     }
-    one = pd.DataFrame([row])
+    exclusion = pd.DataFrame([row])
     if bold.get_entities().get("part", "mag") != "mag":
-        exclude(one, 0, "not a magnitude image", SELECTION)
+        exclude(exclusion, 0, "not a magnitude image", SELECTION)
     if "echo" in bold.get_entities():
-        exclude(one, 0, "multi-echo data: combine the echoes first (fMRIPrep does)")
+        exclude(exclusion, 0, "multi-echo data: combine the echoes first (as fMRIPrep does)")
     try:
         row |= _timing(layout, bold, dataset)
     except DataError as error:
-        exclude(one, 0, str(error))
+        exclude(exclusion, 0, str(error))
     row["t1w"] = _anatomical(layout, row)
     if row["t1w"] is None:
-        exclude(one, 0, "the subject has no T1w image")
+        exclude(exclusion, 0, "the subject has no T1w image")
     else:
         try:
-            volumes.check_image(row["t1w"])
+            check_image(row["t1w"])
         except DataError as error:
-            exclude(one, 0, str(error))
+            exclude(exclusion, 0, str(error))
     events = Path(bold.path.split("_bold.nii")[0] + "_events.tsv")
     row["events"] = str(events) if events.is_file() else None
-    return row | {name: one[name][0] for name in ("exclude_reason", "exclude_stage") if name in one}
+    return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
 
 
 def check_sidecar(image: str) -> None:
-    """Refuse an image whose own JSON file cannot be read: what it says is not known."""
+    """Refuse an image whose own JSON file cannot be read."""
     sidecar = Path(image.split(".nii")[0] + ".json")
     try:
         if sidecar.is_file():
@@ -140,11 +140,11 @@ def check_sidecar(image: str) -> None:
 def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     check_sidecar(bold.path)
     tr = layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr)
-    return timing(bold.path, tr, dataset)
+    return read_timing(bold.path, tr, dataset)
 
 
 def _anatomical(layout: BIDSLayout, row: dict[str, Any]) -> str | None:
-    """The subject's T1w: that of the same session where there is one, else the first."""
+    """Return the subject's T1w image: from the same session if there is one, else the first."""
     images = layout.get(subject=row["subject"].removeprefix("sub-"), suffix="T1w", extension=IMAGES)
     paths = sorted((image.get_entities().get("session") != row["session"], image.path) for image in images)
     return paths[0][1] if paths else None

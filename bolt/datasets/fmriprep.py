@@ -1,4 +1,4 @@
-"""fMRIPrep derivatives: BOLD in a template's space, brain mask and confounds table."""
+"""fMRIPrep derivatives: BOLD in template space, brain masks and tables of confounds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import AROMA, Config, Dataset, load_denoise
-from bolt.datasets.bids import check_sidecar, entities_of, find, open_layout
-from bolt.datasets.participants import describe, read_participants, timing
+from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout
+from bolt.datasets.participants import join_subjects, read_participants, read_timing
 from bolt.io.errors import DataError
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
-    """One row a preprocessed BOLD run in the configured space, as in `bolt.datasets.COLUMNS`."""
+    """List the preprocessed BOLD images in the configured space, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path, is_derivative=True)
     space = config.preprocess.space
     desc = AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
-    images = find(layout, dataset, suffix="bold", desc=desc, space=space)
+    images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
     if not images:
         spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
         raise DataError(
@@ -30,20 +30,20 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     images = _of_one_resolution(images, dataset)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
     rows = [_row(layout, bold, dataset, space) for bold in images]
-    return describe(pd.DataFrame(rows), read_participants(where), dataset, where)
+    return join_subjects(pd.DataFrame(rows), read_participants(where), dataset, where)
 
 
 def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:
-    """The images of the resolution asked for; several would be one scan twice."""
-    found = {image.path: _resolution(image.path) for image in images}
-    names = sorted({name or "none" for name in found.values()})
+    """Return the images of one resolution; several would repeat each scan."""
+    resolutions = {image.path: _resolution(image.path) for image in images}
+    names = sorted({name or "none" for name in resolutions.values()})
     if dataset.resolution is None and len(names) > 1:
         raise DataError(
             f"images at several resolutions: res- is {', '.join(names)}",
             where=dataset.path,
             hint=f"Choose one in the dataset's file, such as 'resolution: \"{names[0]}\"'",
         )
-    kept = [image for image in images if dataset.resolution in (None, found[image.path] or "none")]
+    kept = [image for image in images if dataset.resolution in (None, resolutions[image.path] or "none")]
     if not kept:
         raise DataError(
             f"no images at resolution '{dataset.resolution}'; res- is {', '.join(names)}",
@@ -54,8 +54,8 @@ def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:
 
 
 def _resolution(path: str) -> str | None:
-    named = re.search(r"_res-([A-Za-z0-9]+)", Path(path).name)
-    return named.group(1) if named else None
+    entity = re.search(r"_res-([A-Za-z0-9]+)", Path(path).name)
+    return entity[1] if entity else None
 
 
 def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
@@ -66,17 +66,19 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
         "kind": "preprocessed",
         "space": space,
         "bold": bold.path,
-        "mask": _first(f"{stem}_desc-brain_mask.nii.gz"),
-        "confounds": _first(f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"),
+        "mask": _first_existing(f"{stem}_desc-brain_mask.nii.gz"),
+        "confounds": _first_existing(
+            f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"
+        ),
         "exclude_reason": None,
     }
     try:
         check_sidecar(bold.path)
-        row |= timing(bold.path, layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr), dataset)
+        row |= read_timing(bold.path, layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr), dataset)
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
 
 
-def _first(*paths: str) -> str | None:
+def _first_existing(*paths: str) -> str | None:
     return next((path for path in paths if Path(path).is_file()), None)

@@ -1,9 +1,9 @@
 """HCP S1200: minimally preprocessed volumes in MNI space, from the project's S3 bucket or a local copy of its layout.
 
 ``<subject>/MNINonLinear/Results/rfMRI_REST1_LR/`` holds the image of the same name, its mask, its movement and, for
-tasks, the onsets (``EVs/*.txt``). From S3, `download_table` lists the bucket, reads the header of each image (its first
-kilobytes), so that incomplete scans are known before anything large is fetched, and fetches the small files; then one
-job a scan fetches the image.
+tasks, the onsets (``EVs/*.txt``). From S3, `download_table` lists the bucket, downloads the small files and reads the
+header of each image (its first kilobytes), so that incomplete scans are known in advance; then one job per scan
+downloads the image.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import pandas as pd
 from bolt.config import ROOT, Bucket, Config, Dataset, load_denoise, nearest
 from bolt.config.layout import Layout
 from bolt.datasets.hcp_files import (
-    FIRST,
+    HEADER_BYTES,
     MASK,
     MOVEMENT,
     SPACE,
     VOLUMES,
-    Scan,
-    header_of,
+    HcpScan,
+    read_header,
     read_movement,
     read_subjects,
     subjects_table,
     write_events,
 )
-from bolt.datasets.participants import chosen, describe, timing
+from bolt.datasets.participants import join_subjects, read_timing, select_subjects
 from bolt.download.fetch import fetch
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import atomic, read_table, read_yaml, write_table
+from bolt.io.files import read_table, read_yaml, write_bytes, write_table
 from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
@@ -44,42 +44,42 @@ LISTING_COLUMNS = {
     "scan_id": "Name of the scan",
     "key": "Object in the bucket",
     "bytes": "Its size",
-    "n_volumes": "Volumes, by its header",
-    "tr": "Seconds between them, by its header",
+    "n_volumes": "Number of volumes in its header",
+    "tr": "Repetition time in its header, seconds",
     "problem": "Why the header cannot be used",
 }
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
-    """One row a subject of the table and scan asked for, as in `bolt.datasets.COLUMNS`; writes the events of tasks."""
+    """List the configured scans of all subjects, as in `bolt.datasets.COLUMNS`, and write the events of tasks."""
     where = subjects_table(dataset)
     people = read_subjects(dataset)
     listing = _read_listing(dataset, config) if dataset.downloaded else None
-    rows = [_row(scan, dataset, config, listing) for scan in _wanted(dataset, people)]
+    rows = [_row(scan, dataset, config, listing) for scan in _configured(dataset, people)]
     if dataset.group is None:
-        log.warning("families are not known: relatives may be on two sides of a split (key 'restricted_table')")
+        log.warning("families are unknown: relatives may be on both sides of a split (key 'restricted_table')")
     table = pd.DataFrame(rows)
     if dataset.label != "task":
-        return describe(table, people, dataset, where)
-    table = describe(table, people, dataset.model_copy(update={"label": "Subject"}), where)
+        return join_subjects(table, people, dataset, where)
+    table = join_subjects(table, people, dataset.model_copy(update={"label": "Subject"}), where)
     return table.assign(label=table.task)
 
 
 def check(dataset: Dataset, config: Config) -> None:
-    """Refuse settings that do not fit together, before anything is fetched.
+    """Refuse settings that do not fit together, before anything is downloaded.
 
     Raises
     ------
     ConfigError
-        An unknown task or direction, another space, denoising by confounds, or no such folder or table.
+        An unknown task or direction, another space, denoising by confounds, or a missing folder or table.
     """
     where = f"dataset '{dataset.name}'"
-    for key, found, known in (
+    for key, values, known in (
         ("tasks", dataset.tasks or [""], list(VOLUMES)),
         ("runs", dataset.runs or [""], ["LR", "RL"]),
         ("sessions", dataset.sessions or ["1"], ["1", "2"]),
     ):
-        for value in found:
+        for value in values:
             if value not in known:
                 raise ConfigError(
                     f"'{key}' names '{value}'", where=where, hint=f"Known: {', '.join(known)}{nearest(value, known)}"
@@ -93,9 +93,9 @@ def check(dataset: Dataset, config: Config) -> None:
     denoise = load_denoise(config.denoise)
     if denoise.confounds or denoise.strategy:
         raise ConfigError(
-            f"denoising '{denoise.name}' needs a table of confounds, and HCP has none in fMRIPrep's names",
+            f"denoising '{denoise.name}' needs fMRIPrep's table of confounds, which HCP does not have",
             where=where,
-            hint="Set 'denoise' to none, or to a file that only filters or detrends",
+            hint="Set 'denoise' to none, or to a strategy that only filters or detrends",
         )
     if not dataset.downloaded and not dataset.path.is_dir():
         raise ConfigError(f"no such folder: {dataset.path}", where=where, hint="Set 'path' to the folder of subjects")
@@ -106,85 +106,83 @@ def check(dataset: Dataset, config: Config) -> None:
 
 # ---- from the bucket ---------------------------------------------------------------------------
 def table_path(dataset: Dataset, config: Config) -> Path:
-    """What the bucket holds of the scans asked for: `LISTING_COLUMNS`."""
+    """Return the listing of the bucket's scans, with `LISTING_COLUMNS`."""
     return Layout(config).downloads / "listing.tsv"
 
 
 def scan_path(scan_id: str, dataset: Dataset, config: Config) -> Path:
-    """Where a scan's image lies once it is fetched."""
-    return _root(dataset, config) / _by_name(scan_id, dataset).bold
+    """Return the path of a scan's downloaded image."""
+    return _root(dataset, config) / _scan_of(scan_id).bold
 
 
 def download_table(dataset: Dataset, config: Config) -> None:
-    """List the scans in the bucket, read the headers of their images, and fetch all small files.
+    """List the scans in the bucket, read the headers of their images, and download all small files.
 
     Raises
     ------
     ConfigError
         The bucket refuses the credentials.
     DataError
-        It cannot be reached.
+        The bucket cannot be reached.
     """
     from bolt.download.s3 import CONNECTIONS, connect
 
     bucket = _bucket(dataset)
-    wanted = list(_asked(dataset))
-    ask = partial(_ask, connect(bucket), dataset, _root(dataset, config))
-    rows = [ask(scan) for scan in wanted[:1]]  # alone, so that refused credentials are refused once
+    selected = list(_selected(dataset))
+    list_scan = partial(_list_scan, connect(bucket), dataset, _root(dataset, config))
+    rows = [list_scan(scan) for scan in selected[:1]]  # alone, so that wrong credentials are reported only once
     with ThreadPoolExecutor(CONNECTIONS) as threads:
-        rows += threads.map(ask, wanted[1:])
+        rows += threads.map(list_scan, selected[1:])
     table = pd.DataFrame([row for row in rows if row], columns=list(LISTING_COLUMNS))
-    log.info("%d of %d scans are in s3://%s/%s", len(table), len(wanted), bucket.name, bucket.prefix)
+    log.info("%d of %d scans are in s3://%s/%s", len(table), len(selected), bucket.name, bucket.prefix)
     write_table(table.sort_values("scan_id"), table_path(dataset, config), LISTING_COLUMNS)
 
 
 def download_scan(scan_id: str, dataset: Dataset, config: Config) -> None:
-    """Fetch one scan's image."""
+    """Download one scan's image."""
     entry = _read_listing(dataset, config).loc[scan_id]
     fetch(entry.key, scan_path(scan_id, dataset, config), size=int(entry.bytes), bucket=_bucket(dataset))
 
 
 def download_folder(dataset: Dataset, config: Config) -> Path:
-    """Folder that holds the status of each scan's download, and the images in HCP's layout."""
+    """Return the folder with the status of each scan's download, and the images in HCP's layout."""
     return Layout(config).downloads
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:
-    """Scans that are asked for."""
-    return sum(1 for _ in _asked(dataset))
+    """Return the number of selected scans."""
+    return sum(1 for _ in _selected(dataset))
 
 
 def download_bytes(dataset: Dataset, config: Config) -> float:
-    """Bytes that are still to be fetched; until the bucket is listed, an estimate from `config/costs.yaml`."""
+    """Return the bytes still to be downloaded; before the listing, an estimate from `config/costs.yaml`."""
     if not table_path(dataset, config).is_file():
-        each = 1e6 * read_yaml(ROOT / "config/costs.yaml")["hcp_megabytes_per_volume"]
-        return sum(each * VOLUMES[scan.task] for scan in _asked(dataset))
+        bytes_per_volume = 1e6 * read_yaml(ROOT / "config/costs.yaml")["hcp_megabytes_per_volume"]
+        return sum(bytes_per_volume * VOLUMES[scan.task] for scan in _selected(dataset))
     listing = _read_listing(dataset, config)
-    asked = listing.index.intersection([scan.scan_id for scan in _asked(dataset)])
-    return float(sum(listing.bytes[name] for name in asked if not scan_path(name, dataset, config).is_file()))
+    selected = listing.index.intersection([scan.scan_id for scan in _selected(dataset)])
+    return float(sum(listing.bytes[name] for name in selected if not scan_path(name, dataset, config).is_file()))
 
 
-def _ask(client: Any, dataset: Dataset, root: Path, scan: Scan) -> dict[str, Any] | None:
-    """A row of the listing, or None where the bucket does not have the scan; fetches its small files."""
-    from bolt.download.s3 import read, sizes
+def _list_scan(client: Any, dataset: Dataset, root: Path, scan: HcpScan) -> dict[str, Any] | None:
+    """Download a scan's small files; return its row of the listing, or None if the bucket does not have the scan."""
+    from bolt.download.s3 import list_sizes, read
 
     bucket = _bucket(dataset)
     start = f"{bucket.prefix}/" if bucket.prefix else ""
-    found = {key.removeprefix(start): n for key, n in sizes(client, bucket, f"{start}{scan.folder}/").items()}
-    if scan.bold not in found:
+    sizes = {key.removeprefix(start): n for key, n in list_sizes(client, bucket, f"{start}{scan.folder}/").items()}
+    if scan.bold not in sizes:
         return None
-    for name, size in found.items():
+    for name, size in sizes.items():
         small = name in (f"{scan.folder}/{MASK}", f"{scan.folder}/{MOVEMENT}")
-        if (small or _is_onsets(name, scan)) and not _is_there(root / name, size):
-            content = read(client, bucket, start + name)
-            with atomic(root / name) as temporary:
-                temporary.write_bytes(content)
-    row = {"scan_id": scan.scan_id, "key": start + scan.bold, "bytes": found[scan.bold]}
-    return row | header_of(read(client, bucket, start + scan.bold, FIRST), scan, dataset)
+        if (small or _is_onsets(name, scan)) and not _is_complete(root / name, size):
+            write_bytes(read(client, bucket, start + name), root / name)
+    row = {"scan_id": scan.scan_id, "key": start + scan.bold, "bytes": sizes[scan.bold]}
+    return row | read_header(read(client, bucket, start + scan.bold, HEADER_BYTES), scan, dataset)
 
 
 # ---- one scan ------------------------------------------------------------------------------------
-def _row(scan: Scan, dataset: Dataset, config: Config, listing: pd.DataFrame | None) -> dict[str, Any]:
+def _row(scan: HcpScan, dataset: Dataset, config: Config, listing: pd.DataFrame | None) -> dict[str, Any]:
     root = _root(dataset, config)
     row: dict[str, Any] = {
         "scan_id": scan.scan_id,
@@ -211,11 +209,11 @@ def _row(scan: Scan, dataset: Dataset, config: Config, listing: pd.DataFrame | N
     return row
 
 
-def _timing(scan: Scan, root: Path, dataset: Dataset, listing: pd.DataFrame | None) -> dict[str, Any]:
+def _timing(scan: HcpScan, root: Path, dataset: Dataset, listing: pd.DataFrame | None) -> dict[str, Any]:
     if listing is None:
         if not (root / scan.bold).is_file():
             raise DataError(f"the subject has no {scan.name}")
-        return timing(root / scan.bold, dataset.tr, dataset)
+        return read_timing(root / scan.bold, dataset.tr, dataset)
     if scan.scan_id not in listing.index:
         raise DataError(f"the subject has no {scan.name}")
     entry = listing.loc[scan.scan_id]
@@ -224,30 +222,31 @@ def _timing(scan: Scan, root: Path, dataset: Dataset, listing: pd.DataFrame | No
     return {"n_volumes": int(entry.n_volumes), "tr": float(entry.tr)}
 
 
-def _asked(dataset: Dataset) -> Iterator[Scan]:
-    """The scans that `include` and `exclude` leave."""
-    people = chosen(read_subjects(dataset), dataset, subjects_table(dataset))
+def _selected(dataset: Dataset) -> Iterator[HcpScan]:
+    """Yield the scans that `include` and `exclude` select."""
+    people = select_subjects(read_subjects(dataset), dataset, subjects_table(dataset))
     included, excluded = (getattr(dataset, key).get("scan_id") for key in ("include", "exclude"))
-    for scan in _wanted(dataset, people):
+    for scan in _configured(dataset, people):
         if (included is None or scan.scan_id in included) and scan.scan_id not in (excluded or ()):
             yield scan
 
 
-def _wanted(dataset: Dataset, people: pd.DataFrame) -> Iterator[Scan]:
+def _configured(dataset: Dataset, people: pd.DataFrame) -> Iterator[HcpScan]:
+    """Yield the scans of the configured tasks, sessions and runs, for all subjects."""
     for subject in sorted(people.index):
         for task in dataset.tasks or []:
             for session in (dataset.sessions or ["1"]) if task == "REST" else [None]:
                 for direction in dataset.runs or []:
-                    yield Scan(subject.removeprefix("sub-"), task, session, direction)
+                    yield HcpScan(subject.removeprefix("sub-"), task, session, direction)
 
 
-def _by_name(scan_id: str, dataset: Dataset) -> Scan:
-    about = dict(part.split("-", 1) for part in scan_id.split("_"))
-    return Scan(about["sub"], about["task"], about.get("ses"), about["dir"])
+def _scan_of(scan_id: str) -> HcpScan:
+    entities = dict(part.split("-", 1) for part in scan_id.split("_"))
+    return HcpScan(entities["sub"], entities["task"], entities.get("ses"), entities["dir"])
 
 
 def _root(dataset: Dataset, config: Config) -> Path:
-    """The folder that holds one folder a subject."""
+    """Return the folder with a folder per subject."""
     return Layout(config).downloads if dataset.downloaded else dataset.path
 
 
@@ -256,12 +255,12 @@ def _bucket(dataset: Dataset) -> Bucket:
     return dataset.hcp.bucket
 
 
-def _is_onsets(name: str, scan: Scan) -> bool:
-    """Names come from the bucket's listing: one that would leave the folder is none."""
+def _is_onsets(name: str, scan: HcpScan) -> bool:
+    """Return whether a name from the bucket's listing is a file of onsets; names must not leave the scan's folder."""
     return re.fullmatch(rf"{re.escape(scan.folder)}/EVs/{NAME}\.txt", name) is not None
 
 
-def _is_there(path: Path, size: int) -> bool:
+def _is_complete(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 

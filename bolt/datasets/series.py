@@ -1,7 +1,7 @@
-"""Ready ROI series: a table with one row a scan, and one file of ROI series for each.
+"""Ready ROI series: a table with one row per scan, and a file of ROI series for each.
 
-The table (TSV) needs the columns `subject` and `file` (path relative to the table) and the label column that
-the dataset's file names; `scan_id`, `session`, `run`, `task`, `tr` and `mean_fd` are taken where present.
+The table (TSV) needs the columns `subject` and `file` (path relative to the table) and the label column that the
+dataset's file names; `scan_id`, `session`, `run`, `task`, `tr` and `mean_fd` are optional.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import pandas as pd
 
 from bolt.atlases.image import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, describe, exclude
+from bolt.datasets.participants import SELECTION, exclude, join_subjects
 from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.io.series_files import check_rois, read_series
 
-TAKEN = ("session", "run", "task")
-
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
-    """One row a scan, as in `bolt.datasets.COLUMNS`."""
+    """List the scans of the table, as in `bolt.datasets.COLUMNS`."""
     header = list(read_table(dataset.path).columns)
     missing = [c for c in ("subject", "file", dataset.label) if c not in header]
     if missing:
@@ -36,42 +34,41 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()
     }
     rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
-    for key, wanted in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
-        for row in rows.index[~rows[key].isin(wanted)] if wanted else []:
-            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not asked for", SELECTION)
-    _check_people(table, dataset)
+    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
+        for row in rows.index[~rows[key].isin(selected)] if selected else []:
+            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not selected", SELECTION)
+    _check_subjects(table, dataset)
     lines = table.set_index(rows.index.astype(str), drop=False)
-    # a row describes its scan, not its subject: scans of one person may differ in label, age and site
-    scans = describe(rows.assign(subject=lines.index), lines, dataset, dataset.path)
+    # joined by row, not by subject: scans of a subject may differ in label, age and site
+    scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
     scans["group"] = table[dataset.group].fillna(table.subject) if dataset.group is not None else table.subject
     return scans
 
 
-def _check_people(table: pd.DataFrame, dataset: Dataset) -> None:
-    """Refuse a table in which a person has two families or two sexes, or a row names nobody."""
+def _check_subjects(table: pd.DataFrame, dataset: Dataset) -> None:
+    """Refuse a table in which a subject has two families or two sexes, or a row has no subject."""
     if table.subject.isna().any():
         row = int(table.subject.isna().to_numpy().argmax())
-        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", hint="Name the person of each scan")
-    for key in ("group", "sex"):
-        column = getattr(dataset, key)
+        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", hint="Name the subject of each scan")
+    for column in (dataset.group, dataset.sex):
         if column not in table:
             continue
-        several = table.groupby("subject")[column].nunique()
-        for subject in several.index[several > 1]:
-            found = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
+        n_values = table.groupby("subject")[column].nunique()
+        for subject in n_values.index[n_values > 1]:
+            values = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
             raise DataError(
-                f"subject {subject} has several values of '{column}' ({found})",
+                f"subject {subject} has several values of '{column}' ({values})",
                 where=dataset.path,
-                hint="Correct the rows: a person has one",
+                hint="Correct the rows: a subject has only one",
             )
 
 
 def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict[str, Any]:
     file = Path(dataset.path).parent / str(line["file"])
-    named = line.get("scan_id")
+    scan_id = line.get("scan_id")
     row: dict[str, Any] = {
-        "scan_id": named if isinstance(named, str) else file.name.split(".")[0],
+        "scan_id": scan_id if isinstance(scan_id, str) else file.name.split(".")[0],
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
@@ -79,7 +76,7 @@ def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict
         "mean_fd": _number(line.get("mean_fd")),
         "exclude_reason": None,
     }
-    row |= {name: line.get(name) for name in TAKEN}
+    row |= {name: line.get(name) for name in ("session", "run", "task")}
     try:
         series = read_series(file)
         if series.shape[1] not in n_rois.values():

@@ -14,7 +14,7 @@ import pandas as pd
 from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
 from bolt.io.files import MISSING, sha256
-from bolt.io.volumes import iter_volumes
+from bolt.io.streams import iter_volumes
 from bolt.series.cache import SeriesCache
 
 log = logging.getLogger(__name__)

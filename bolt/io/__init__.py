@@ -1,0 +1,1 @@
+"""Files, tables, NIfTI images and errors: what every other room builds on."""

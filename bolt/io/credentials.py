@@ -1,4 +1,4 @@
-"""Passwords, tokens and keys, masked wherever a text is kept: logs, provenance, crash reports."""
+"""Masking of passwords, tokens and keys in logs, provenance and crash reports."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ MASK = "***"
 _NAMES = (
     r"password|passwd|pwd|secret|token|signature|credentials?|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key"
 )
-_PATTERNS = (
-    re.compile(r"(?<=://)[^/\s]*@"),  # https://user:password@host
-    re.compile(rf"((?:{_NAMES})[\"']?\s*[=:]\s*[\"']?)[^\s&\"',;]+", re.IGNORECASE),  # token=…, "secret": "…"
-    re.compile(r"(authorization[\"']?\s*[=:]\s*[\"']?(?:\w+ )?)[^\s\"']+", re.IGNORECASE),
-    re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),  # identifiers of Amazon's keys
+_AUTHORIZATION = r"(authorization[\"']?\s*[=:]\s*[\"']?(?:\w+ )?)[^\s\"']+"
+_MASKED = (
+    (re.compile(r"(?<=://)[^/\s]*@"), f"{MASK}@"),  # https://user:password@host
+    (re.compile(_AUTHORIZATION, re.IGNORECASE), rf"\g<1>{MASK}"),
+    (re.compile(rf"((?:{_NAMES})[\"']?\s*[=:]\s*[\"']?)[^\s&\"',;]+", re.IGNORECASE), rf"\g<1>{MASK}"),  # token=…
+    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), MASK),  # identifiers of Amazon keys
 )
 
 
 def without_credentials(text: str) -> str:
-    """The text with every credential that its form betrays replaced by ``***``.
+    """Replace every recognisable credential in a text with ``***``.
 
-    Parameters
-    ----------
-    text : str
-        User and password of an address, values after names such as ``token=``, authorisation headers, and Amazon's key
-        identifiers are masked; all else stays as it is.
+    Recognised are the user and password of an address, values after names such as ``token=``, authorisation headers,
+    and identifiers of Amazon keys.
     """
-    address, named, header, key = _PATTERNS
-    text = header.sub(rf"\g<1>{MASK}", address.sub(f"{MASK}@", text))
-    return key.sub(MASK, named.sub(rf"\g<1>{MASK}", text))
+    for pattern, replacement in _MASKED:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 class Masked(logging.Formatter):
-    """Log lines without credentials."""
+    """Log formatter that masks credentials."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record and mask its credentials."""
         return without_credentials(super().format(record))
 
 

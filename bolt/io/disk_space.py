@@ -1,4 +1,4 @@
-"""Room on disk: asked for before hours of work, and named where it runs out."""
+"""Disk space: checked before hours of work, and reported where it runs out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from pathlib import Path
 
 from bolt.io.errors import ConfigError
 
-FEW = 500_000
-"""Bytes: a disk with fewer to spare is full."""
-HINT = "Free space, or move this folder or one above it to a larger disk and link it in its place; then go on"
+FULL_BELOW = 500_000
+"""Bytes: a disk with less free space counts as full."""
+HINT = "Free some space, or move this folder or a parent to a larger disk and link it in its place; then run again"
 
 
 def free_bytes(folder: str | Path) -> int:
-    """Free bytes of the disk on which `folder` is or will be."""
+    """Return the free bytes of the disk on which `folder` is or will be."""
     folder = Path(folder).absolute()
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
+def is_full(folder: str | Path) -> bool:
+    """Return whether the disk of `folder` is full."""
+    return free_bytes(folder) < FULL_BELOW
+
+
 def require_room(folder: str | Path, needed: float, what: str, key: str | None = None) -> None:
-    """Refuse work whose files a disk cannot hold.
+    """Refuse work whose files do not fit on the disk.
 
     Parameters
     ----------
@@ -34,48 +39,55 @@ def require_room(folder: str | Path, needed: float, what: str, key: str | None =
     what : str
         What needs them, for the error.
     key : str, optional
-        The key of ``paths`` below which `folder` lies: it can be set before there is anything to move.
+        The key of ``paths`` that sets `folder` or a parent of it, for the hint.
 
     Raises
     ------
     ConfigError
-        The whole run's to mend: no scan is to blame.
+        A full disk concerns the whole run, not one scan.
     """
     free = free_bytes(folder)
     if needed > free:
-        hint = f"{HINT}. Before a first run, 'paths: {key}' may name another disk" if key else HINT
+        hint = f"{HINT}. Before a first run, you can also set 'paths: {key}' to another disk" if key else HINT
         raise ConfigError(
-            f"too little room: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free", where=folder, hint=hint
+            f"not enough disk space: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free",
+            where=folder,
+            hint=hint,
         )
 
 
-def no_room_left(destination: Path) -> ConfigError:
-    """The error of a disk that filled up while `destination` was written."""
-    return ConfigError(f"no room left for {destination.name}", where=destination.parent, hint=HINT)
+def full_disk_error(folder: Path, file: str = "") -> ConfigError:
+    """Return the error of a full disk; it concerns the whole run, which can be repeated once there is space.
 
-
-def full(folder: Path) -> ConfigError:
-    """The error of a disk that is full; the whole run's to mend, and what was being done is done again then."""
-    return ConfigError("no room left on the disk of this folder", where=folder.absolute(), hint=HINT)
+    Parameters
+    ----------
+    folder : Path
+        A folder on that disk.
+    file : str, optional
+        Name of the file that could not be written.
+    """
+    what = f"no space left for {file}" if file else "no space left on the disk of this folder"
+    return ConfigError(what, where=folder.absolute(), hint=HINT)
 
 
 def refuse_full(folder: str | Path) -> None:
-    """Refuse what ITK has just written to a full disk: it leaves half files there without a word.
+    """Refuse files that ITK has just written to a full disk: it truncates them silently.
 
     Raises
     ------
     ConfigError
     """
-    if free_bytes(folder) < FEW:
-        raise full(Path(folder))
+    if is_full(folder):
+        raise full_disk_error(Path(folder))
 
 
 def tell_if_full(folders: Iterable[Path]) -> None:
-    """Say at the end of a failed run which disk is full: a job's own log may have had no room for it."""
+    """Print which disks are full, at the end of a failed run: the job's own log may have had no space for it."""
     for folder in folders:
-        if free_bytes(folder) < FEW:
-            print(f"bolt: {full(folder)}", file=sys.stderr)
+        if is_full(folder):
+            print(f"bolt: {full_disk_error(folder)}", file=sys.stderr)
 
 
 def gigabytes(n_bytes: float) -> str:
+    """Format bytes as GB, or as MB below 0.1 GB."""
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"

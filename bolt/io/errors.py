@@ -1,4 +1,4 @@
-"""Errors that tell a user what is wrong, where, and how to mend it."""
+"""Errors that describe what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 
 class BoltError(Exception):
-    """Bad input, described for the person who has to mend it.
+    """Bad input, described for the person who has to fix it.
 
     Parameters
     ----------
     what : str
         What is wrong, in one sentence.
     where : str or Path, optional
-        The file (and row, key or volume) in which it was found.
+        The file (and row, key or volume) with the problem.
     hint : str, optional
-        What to do about it.
+        How to fix it.
     """
 
     def __init__(self, what: str, *, where: str | Path | None = None, hint: str = "") -> None:
@@ -28,7 +28,7 @@ class BoltError(Exception):
         line = f"{self.where}: {self.what}." if self.where else f"{self.what}."
         return f"{line} {self.hint}." if self.hint else line
 
-    def __reduce__(self):  # keyword-only arguments would be lost on the way out of a worker process
+    def __reduce__(self):  # default pickling loses keyword-only arguments when a worker process raises
         return _rebuild, (type(self), self.what, self.where, self.hint)
 
 
@@ -37,7 +37,7 @@ def _rebuild(kind: type[BoltError], what: str, where: str, hint: str) -> BoltErr
 
 
 class ConfigError(BoltError):
-    """The configuration names something that does not exist or has the wrong type."""
+    """The configuration or its surroundings do not allow the run; no scan is to blame."""
 
 
 class DataError(BoltError):
@@ -45,11 +45,11 @@ class DataError(BoltError):
 
 
 class MemoryShortage(BoltError):
-    """Memory was not enough: another attempt may be given more, so that this is no bad data."""
+    """A job ran out of memory; not bad data, because another attempt may be given more."""
 
 
 class BoltWarning(UserWarning):
-    """Something odd about a scan that is used all the same; listed in ``warnings.tsv`` (`bolt.jobs.outcome`)."""
+    """A warning about an included scan; listed in ``warnings.tsv`` (`bolt.jobs.outcome`)."""
 
 
 class LeakError(BoltError):

@@ -1,7 +1,7 @@
-"""Reading and writing the small files that pass between stages.
+"""Reading and writing of the small files that pass between stages.
 
-Everything is written under a temporary name in the same folder and renamed, so that a killed job
-never leaves half a file that looks whole.
+Everything is written under a temporary name in the same folder and then renamed, so that a killed job never leaves half
+a file that looks complete.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ import yaml
 
 from bolt.io.errors import BoltError, DataError
 
-MISSING = "n/a"  # BIDS' word for a missing value
-
-
+MISSING = "n/a"  # a missing value in BIDS tables
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
-SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's own, ten times as fast, where PyYAML has it
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 ABANDONED = 86400.0
-"""Seconds after which a temporary file is taken for one of a killed job, wherever that ran."""
+"""Seconds after which a temporary file counts as left by a killed job, on whichever host that ran."""
 
 
 @contextmanager
@@ -45,12 +43,12 @@ def atomic(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}-{HOST}.{path.name}")
-    for left in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):
-        if left == temporary or _is_abandoned(left):  # of a killed job; others may be writing the same file just now
-            left.unlink(missing_ok=True)
+    for leftover in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):
+        if leftover == temporary or _is_abandoned(leftover):  # other jobs may be writing the same file right now
+            leftover.unlink(missing_ok=True)
     try:
         yield temporary
-        if temporary.stat().st_nlink == 1:  # some libraries write files that nobody else may read
+        if temporary.stat().st_nlink == 1:  # some libraries write files that only their owner may read
             temporary.chmod(temporary.stat().st_mode | PERMISSIONS)
         os.replace(temporary, path)
     finally:
@@ -58,34 +56,34 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 
 def holds_something(path: Path) -> bool:
-    """Whether a file is there and is not the empty one of a stage that could not do its work."""
+    """Return whether a file exists and is not empty, as a stage leaves it when it fails."""
     return path.is_file() and path.stat().st_size > 0
 
 
 def _is_abandoned(temporary: Path) -> bool:
-    """Whether nobody is writing a temporary file any more."""
+    """Return whether the job that was writing a temporary file is gone."""
     name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)
     if name and name[2] == HOST and not is_alive(int(name[1])):
         return True
-    try:  # ctime: a file that is linked here keeps its old mtime
+    try:  # ctime, because a hard link keeps the old mtime
         return time.time() - temporary.stat().st_ctime > ABANDONED
     except FileNotFoundError:  # it has just got its final name
         return False
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this number runs on this host."""
+    """Return whether a process with this number runs on this host."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's
         return True
     return True
 
 
 def keep(made: str | Path, path: Path) -> None:
-    """Give a file a second name, its final one; no second copy of its bytes where the disk allows."""
+    """Give a file its final name as a hard link, or as a copy on another disk."""
     with atomic(path) as temporary:
         try:
             os.link(made, temporary)
@@ -94,17 +92,19 @@ def keep(made: str | Path, path: Path) -> None:
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
+    """Write bytes, atomically."""
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(text: str, path: str | Path) -> None:
+    """Write UTF-8 text, atomically."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_if_new(text: str, path: str | Path) -> None:
-    """Write a text that several jobs agree on; those that find it there leave it alone."""
+    """Write a text unless the file already holds it; for files that several jobs share."""
     try:
         if Path(path).read_text(encoding="utf-8") == text:
             return
@@ -114,14 +114,17 @@ def write_if_new(text: str, path: str | Path) -> None:
 
 
 def write_json(data: Any, path: str | Path) -> None:
+    """Write data as JSON, atomically."""
     write_text(json_text(data), path)
 
 
 def json_text(data: Any) -> str:
+    """Format data as indented JSON; NumPy values and paths are allowed."""
     return json.dumps(data, indent=2, default=_plain) + "\n"
 
 
 def read_json(path: str | Path) -> Any:
+    """Read a JSON file; a missing or invalid one is a `DataError`."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -131,9 +134,9 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping, safely (no code is ever run)."""
+    """Read a YAML mapping, safely (no code is run); a missing or invalid file is a `DataError`."""
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE)
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except yaml.YAMLError as error:
@@ -144,6 +147,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
+    """Write a mapping as YAML in its own order, atomically."""
     write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), path)
 
 
@@ -157,7 +161,7 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
     path : path
         Ends in ``.tsv``; the sidecar gets the same name with ``.json``.
     columns : mapping
-        Column name to description, or to all that the sidecar says of it. Every column of `table` must be described.
+        Column name to its description, or to its whole sidecar entry. Every column of `table` must be described.
     """
     undescribed = [c for c in table.columns if c not in columns]
     if undescribed:
@@ -165,13 +169,24 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
     path = Path(path)
     with atomic(path) as temporary:
         table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING)
-    described = {c: {"Description": words} if isinstance(words := columns[c], str) else words for c in table.columns}
-    write_json(described, path.with_suffix(".json"))
+    entries = {c: {"Description": entry} if isinstance(entry := columns[c], str) else entry for c in table.columns}
+    write_json(entries, path.with_suffix(".json"))
 
 
 def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Read a TSV; ``n/a`` and empty cells are missing. Columns named in `text` stay strings
-    (labels such as ``001`` would otherwise become numbers)."""
+    """Read a TSV; ``n/a`` and empty cells are missing.
+
+    Parameters
+    ----------
+    path : path
+    text : tuple of str
+        Columns that stay strings (labels such as ``001`` would otherwise become numbers), without surrounding spaces.
+
+    Raises
+    ------
+    DataError
+        The file is missing or not a table.
+    """
     try:
         table = pd.read_csv(
             path,
@@ -181,8 +196,7 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
             keep_default_na=False,
         )
         for name in table.columns.intersection(list(text)):
-            # white space at the end of a cell is nobody's intention, and would part a person from their family
-            table[name] = table[name].str.strip()
+            table[name] = table[name].str.strip()  # or a stray space would separate a person from their family
         return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
@@ -191,7 +205,7 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
 
 
 def sha256(path: str | Path) -> str:
-    """Hexadecimal digest of a file."""
+    """Return the SHA-256 digest of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -204,17 +218,30 @@ def write_status(
     warnings: Sequence[Mapping[str, str]] = (),
     report: Path | None = None,
 ) -> None:
-    """Write a ``status.json``: state is ``ok``, ``excluded`` or ``failed``; `warnings` (stage, warning) are what is odd
-    about something that is used all the same; `report` is the text file that says more of a failure."""
+    """Write a ``status.json``.
+
+    Parameters
+    ----------
+    path : path
+    state : str
+        ``ok``, ``excluded`` or ``failed``.
+    stage : str
+    error : BoltError, optional
+        Gives reason and hint.
+    warnings : sequence of mapping
+        Stage and text of each warning about an included scan.
+    report : Path, optional
+        Crash report of a failure.
+    """
     reason = {"reason": str(error), "hint": error.hint} if error else {"reason": "", "hint": ""}
-    more = ({"warnings": list(warnings)} if warnings else {}) | ({"report": report} if report else {})
-    write_json({"state": state, "stage": stage, **reason, **more}, path)
+    optional = ({"warnings": list(warnings)} if warnings else {}) | ({"report": report} if report else {})
+    write_json({"state": state, "stage": stage, **reason, **optional}, path)
 
 
 def _plain(value: Any) -> Any:
-    """Make NumPy scalars, arrays and paths fit for JSON."""
+    """Convert NumPy scalars, arrays and paths to JSON types."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"{type(value).__name__} does not belong in a JSON file")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

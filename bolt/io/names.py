@@ -1,4 +1,4 @@
-"""Names that become parts of paths and commands: which are let through."""
+"""Which names may become parts of paths and commands."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 NAME = r"\w[\w.+-]*"
-"""Letters, digits, ``_``, and within it ``.``, ``+`` and ``-``: nothing that a shell reads, or that leaves a folder."""
+"""Letters, digits and ``_``; after the first also ``.``, ``+`` and ``-``: nothing special to a shell or a path."""
 FOLDER = r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?"
 """Folder of an image in BIDS."""
 PREFIX = FOLDER.replace("/", "_")
 PLACE = r"/?[\w.][\w./+@%=:,-]*"
-"""A path, as far as commands are given it."""
-LONGEST = 120
-"""Bytes: names of files have 255 at most, and what is made from a scan adds up to 100 to its name."""
-RULE_OF_PLACES = "Letters, digits, and /._+-@%=:, alone: no spaces"
-RULE = "Letters, digits, and ._+- after the first of them, 120 bytes at most"
+"""A path that can be given to commands."""
+MAX_BYTES = 120
+"""Of a name: file names have at most 255 bytes, and files made from a scan add up to 100 to its name."""
+RULE_OF_PLACES = "Use only letters, digits and /._+-@%=:, without spaces"
+RULE = f"Use letters, digits, and ._+- after the first of them; at most {MAX_BYTES} bytes"
 
 
 def is_name(text: object) -> bool:
-    """Whether a text can be a part of paths and commands."""
-    return re.fullmatch(NAME, str(text)) is not None and len(str(text).encode()) <= LONGEST
+    """Return whether a text can be part of paths and commands."""
+    return re.fullmatch(NAME, str(text)) is not None and len(str(text).encode()) <= MAX_BYTES
 
 
 def is_place(text: object) -> bool:
-    """Whether a path can be given to commands."""
-    composed = unicodedata.normalize("NFC", str(text))  # as macOS does not write accents
+    """Return whether a path can be given to commands."""
+    composed = unicodedata.normalize("NFC", str(text))  # macOS decomposes accents
     return re.fullmatch(PLACE, composed) is not None
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
     if not is_name(text):
-        raise ValueError(f"not fit for names of files and commands. {RULE}")
+        raise ValueError(f"cannot be used in file names and commands. {RULE}")
     return text
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(_check_name)]

@@ -1,4 +1,4 @@
-"""Files with ready ROI series, in the formats people keep them in."""
+"""Reading of ready ROI series in the usual file formats."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ SUFFIXES = (".npy", ".mat", *TEXT)
 
 
 def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.ndarray:
-    """Read ready ROI series: time along rows, ROIs along columns.
+    """Read ready ROI series, time along rows and ROIs along columns.
 
     Parameters
     ----------
     path : path
         ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
-        (white space). In text a first row of names is skipped, and so are lines that begin with ``#``.
+        (white space). In text files, a first row of names and lines that begin with ``#`` are skipped.
     values : sequence of int, optional
-        Values of the atlas's ROIs. Where the file's first line has a ``#<value>`` a column, as PCP's and AFNI's have,
-        the columns are put in this order.
+        Values of the atlas's ROIs. If the first line of a text file has a ``#<value>`` per column, as in files of PCP
+        and AFNI, the columns are put in this order.
 
     Returns
     -------
     (T, R) float32 array
-        A column that is NaN throughout is an ROI that is not covered.
+        A column of NaN is an uncovered ROI.
 
     Raises
     ------
     DataError
-        Missing, unreadable, not numeric, not 2D, fewer than two rows, with single NaN or infinite values, or with
-        columns of other ROIs than `values`.
+        The file is missing, unreadable, not numeric, not 2D, has fewer than two rows, single NaN or infinite values,
+        or columns of other ROIs than `values`.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError("file not found", where=path, hint="Correct the path")
     if path.suffix not in SUFFIXES:
-        raise DataError(f"unknown kind of file '{path.suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"unknown file format '{path.suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
     if path.suffix == ".npy":
         series = _read_npy(path)
     elif path.suffix == ".mat":
@@ -50,18 +50,20 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     else:
         series = _read_text(path)
     if series.dtype.kind not in "iufb":
-        raise DataError(f"holds {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
+        raise DataError(f"contains {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
         raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, hint="Save a 2D array")
     if len(series) < 2:
-        raise DataError(f"{len(series)} rows of time", where=path, hint="See the status.json beside it, or save T × R")
-    single = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
-    if single.any():
-        row, column = np.argwhere(single)[0]
+        raise DataError(
+            f"{len(series)} time points", where=path, hint="See the status.json beside it, or save (time, ROIs)"
+        )
+    not_finite = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
+    if not_finite.any():
+        row, column = np.argwhere(not_finite)[0]
         raise DataError(
             f"{series[row, column]} in row {row}, column {column} (counted from 0)",
             where=path,
-            hint="Only whole columns may be NaN (ROIs that are not covered)",
+            hint="Only whole columns may be NaN (uncovered ROIs)",
         )
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
@@ -69,34 +71,39 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
 
 
 def kept_volumes(path: str | Path, length: int) -> np.ndarray:
-    """(T,) volumes of the scan, from 0, that its series hold: not those before the steady state, nor scrubbed ones.
+    """Return which volumes of the scan a series holds, without dummy and scrubbed volumes.
 
     Parameters
     ----------
     path : path
-        File of the series; the JSON file beside it says which, where some were dropped.
+        File of the series; if volumes were dropped, the JSON file beside it lists the others as ``KeptVolumes``.
     length : int
         Rows of the series.
+
+    Returns
+    -------
+    (T,) int array
+        Counted from 0.
 
     Raises
     ------
     DataError
-        That file names more or fewer volumes than there are rows.
+        The JSON file lists more or fewer volumes than there are rows.
     """
-    beside = Path(path).with_suffix(".json")
-    about = read_json(beside) if beside.is_file() else {}
+    sidecar = Path(path).with_suffix(".json")
+    about = read_json(sidecar) if sidecar.is_file() else {}
     kept = np.asarray(about.get("KeptVolumes", range(length)), int)
     if kept.shape != (length,):
         raise DataError(
-            f"KeptVolumes names {kept.size} volumes, the series has {length}",
-            where=beside,
-            hint="Remove the key, or make the series again",
+            f"KeptVolumes lists {kept.size} volumes, but the series has {length}",
+            where=sidecar,
+            hint="Remove the key, or compute the series again",
         )
     return kept
 
 
 def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) -> None:
-    """Refuse series with another number of columns than an atlas has ROIs.
+    """Refuse series whose number of columns is not the atlas's number of ROIs.
 
     Parameters
     ----------
@@ -111,39 +118,39 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
     Raises
     ------
     DataError
-        Says so where the array is likely to be transposed.
+        The message suggests a transposition where the rows match the atlas.
     """
     if series.shape[1] == n_rois:
         return
     if len(series) == n_rois:
         raise DataError(
-            f"shape {series.shape}: ROIs along rows and time along columns, it seems, as atlas '{atlas}' has {n_rois}",
+            f"shape {series.shape}, but atlas '{atlas}' has {n_rois} ROIs: these seem to be along rows",
             where=path,
-            hint="Transpose the array: a row a volume, a column an ROI",
+            hint="Transpose the array to (time, ROIs)",
         )
     raise DataError(
         f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}",
         where=path,
-        hint="Give the series of this atlas (time along rows), or name the one they were made with",
+        hint="Give series of this atlas (time along rows), or set the atlas they were made with",
     )
 
 
 def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarray:
-    """Columns in the order of `values`, where the file's first line says which ROI each column is."""
+    """Put columns in the order of `values`, if the file's first line names the ROI of each column."""
     with path.open(encoding="utf-8") as file:
         cells = file.readline().split("," if path.suffix == ".csv" else None)
     if not all(re.fullmatch(r"#\d+", cell.strip()) for cell in cells):
         return series
-    found = [int(cell.strip()[1:]) for cell in cells]
-    if len(found) != series.shape[1] or sorted(found) != sorted(values):
-        strange = sorted(set(found) ^ set(values))
+    named = [int(cell.strip()[1:]) for cell in cells]
+    if len(named) != series.shape[1] or sorted(named) != sorted(values):
+        differing = sorted(set(named) ^ set(values))
         raise DataError(
-            f"its first line names {len(found)} ROIs over {series.shape[1]} columns, the atlas has {len(values)} ROIs "
-            f"(not in both: {', '.join(map(str, strange[:5])) or 'none'})",
+            f"its first line names {len(named)} ROIs for {series.shape[1]} columns, but the atlas has {len(values)} "
+            f"ROIs (only in one of them: {', '.join(map(str, differing[:5])) or 'none'})",
             where=path,
-            hint="Name the atlas that the series were made with",
+            hint="Set the atlas that the series were made with",
         )
-    position = {value: column for column, value in enumerate(found)}
+    position = {value: column for column, value in enumerate(named)}
     return series[:, [position[value] for value in values]]
 
 
@@ -155,18 +162,18 @@ def _read_npy(path: Path) -> np.ndarray:
 
 
 def _read_mat(path: Path) -> np.ndarray:
-    from scipy.io import loadmat  # not for the thousand jobs that read text
+    from scipy.io import loadmat  # slow to import, and most files are not .mat
     from scipy.io.matlab import MatReadError
 
     hint = "Save one 2D variable with save(..., '-v7')"
     try:
         variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
     except NotImplementedError:
-        raise DataError("saved as version 7.3 of .mat (HDF5), which is not read", where=path, hint=hint) from None
+        raise DataError(".mat version 7.3 (HDF5) is not supported", where=path, hint=hint) from None
     except (ValueError, MatReadError, OSError) as error:
         raise DataError(f"not a readable .mat file ({error})", where=path, hint=hint) from None
     if len(variables) != 1:
-        raise DataError(f"holds {len(variables)} variables: {', '.join(sorted(variables))}", where=path, hint=hint)
+        raise DataError(f"contains {len(variables)} variables: {', '.join(sorted(variables))}", where=path, hint=hint)
     return next(iter(variables.values()))
 
 
@@ -179,7 +186,8 @@ def _read_text(path: Path) -> np.ndarray:
             lines = lines[1:]  # names of the ROIs
         return np.loadtxt(lines, delimiter=separator, ndmin=2) if lines else np.empty((0, 1))
     except ValueError as error:  # also text that is not UTF-8
-        raise DataError(f"not a table of numbers ({error})", where=path, hint="Save numbers, a row a volume") from None
+        hint = "Save numbers, one row per volume"
+        raise DataError(f"not a table of numbers ({error})", where=path, hint=hint) from None
 
 
 def _is_number(text: str) -> bool:

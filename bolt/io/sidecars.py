@@ -1,4 +1,4 @@
-"""What BIDS says of an image in JSON files: its own, and those it inherits from folders above."""
+"""BIDS metadata of an image, from its own JSON file and those it inherits from folders above."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_json
 
 TOP = "dataset_description.json"
-"""Marks the top of a dataset; no file above it is inherited."""
+"""Marks the top folder of a dataset; nothing above it is inherited."""
 
 
 def metadata_of(image: str | Path) -> dict[str, Any]:
-    """Metadata of an image by BIDS' inheritance: nearer and more specific files win.
+    """Return an image's metadata by the BIDS inheritance principle: nearer and more specific files win.
 
-    A file that cannot be read is left out, as the index does (which refuses an image whose own file it is).
+    Unreadable files are ignored; `bolt.datasets.bids` excludes an image whose own sidecar is unreadable.
 
     Parameters
     ----------
@@ -31,14 +31,14 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
         folders.insert(0, folder)
         if (folder / TOP).is_file():
             break
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for folder in folders:
-        fitting = []
+        applicable = []
         for file in folder.glob(f"*{suffix}.json"):
-            *named, kind = file.stem.split("_")
-            if kind == suffix and set(named) <= set(entities):
-                fitting.append((len(named), file))
-        for _, file in sorted(fitting):
+            *file_entities, file_suffix = file.stem.split("_")
+            if file_suffix == suffix and set(file_entities) <= set(entities):
+                applicable.append((len(file_entities), file))
+        for _, file in sorted(applicable):
             with suppress(DataError):
-                found |= read_json(file)
-    return found
+                metadata |= read_json(file)
+    return metadata

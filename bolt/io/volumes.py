@@ -1,40 +1,32 @@
-"""NIfTI files: checks that say what is wrong, and one-pass streams over the volumes of a 4D image.
-
-A 4D image is never held: a volume is read, used and forgotten, so memory does not grow with the scan.
-"""
+"""Checks of NIfTI files, by their headers alone."""
 
 from __future__ import annotations
 
-import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, cast
+from typing import cast
 
 import nibabel as nib
 import numpy as np
-from isal import igzip
-from isal.igzip_lib import IsalError
 from nibabel.arrayproxy import ArrayProxy
 
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.files import atomic
 
 GZIP_MAGIC = b"\x1f\x8b"
-SECONDS = {0: 1.0, 8: 1.0, 16: 1e-3, 24: 1e-6}  # NIfTI's codes of time units: unknown, s, ms, us
-LONGEST_TR = 30.0  # seconds; above it a header has lost its unit
+TIME_UNITS = {0: 1.0, 8: 1.0, 16: 1e-3, 24: 1e-6}
+"""NIfTI's codes of time units in seconds: unknown, s, ms, µs."""
+LONGEST_TR = 30.0
+"""Seconds; a larger value has lost its unit."""
 TR_TOLERANCE = 0.01
-AGAIN = "Copy or download the file again"
+COPY_AGAIN = "Copy or download the file again"
 
 
 @dataclass(frozen=True)
 class BoldInfo:
-    """What the header of a 4D image says.
+    """Geometry and timing of a 4D image, by its header.
 
     Attributes
     ----------
@@ -44,9 +36,9 @@ class BoldInfo:
     voxel_sizes : (3,) tuple, mm
     n_volumes : int
     tr : float, seconds
-        The sidecar's where it says one.
+        From the sidecar if it has one, else from the header.
     header_tr : float, seconds
-        What the header says; NaN: nothing usable.
+        From the header; NaN if it is not usable.
     """
 
     shape: tuple[int, int, int]
@@ -58,14 +50,14 @@ class BoldInfo:
 
     @property
     def conflict(self) -> str:
-        """What sidecar and header say of the repetition time, where they differ by more than 1 %; else ""."""
+        """Return a description of repetition times that differ by more than 1 %, else an empty string."""
         if not abs(self.header_tr - self.tr) > TR_TOLERANCE * self.tr:
             return ""
         return f"TR is {self.header_tr:g} s in the header and {self.tr:g} s in the sidecar"
 
 
 def check_image(path: str | Path) -> nib.Nifti1Image:
-    """Open a NIfTI file by its header alone; no voxel is read.
+    """Open a NIfTI file and check its header, without reading voxels.
 
     Parameters
     ----------
@@ -80,8 +72,8 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
     Raises
     ------
     DataError
-        Where the file is missing, empty, cut off within the header (or, uncompressed, anywhere), not
-        gzip although it is called so (a web page, say), or not NIfTI.
+        The file is missing, empty, cut off within the header (or, if uncompressed, anywhere), not gzip despite its
+        name (a web page, say), or not NIfTI.
     """
     path = Path(path)
     if not path.is_file():
@@ -92,7 +84,7 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
     try:
         image = nib.load(path)
     except EOFError:
-        raise DataError("the file is cut off within its header", where=path, hint=AGAIN) from None
+        raise DataError("the file is cut off within its header", where=path, hint=COPY_AGAIN) from None
     except (
         nib.filebasedimages.ImageFileError,
         nib.spatialimages.HeaderDataError,
@@ -100,7 +92,7 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         OSError,
         ValueError,
     ) as error:
-        raise DataError(f"not a readable NIfTI image ({error})", where=path, hint=AGAIN) from None
+        raise DataError(f"not a readable NIfTI image ({error})", where=path, hint=COPY_AGAIN) from None
     if not isinstance(image, nib.Nifti1Image):
         raise DataError(f"not NIfTI but {type(image).__name__}", where=path, hint="Convert the image to NIfTI")
     if image.get_data_dtype().kind not in "iufb":
@@ -117,33 +109,34 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
     ----------
     path : path
     tr : float, optional
-        Seconds, from the BIDS sidecar; it wins over the header, and a difference of more than 1 % is warned of.
+        Seconds, from the BIDS sidecar; it takes precedence over the header, with a `BoltWarning` if they differ by more
+        than 1 %.
 
     Raises
     ------
     DataError
-        Where `check_image` refuses the file, it is not 4D, has fewer than two volumes, no usable affine, or
-        neither sidecar nor header gives a repetition time.
+        `check_image` refuses the file, it is not 4D, has fewer than two volumes, no usable affine, or neither sidecar
+        nor header gives a repetition time.
     """
     image = check_image(path)
     shape = _drop_trailing_ones(image.shape)
     if len(shape) != 4:
         kind = "one volume" if len(shape) < 4 else f"{len(shape)} dimensions"
         raise DataError(
-            f"a 4D image is due, but this one has {kind} (shape {'×'.join(map(str, image.shape))})",
+            f"expected a 4D image, but this one has {kind} (shape {'×'.join(map(str, image.shape))})",
             where=path,
             hint="Give the functional time series, not an anatomical or a mean image",
         )
     affine = image.affine
     require_affine(affine, path)
-    stated = _stated_tr(image.header)
+    header_tr = _header_tr(image.header)
     info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, stated, float(image.header["pixdim"][4]), tr),
-        header_tr=stated,
+        tr=_repetition_time(path, header_tr, float(image.header["pixdim"][4]), tr),
+        header_tr=header_tr,
     )
     if info.conflict:
         warnings.warn(f"{path}: {info.conflict}; the sidecar's is used.", BoltWarning, stacklevel=2)
@@ -151,168 +144,34 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
 
 
 def require_affine(affine: np.ndarray, path: str | Path) -> None:
-    """Refuse a (4, 4) affine that gives voxels no place of their own."""
+    """Refuse a (4, 4) affine that does not give each voxel a distinct place."""
     sizes = nib.affines.voxel_sizes(affine)
     if not np.isfinite(affine).all() or not sizes.all() or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
-        raise DataError("the affine maps voxels to no place in space", where=path, hint="Mend the sform or qform")
-
-
-def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield the volumes of an image in order, in one sequential pass and constant memory.
-
-    Parameters
-    ----------
-    path : path
-        3D (one volume) or 4D, ``.nii`` or ``.nii.gz``.
-    voxels : (N,) int array, optional
-        Only these, counted with the first axis running fastest: the rest is never converted.
-
-    Yields
-    ------
-    (X, Y, Z) or (N,) float32 array
-        Slope and intercept are applied.
-
-    Raises
-    ------
-    DataError
-        Names the volume at which the file is cut off or damaged; a wrong checksum is only known at the end.
-    """
-    path = Path(path)
-    image = check_image(path)
-    shape = image.shape[:3]
-    n_volumes = int(np.prod(image.shape[3:]))
-    proxy = cast(ArrayProxy, image.dataobj)
-    dtype, slope, inter = image.get_data_dtype(), proxy.slope, proxy.inter
-    n_bytes = int(np.prod(shape)) * dtype.itemsize
-    done = 0
-    with _open(path) as stream:
-        try:
-            stream.seek(proxy.offset)
-            while done < n_volumes:
-                buffer = stream.read(n_bytes)
-                if len(buffer) < n_bytes:
-                    raise EOFError
-                volume = np.frombuffer(buffer, dtype)
-                volume = volume.reshape(shape, order="F") if voxels is None else volume.take(voxels)
-                if (slope, inter) != (1, 0):
-                    volume = volume * np.float64(slope) + np.float64(inter)
-                yield volume.astype(np.float32)
-                done += 1
-            while stream.read(1 << 20):  # gzip compares its checksum only at the end of the stream
-                pass
-        except EOFError:
-            # decompressed half a megabyte at a time: the end may be missed that much too early
-            place = f"at volume {done} of {n_volumes} or soon after" if done < n_volumes else "after the last volume"
-            raise DataError(f"the file is cut off {place} (counted from 0)", where=path, hint=AGAIN) from None
-        except (IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # its stub says an instance
-            whole = isinstance(error, gzip.BadGzipFile)  # the checksum says that something is wrong, not where
-            place = f"in one of its {n_volumes} volumes" if whole else f"at volume {done} of {n_volumes} or soon after"
-            raise DataError(f"the file is damaged {place} ({error})", where=path, hint=AGAIN) from None
-
-
-class VolumeWriter:
-    """Write a 4D ``.nii.gz`` volume by volume; the file appears under its name when it is whole.
-
-    The header is a gzip member of its own, stored uncompressed: its length never changes, so the number of
-    volumes is filled in at the end. Equal input gives equal bytes.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.nii.gz``.
-    affine : (4, 4) array
-    shape : (X, Y, Z)
-    tr : float, seconds
-    dtype : str
-        An integer type rounds; values beyond its range are an error.
-
-    Examples
-    --------
-    >>> with VolumeWriter(path, affine, (91, 109, 91), tr=2.0) as writer:  # doctest: +SKIP
-    ...     writer.append(volume)
-    """
-
-    def __init__(
-        self, path: str | Path, affine: np.ndarray, shape: tuple[int, int, int], tr: float, dtype: str = "float32"
-    ) -> None:
-        if not str(path).endswith(".nii.gz"):
-            raise ValueError(f"{path}: VolumeWriter writes .nii.gz")
-        self.path, self.affine, self.shape, self.tr = Path(path), np.asarray(affine), tuple(shape), tr
-        self.dtype = np.dtype(dtype).newbyteorder("<")
-        self.n_volumes = 0
-
-    def __enter__(self) -> VolumeWriter:
-        self._stack = ExitStack()
-        temporary = self._stack.enter_context(atomic(self.path))
-        self._file = self._stack.enter_context(temporary.open("wb"))
-        self._file.write(self._header())
-        self._gzip = gzip.GzipFile("", "wb", compresslevel=1, fileobj=self._file, mtime=0)
-        return self
-
-    def append(self, volume: np.ndarray) -> None:
-        """Add an (X, Y, Z) volume."""
-        if volume.shape != self.shape:
-            raise ValueError(f"{self.path}: volume {self.n_volumes} has shape {volume.shape}, not {self.shape}")
-        if self.dtype.kind in "iu":
-            volume = np.rint(volume)
-            limits = np.iinfo(self.dtype)
-            if volume.min() < limits.min or volume.max() > limits.max:
-                raise ValueError(f"{self.path}: volume {self.n_volumes} exceeds the range of {self.dtype}")
-        self._gzip.write(volume.astype(self.dtype).tobytes(order="F"))
-        self.n_volumes += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack.pop_all() as stack:
-            if kind is not None:
-                stack.__exit__(kind, error, trace)  # the temporary file goes, nothing takes its place
-                return
-            if not self.n_volumes:
-                raise ValueError(f"{self.path}: no volume was appended")
-            self._gzip.close()
-            self._file.seek(0)
-            self._file.write(self._header())
-
-    def _header(self) -> bytes:
-        header = nib.Nifti1Header(endianness="<")
-        header.set_data_dtype(self.dtype)
-        header.set_data_shape((*self.shape, max(self.n_volumes, 1)))
-        header.set_zooms((*nib.affines.voxel_sizes(self.affine), self.tr))
-        header.set_xyzt_units("mm", "sec")
-        code = "mni" if (space_of(self.path) or "").startswith("MNI") else "scanner"
-        header.set_sform(self.affine, code)
-        header.set_qform(self.affine, code)
-        header["vox_offset"], header["magic"] = 352, b"n+1"
-        header["scl_slope"], header["scl_inter"] = 1, 0
-        return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)
+        raise DataError("the affine is singular or not finite", where=path, hint="Fix the sform or qform")
 
 
 def space_of(path: str | Path) -> str | None:
-    """The ``space-`` entity of a BIDS name, or None where it declares none."""
-    found = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", Path(path).name)
-    return found.group(1) if found else None
-
-
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, igzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
+    """Return the ``space-`` entity of a BIDS name, or None if it has none."""
+    entity = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", Path(path).name)
+    return entity[1] if entity else None
 
 
 def _check_first_bytes(path: Path) -> None:
     with path.open("rb") as stream:
         start = stream.read(512)
     if not start:
-        raise DataError("the file is empty", where=path, hint=AGAIN + ", or see the status.json beside it")
+        raise DataError("the file is empty", where=path, hint=f"{COPY_AGAIN}, or see the status.json beside it")
     if start.lstrip()[:1] == b"<":
-        raise DataError("this is a web page, not an image: the download failed", where=path, hint=AGAIN)
+        raise DataError("this is a web page, not an image: the download failed", where=path, hint=COPY_AGAIN)
     if path.suffix == ".gz" and not start.startswith(GZIP_MAGIC):
-        raise DataError("named .gz but not compressed with gzip", where=path, hint=AGAIN + ", or rename it to .nii")
+        raise DataError("named .gz, but not compressed with gzip", where=path, hint=f"{COPY_AGAIN} or rename it")
 
 
 def _check_size(path: Path, image: nib.Nifti1Image) -> None:
-    due = cast(ArrayProxy, image.dataobj).offset + int(np.prod(image.shape)) * image.get_data_dtype().itemsize
-    if path.stat().st_size < due:
-        raise DataError(f"the file is cut off: {path.stat().st_size} bytes of {due}", where=path, hint=AGAIN)
+    expected = cast(ArrayProxy, image.dataobj).offset + int(np.prod(image.shape)) * image.get_data_dtype().itemsize
+    size = path.stat().st_size
+    if size < expected:
+        raise DataError(f"the file is cut off: {size} bytes of {expected}", where=path, hint=COPY_AGAIN)
 
 
 def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -321,18 +180,19 @@ def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _stated_tr(header: nib.Nifti1Header) -> float:
-    """Seconds; NaN where the header has no usable repetition time."""
+def _header_tr(header: nib.Nifti1Header) -> float:
+    """Return the header's repetition time in seconds; NaN if it is not usable."""
     unit = int(header["xyzt_units"]) & 0b111000
-    stated = float(header["pixdim"][4]) * SECONDS.get(unit, 0.0)  # Hz and ppm are no times
-    # float32 in the header: 0.72 would come out as 0.7200000286
-    return round(stated, 6) if 0 < stated <= LONGEST_TR else float("nan")
+    tr = float(header["pixdim"][4]) * TIME_UNITS.get(unit, 0.0)  # Hz and ppm are not times
+    # float32 in the header: 0.72 would become 0.7200000286
+    return round(tr, 6) if 0 < tr <= LONGEST_TR else float("nan")
 
 
-def _repetition_time(path: str | Path, stated: float, number: float, sidecar: float | None) -> float:
+def _repetition_time(path: str | Path, header_tr: float, number: float, sidecar: float | None) -> float:
+    """Return the sidecar's or the header's repetition time; `number` is the header's value without its unit."""
     if sidecar is not None:
-        usable = isinstance(sidecar, int | float) and not isinstance(sidecar, bool)
-        if not (usable and np.isfinite(sidecar) and sidecar > 0):
+        is_number = isinstance(sidecar, int | float) and not isinstance(sidecar, bool)
+        if not (is_number and np.isfinite(sidecar) and sidecar > 0):
             raise DataError(
                 f"RepetitionTime is {sidecar!r}, not a number of seconds",
                 where=path,
@@ -345,11 +205,11 @@ def _repetition_time(path: str | Path, stated: float, number: float, sidecar: fl
                 hint=f"Write seconds ({sidecar / 1000:g}) in the JSON sidecar",
             )
         return float(sidecar)
-    if not np.isfinite(stated):
-        said = f": it says {number:g}, which is no number of seconds" if number > 0 else ""
+    if not np.isfinite(header_tr):
+        stated = f": {number:g} is not a plausible number of seconds" if number > 0 else ""
         raise DataError(
-            f"no repetition time in the header{said}",
+            f"no repetition time in the header{stated}",
             where=path,
-            hint="Give RepetitionTime in seconds in the JSON sidecar, or by hand with --tr",
+            hint="Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line",
         )
-    return stated
+    return header_tr

@@ -1,0 +1,1 @@
+"""What surrounds a stage's work: its outcome, limits, provenance and cost."""

@@ -1,4 +1,4 @@
-"""Snakemake's benchmark files: what each job took, as it was measured from outside."""
+"""Snakemake's benchmark files: time, memory and I/O of each job, as measured from outside."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One job.
+    """What one job used, over all its processes.
 
     Attributes
     ----------
     seconds : float
-        From start to end.
-    cpu_seconds, memory, read, written : float
-        Processor time; bytes in memory at most, read and written, of all its processes together, as sampled: NaN of a
-        job that was over before the first sample.
+        Wall time.
+    cpu_seconds : float
+        Processor time; NaN, as the following, for a job that ended before the first sample.
+    memory, read, written : float
+        Bytes: peak memory, and data read from and written to disk.
     """
 
     seconds: float
@@ -37,22 +38,24 @@ def read_benchmark(path: Path) -> Benchmark:
     Raises
     ------
     DataError
-        It is empty, cut off, or something else.
+        The file is missing, empty, cut off or not a benchmark file.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             row = next(csv.DictReader(file, delimiter="\t"))
-        number = {name: _number(row[name]) for name in ("s", "cpu_time", "max_rss", "io_in", "io_out")}
+        values = {name: _number(row[name]) for name in ("s", "cpu_time", "max_rss", "io_in", "io_out")}
     except (OSError, StopIteration, KeyError, ValueError, TypeError, csv.Error) as error:
         raise DataError(
-            f"no readable benchmark file ({type(error).__name__})", where=path, hint="Snakemake writes it with the job"
+            f"not a readable benchmark file ({type(error).__name__})",
+            where=path,
+            hint="Snakemake writes it with the job",
         ) from None
     return Benchmark(
-        seconds=number["s"],
-        cpu_seconds=number["cpu_time"],
-        memory=number["max_rss"] * MEBIBYTE,
-        read=number["io_in"] * MEBIBYTE,
-        written=number["io_out"] * MEBIBYTE,
+        seconds=values["s"],
+        cpu_seconds=values["cpu_time"],
+        memory=values["max_rss"] * MEBIBYTE,
+        read=values["io_in"] * MEBIBYTE,
+        written=values["io_out"] * MEBIBYTE,
     )
 
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a stage's code: a mended function does again what depends on it, and nothing else."""
+"""Fingerprints of code: a changed function repeats the stages that depend on it, and no others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from bolt.io.places import PACKAGE
 
 @cache
 def fingerprint(*modules: str) -> str:
-    """Eight characters that change when the code of these modules changes, or of any `bolt` module that they import,
-    or the C++ source beside one; comments, docstrings and layout do not count. Neither do the package's version and
-    the definitions of configuration keys: their values are what a stage depends on."""
+    """Return eight characters that change with the code of modules and of all `bolt` modules that they import.
+
+    C++ sources beside a module count. Comments, docstrings and formatting do not; nor do the package's version and the
+    definitions of configuration keys, because stages depend on the values of keys.
+    """
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
     while waiting:
@@ -29,9 +31,9 @@ def fingerprint(*modules: str) -> str:
 
 @cache
 def _code(module: str) -> tuple[list[str], str]:
-    """The `bolt` modules that a module imports, and its code; read once a process, for stages share most of theirs."""
+    """Return the `bolt` modules that a module imports, and its code."""
     tree = ast.parse(_source(module).read_text(encoding="utf-8"))
-    imported = [found for found in _imports(tree) if _is_module(found)]
+    imported = [name for name in _imports(tree) if _is_module(name)]
     code = ast.dump(_without_docstrings(tree))
     kernel = _source(module).with_suffix(".cpp")
     return imported, code + (kernel.read_text(encoding="utf-8") if kernel.is_file() else "")
@@ -47,13 +49,13 @@ def _is_module(name: str) -> bool:
 
 
 def _imports(tree: ast.Module) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return found
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

@@ -1,4 +1,4 @@
-"""Crash reports: what a person needs to find out why a scan or a fold failed, in a text file beside its status."""
+"""Crash reports: a text file beside a failed status, with step, command, versions and the end of the log."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bolt.jobs.process import job_facts, log_file
 from bolt.jobs.progress import step
 from bolt.jobs.versions import versions
 
-LINES = 40
-"""Of the log's end that a report repeats."""
+LOG_LINES = 40
+"""Lines from the end of the log."""
 
 
 def report_path(status: Path) -> Path:
-    """``sub-01_task-rest_status.json`` → ``sub-01_task-rest_crash.txt``."""
+    """Return the path of a status file's report: ``sub-01_status.json`` → ``sub-01_crash.txt``."""
     return status.with_name(status.name.replace("status.json", "crash.txt"))
 
 
 def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> None:
-    """Write what failed, at which step, by which command, and the end of its log.
+    """Write what failed, in which step and command, and the end of the log.
 
     Parameters
     ----------
@@ -36,20 +36,20 @@ def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> 
     stage : str
     error : BoltError
     attempt : int
-        0: by hand.
+        0: from the command line.
     """
     log = log_file()
     facts = {
         "stage": stage,
         "step": step() or stage,
         "reason": f"{error.where}: {error.what}" if error.where else error.what,
-        "remedy": error.hint or "none known",
+        "hint": error.hint or "none",
         "command": shlex.join(["python", "-m", "bolt", *sys.argv[1:]]),
         "folder": os.getcwd(),
         "job": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in job_facts(attempt or None).items()),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "versions": ", ".join(f"{name} {number}" for name, number in {"BolT": __version__, **versions()}.items()),
-        "log": str(log) if log else "not kept: the command's output was no file",
+        "log": str(log) if log else "not kept: the command did not write to a file",
     }
     width = max(map(len, facts))
     text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
@@ -59,4 +59,4 @@ def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> 
 
 def _end_of(log: Path) -> str:
     with log.open(encoding="utf-8", errors="replace") as lines:
-        return "".join(deque(lines, LINES)).rstrip()
+        return "".join(deque(lines, LOG_LINES)).rstrip()

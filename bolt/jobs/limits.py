@@ -1,4 +1,4 @@
-"""What a cluster was asked for a job, watched from inside: a job that the scheduler kills can record nothing."""
+"""A job's own watch on its time and memory, because a job that the scheduler kills can record nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bolt.io.errors import BoltError, MemoryShortage
 from bolt.io.resource_errors import MORE_MEMORY
 
 LIMITED = "BOLT_LIMITED"
-"""Variable of jobs that a scheduler kills where they take more than was asked for."""
+"""Environment variable of jobs that a scheduler kills if they exceed what was requested."""
 OVERHEAD = 500
-"""Megabytes of what runs around a command: Snakemake, up to 480 of them."""
+"""Megabytes of the processes around a command: up to 480 for Snakemake."""
 PAUSE = 0.02
-"""Seconds between two looks: short, since memory fills by gigabytes a second, and a scheduler does not wait."""
+"""Seconds between two checks; short, because memory can fill by gigabytes per second."""
 SHARE = 0.95
-"""Of time and memory, at which a job gives up before it is killed."""
-MORE_TIME = "Give it more time ('--set-resources <rule>:runtime=…', minutes), or a quicker machine, and run again"
+"""Share of time and memory at which a job gives up before it is killed."""
+MORE_TIME = "Give it more time ('--set-resources <rule>:runtime=…', minutes) or a faster machine, and run again"
 
 
 @dataclass(frozen=True)
@@ -38,27 +38,23 @@ class Limits:
     minutes: int
 
     def passed(self, child: int) -> BoltError | None:
-        """What to say where this process and a child of it have (nearly) used up what they have; else None."""
+        """Return an error if this process and its child have nearly used up their time or memory, else None."""
         if _resident(os.getpid()) + _resident(child) > SHARE * self.megabytes - OVERHEAD:
             return MemoryShortage(
-                f"needs more memory than the {self.megabytes} MB that the cluster was asked for",
-                hint=MORE_MEMORY,
+                f"needs more memory than the {self.megabytes} MB requested from the cluster", hint=MORE_MEMORY
             )
         if time.monotonic() - BEGUN > SHARE * 60 * self.minutes:
-            return BoltError(
-                f"takes longer than the {self.minutes} minutes that the cluster was asked for",
-                hint=MORE_TIME,
-            )
+            return BoltError(f"takes longer than the {self.minutes} minutes requested from the cluster", hint=MORE_TIME)
         return None
 
 
 def limits(given: list[int] | None) -> Limits | None:
-    """Those that a rule gives, where a scheduler enforces them; at one's own machine there are none."""
+    """Return a rule's limits (MB, minutes) if a scheduler enforces them, else None."""
     return Limits(*given) if given and os.environ.get(LIMITED) else None
 
 
 def _resident(pid: int) -> float:
-    """Megabytes of a process in memory; 0 where it has ended, or the system has no /proc."""
+    """Return the resident megabytes of a process; 0 if it has ended, or without /proc."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

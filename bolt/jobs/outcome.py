@@ -1,4 +1,4 @@
-"""How the work on one scan or one fold ends: whole, failed with a reason, or to be tried again."""
+"""The outcome of work on one scan or fold: ok, failed with a reason, or a crash that is tried again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bolt.config import ROOT
 from bolt.io.credentials import show_exception
 from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_json, write_status
-from bolt.io.resource_errors import MORE_MEMORY, full_disk, in_words, short_memory
+from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, in_words, memory_shortage
 from bolt.jobs.crash_report import report_path, write_report
 from bolt.jobs.limits import PAUSE, Limits
 from bolt.jobs.process import cpu_seconds
@@ -28,17 +28,17 @@ from bolt.jobs.provenance import Inputs, beside, provenance
 
 log = logging.getLogger("bolt")
 ATTEMPTS = "BOLT_ATTEMPTS"
-"""Variable that tells the workflow's jobs how often each is tried."""
+"""Environment variable with the number of attempts at each job of the workflow."""
 CONFIGURATION = 2
-"""Exit code of a child whose configuration was wrong."""
+"""Exit code of a child process that raised a `ConfigError`."""
 
 
 class Outcome:
-    """Runs the work of one scan or fold and writes its ``status.json``.
+    """Run the work of one scan or fold and write its ``status.json``.
 
-    Bad data (`BoltError`) is recorded as failed with the reason, a crash report beside the status names step, command
-    and the log's end, and the outputs are left empty. Any other exception, or a kill, is a crash: Snakemake tries
-    again, until the last attempt records it. A `ConfigError` is the whole run's, and always raised.
+    Bad data (`BoltError`) is recorded as failed with its reason and a crash report beside the status, and the outputs
+    are left empty. Any other exception, or a kill, is a crash: Snakemake tries again, and the last attempt records it.
+    A `ConfigError` concerns the whole run and is always raised.
 
     Parameters
     ----------
@@ -47,7 +47,22 @@ class Outcome:
     status : Path
         The status file.
     attempt : int
-        Which attempt this is, from 1; 0 by hand, where a crash is always shown.
+        Number of this attempt, from 1; 0 from the command line, where crashes are always raised.
+
+    Attributes
+    ----------
+    empty : list of Path
+        Outputs that are left empty after a failure.
+    again : str
+        Command that repeats this job.
+    passing : bool
+        Whether bad data may be temporary (downloads), so that the hint includes that command.
+    limits : Limits, optional
+        Time and memory of the last attempt.
+    inputs, facts
+        Files and further facts for the provenance.
+    begun, spent : float
+        As in `provenance`.
     """
 
     ATTEMPTS = int(os.environ.get(ATTEMPTS, "2"))
@@ -57,35 +72,36 @@ class Outcome:
         self.stage, self.status, self.attempt = stage, status, attempt
         self.empty: list[Path] = []
         self.upstream: Path | None = None
-        self.carried: list[dict[str, Any]] = []
-        self.again = ""  # the command that asks for this job again
-        self.limits: Limits | None = None  # what the last attempt must not take
-        self.passing = False  # whether bad data may mend by itself (downloads): its remedy has that command then
-        self.inputs: Inputs = []  # whose hashes the provenance of a result holds
-        self.facts: dict[str, Any] = {}  # what else it holds
+        self.upstream_warnings: list[dict[str, Any]] = []
+        self.again = ""
+        self.limits: Limits | None = None
+        self.passing = False
+        self.inputs: Inputs = []
+        self.facts: dict[str, Any] = {}
         self.begun, self.spent = BEGUN, 0.0
 
     def after(self, status: Path) -> None:
-        """Name the status file of the stage this one builds on."""
+        """Set the status file of the stage on which this one depends."""
         self.upstream = status
 
     def of(self, work: Callable[[], None]) -> None:
+        """Do the work and record how it ends; a failure upstream is passed on instead."""
         if self.upstream is not None:
-            before = read_json(self.upstream)
-            if before["state"] != "ok":
-                self._forget()
+            upstream = read_json(self.upstream)
+            if upstream["state"] != "ok":
+                self._remove_reports()
                 self._leave_empty()
-                write_json(before, self.status)
-                log.warning("not done, because %s failed before: %s", before["stage"], before["reason"])
+                write_json(upstream, self.status)
+                log.warning("skipped, because %s failed: %s", upstream["stage"], upstream["reason"])
                 return
-            self.carried = before.get("warnings", [])
+            self.upstream_warnings = upstream.get("warnings", [])
         if self.attempt >= self.ATTEMPTS:
-            self._survive(work)
-            return
-        self._try(work)
+            self._try_in_child(work)
+        else:
+            self._try(work)
 
-    def _survive(self, work: Callable[[], None]) -> None:
-        """Work in a process of its own, so that even its being killed (out of memory, say) can be recorded."""
+    def _try_in_child(self, work: Callable[[], None]) -> None:
+        """Work in a child process, so that even a kill (out of memory, say) can be recorded."""
         sys.stdout.flush()
         sys.stderr.flush()
         spent = cpu_seconds()
@@ -105,70 +121,73 @@ class Outcome:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
-        code, passed = self._watch(child)
+        code, exceeded = self._wait(child)
         if code == CONFIGURATION:
-            raise ConfigError("the run cannot go on like this, see above")
+            raise ConfigError("the run cannot continue, see above")
         if code:
-            self._fail(passed or self._died(code), again=True)
+            self._fail(exceeded or self._crash(code), repeatable=True)
 
-    def _watch(self, child: int) -> tuple[int, BoltError | None]:
-        """Wait for a child; its exit status, and the limit for which it was stopped: a scheduler would kill both."""
-        passed = None
-        while self.limits and passed is None:
+    def _wait(self, child: int) -> tuple[int, BoltError | None]:
+        """Wait for a child; stop it shortly before it exceeds a limit, as a scheduler would kill this process, too.
+
+        Returns its exit status, and the limit for which it was stopped.
+        """
+        exceeded = None
+        while self.limits and exceeded is None:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status), None
-            passed = self.limits.passed(child)
+            exceeded = self.limits.passed(child)
             time.sleep(PAUSE)
-        if passed is not None:
+        if exceeded is not None:
             os.kill(child, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), passed
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exceeded
 
-    def _died(self, code: int) -> BoltError:
-        """What to say of a child that ended with this exit status; a full disk is no scan's fault, and raised."""
-        full = full_disk(None, [self.status.parent])
+    def _crash(self, code: int) -> BoltError:
+        """Return the error of a child that ended with this exit status; raise it if the disk is full."""
+        full = disk_shortage(None, [self.status.parent])
         if full is not None:
             raise full
         how = f"was killed by signal {-code}" if code < 0 else "crashed"
-        what = f"the job {how} in {self.attempt} attempts; its log has the rest"
+        what = f"the job {how} in {self.attempt} attempts; see its log"
         if code == -signal.SIGKILL:
-            return MemoryShortage(f"{what}. The system kills so where memory runs out", hint=MORE_MEMORY)
+            return MemoryShortage(f"{what}. The system sends this signal when memory runs out", hint=MORE_MEMORY)
         return BoltError(what, hint="Read the end of the log in the crash report")
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
-            self._forget()
+            self._remove_reports()
             at_step(self.stage)
-            own = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
+            warned = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
             self._note_provenance()
-            write_status(self.status, "ok", self.stage, warnings=[*self.carried, *own])
+            write_status(self.status, "ok", self.stage, warnings=[*self.upstream_warnings, *warned])
         except ConfigError:
-            raise  # the run is set up wrongly; no scan is to blame
+            raise  # no scan is to blame
         except Exception as error:
-            full, short = full_disk(error, [self.status.parent]), short_memory(error)
+            full, short = disk_shortage(error, [self.status.parent]), memory_shortage(error)
             if full is not None:
-                raise full from None  # nor is it here
+                raise full from None  # no scan is to blame
             if short is not None and self.attempt >= self.ATTEMPTS:
-                self._fail(short, again=True)
+                self._fail(short, repeatable=True)
             elif short is not None or not isinstance(error, BoltError):
-                raise  # another attempt is given more memory, or may go better
+                raise  # another attempt may succeed, or is given more memory
             else:
-                self._fail(error, again=self.passing)
+                self._fail(error, repeatable=self.passing)
 
-    def _forget(self) -> None:
-        """Remove what tells of a result, or a failure, before this one."""
+    def _remove_reports(self) -> None:
+        """Remove the crash report and provenance of an earlier run of this job."""
         for path in (report_path(self.status), beside(self.status)):
             path.unlink(missing_ok=True)
 
     def _note_provenance(self) -> None:
-        found = provenance(
+        facts = provenance(
             self.inputs, attempt=self.attempt, begun=self.begun, spent=self.spent, stage=self.stage, **self.facts
         )
-        write_json(found, beside(self.status))
+        write_json(facts, beside(self.status))
 
-    def _fail(self, error: BoltError, again: bool) -> None:
-        if again and self.again:
-            hint = f"{error.hint}. To ask for it again: {self.again}"
+    def _fail(self, error: BoltError, repeatable: bool) -> None:
+        if repeatable and self.again:
+            hint = f"{error.hint}. To repeat this job: {self.again}"
             error = type(error)(error.what, where=error.where or None, hint=hint)
         self._leave_empty()
         log.error("%s failed: %s", self.stage, error)
@@ -176,7 +195,7 @@ class Outcome:
         write_status(self.status, "failed", self.stage, error, report=report_path(self.status))
 
     def _leave_empty(self) -> None:
-        """Leave each output in the form that says 'nothing here': no bytes, or no rows."""
+        """Write each output without content: no bytes, or no rows."""
         for path in self.empty:
             with atomic(path) as temporary:
                 if path.suffix == ".npy":
@@ -186,23 +205,23 @@ class Outcome:
 
 
 def command_again(output: Path, config: Path) -> str:
-    """The command that makes a rule's output, and all that is made with it, once more; and nothing that follows."""
+    """Return the command that repeats the job behind an output, without the jobs that depend on it."""
     snakefile = "" if Path("Snakefile").resolve() == ROOT / "Snakefile" else f"--snakefile {ROOT / 'Snakefile'} "
     return f"snakemake --cores 1 {snakefile}--configfile {config} --force {output}"
 
 
 def warnings_in(work: Callable[[], None]) -> list[str]:
-    """Do the work; what it warns of a scan (`BoltWarning`), each once. All warnings are shown at once, as ever."""
-    said: dict[str, None] = {}
+    """Do the work and return the different texts of its `BoltWarning`; all warnings are still shown."""
+    texts: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("always", BoltWarning)
         show = warnings.showwarning
 
-        def note(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        def note(message: Warning | str, category: type[Warning], *args: Any, **options: Any) -> None:
             if issubclass(category, BoltWarning):
-                said.setdefault(str(message))
-            show(message, category, *rest, **more)
+                texts.setdefault(str(message))
+            show(message, category, *args, **options)
 
         warnings.showwarning = note
         work()
-    return list(said)
+    return list(texts)

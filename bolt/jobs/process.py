@@ -1,4 +1,4 @@
-"""The process that does a job: where it runs, and what it has used so far."""
+"""Facts about the current process: where it runs, and the time and memory it has used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 MEGABYTE = 1e6
-MAXRSS = 1 if sys.platform == "darwin" else 1024
-"""Bytes in the unit of `ru_maxrss`."""
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes."""
 
 
 def job_facts(attempt: int | None = None) -> dict[str, Any]:
-    """Host, SLURM's job where there is one, and which attempt this is (0: by hand; None: not told)."""
+    """Return the host, the SLURM job if there is one, and the attempt (0: from the command line; None: unknown)."""
     facts: dict[str, Any] = {"host": platform.node()}
     if slurm := os.environ.get("SLURM_JOB_ID"):
         facts["slurm_job"] = slurm
@@ -23,49 +23,49 @@ def job_facts(attempt: int | None = None) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Operating system, architecture and processor."""
-    found = platform.processor()
+    """Return operating system, architecture and processor."""
+    processor = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        found = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):  # a system without /proc, or a processor without a name
+        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):  # no /proc, or a processor without a name
         pass
-    return f"{platform.system()} {platform.machine()}, {found or 'unknown processor'}"
+    return f"{platform.system()} {platform.machine()}, {processor or 'unknown processor'}"
 
 
 def log_file() -> Path | None:
-    """The file that this process's standard error goes to; None where it goes elsewhere."""
+    """Return the file that receives this process's standard error, or None if it goes elsewhere."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         log = Path(os.readlink("/proc/self/fd/2"))
-    except OSError:  # closed, or a system without /proc
+    except OSError:  # closed, or no /proc
         return None
-    return log if log.is_file() else None  # a terminal, a pipe, a file that has been removed
+    return log if log.is_file() else None  # a terminal, a pipe or a removed file
 
 
 def peak_memory() -> float:
-    """Megabytes that the largest process of this job had in memory at once: this one, or one that it has waited for."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * MAXRSS
-    return max(_own_peak(), children) / MEGABYTE
+    """Return the peak megabytes of the largest process of this job: this one or a finished child."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * MAXRSS_UNIT
+    return max(_peak_of_this_process(), children) / MEGABYTE
 
 
-def _own_peak() -> int:
-    """Bytes. The kernel's `ru_maxrss` outlives an exec: it may be that of the process that started this one."""
+def _peak_of_this_process() -> int:
+    """Return bytes; `ru_maxrss` survives an exec, so it may describe the process that started this one."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):  # a system without /proc, or a kernel that does not say
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS
+    except (OSError, StopIteration):  # no /proc, or a kernel without this line
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process, and of those it has waited for."""
+    """Return the processor time of this process and its finished children."""
     return sum(os.times()[:4])
 
 
 def device() -> str:
-    """What this process has computed on: a GPU by its name, once torch has used it; else the processor."""
+    """Return the device of this process: a GPU by name if torch has used it, else ``cpu``."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return f"cuda: {torch.cuda.get_device_name()}"

@@ -1,4 +1,4 @@
-"""What made a result: versions, commit, command, seeds, inputs, and what it cost; a file beside the result."""
+"""Provenance of a result: versions, commit, command, seeds, inputs and cost, in a file beside it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from bolt.jobs.versions import versions
 
 Inputs = Sequence[Path | Sequence[Path]]
 LISTED = 50
-"""Files of a group that are hashed one by one; the hashes of more are hashed together."""
+"""Largest group whose files are listed one by one; the hashes of a larger group are hashed together."""
 
 
 def provenance(
     inputs: Inputs = (), *, attempt: int | None = None, begun: float = BEGUN, spent: float = 0.0, **facts: Any
 ) -> dict[str, Any]:
-    """Facts about a job that is about to end, fit for a ``provenance.json``.
+    """Return the content of a ``provenance.json``, at the end of a job.
 
     Parameters
     ----------
     inputs : sequence of Path, or of sequences of Path
-        Files whose sha256 is recorded. A sequence is a group: of a large one (`LISTED`) the hash of what ``sha256sum``
-        prints of its files.
+        Files whose sha256 is recorded. A sequence is a group; for more than `LISTED` files, the hash of the output of
+        ``sha256sum`` is recorded instead.
     attempt : int, optional
-        Which try of the job this is.
+        Number of this attempt at the job.
     begun : float
-        `time.monotonic` at its beginning.
+        `time.monotonic` at the start of the job.
     spent : float
-        Processor seconds of a parent that are this job's as well.
+        Processor seconds that a parent process spent on this job.
     **facts
-        Stage, seeds, settings and whatever else belongs to the result.
+        Stage, seeds, settings and other facts about the result.
     """
     log = log_file()
     return {
@@ -66,25 +66,27 @@ def provenance(
 
 
 def beside(result: Path) -> Path:
-    """Where the provenance of a result lies whose folder holds those of others: ``scans.tsv`` →
-    ``scans_provenance.json``, ``sub-01_status.json`` → ``sub-01_provenance.json``, ``status.json`` →
-    ``provenance.json``."""
+    """Return the path of a result's provenance.
+
+    ``scans.tsv`` → ``scans_provenance.json``, ``sub-01_status.json`` → ``sub-01_provenance.json``, ``status.json`` →
+    ``provenance.json``.
+    """
     if result.name.endswith("status.json"):
         return result.with_name(result.name.removesuffix("status.json") + "provenance.json")
     return result.with_name(f"{result.stem}_provenance.json")
 
 
 def hashes(inputs: Inputs) -> dict[str, str | None]:
-    """Path of each input to its sha256; None for one that is not there any more."""
-    found: dict[str, str | None] = {}
-    for one in inputs:
-        files = {str(path): _hash(path) for path in ([one] if isinstance(one, Path) else sorted(one))}
-        if len(files) > LISTED:
-            lines = "".join(f"{value}  {path}\n" for path, value in files.items())
-            where = os.path.commonpath(files)
-            files = {f"{where} ({len(files)} files)": hashlib.sha256(lines.encode()).hexdigest()}
-        found |= files
-    return found
+    """Return the sha256 of each input by path; None for a file that no longer exists."""
+    digests: dict[str, str | None] = {}
+    for entry in inputs:
+        group = {str(path): _hash(path) for path in ([entry] if isinstance(entry, Path) else sorted(entry))}
+        if len(group) > LISTED:
+            lines = "".join(f"{digest}  {path}\n" for path, digest in group.items())
+            folder = os.path.commonpath(group)
+            group = {f"{folder} ({len(group)} files)": hashlib.sha256(lines.encode()).hexdigest()}
+        digests |= group
+    return digests
 
 
 def _hash(path: Path) -> str | None:
@@ -96,20 +98,22 @@ def _hash(path: Path) -> str | None:
 
 @cache
 def commit() -> dict[str, Any]:
-    """Commit of the package's checkout, and whether its files were changed since: tracked ones, or new ones of
-    `bolt`. Both are None where the package is no checkout, or git is not there."""
+    """Return the commit of the package's checkout, and whether tracked files or new ones in `bolt` differ from it.
+
+    Both are None if the package is not a git checkout, or git is missing.
+    """
     unknown = {"commit": None, "changed": None}
     if not (ROOT / ".git").exists():
         return unknown
-    # a checkout may be another user's; whoever runs its code need not fear its configuration
-    git = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
+    # safe.directory: the checkout may be another user's, but its code is being run anyway
+    command = ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
 
-    def said(*arguments: str) -> str:
-        return subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
+    def git(*arguments: str) -> str:
+        return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
 
     try:
-        found, status = said("rev-parse", "HEAD").strip(), said("status", "--porcelain").splitlines()
+        head, status = git("rev-parse", "HEAD").strip(), git("status", "--porcelain").splitlines()
     except (OSError, subprocess.SubprocessError):
         return unknown
     changed = any(not line.startswith("?? ") or line.startswith("?? bolt/") for line in status)
-    return {"commit": found, "changed": changed}
+    return {"commit": head, "changed": changed}

@@ -1,4 +1,4 @@
-"""Installed versions of the packages that compute."""
+"""Installed versions of the packages that results depend on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PACKAGES = (
 
 @cache
 def versions() -> dict[str, str]:
-    """Version of each of `PACKAGES` that is installed."""
-    found = {}
+    """Return the version of each installed package of `PACKAGES`."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -17,7 +17,8 @@ import numpy as np
 from nibabel.arrayproxy import ArrayProxy
 
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.volumes import BoldInfo, check_bold, check_image, iter_volumes, require_affine
+from bolt.io.streams import iter_volumes
+from bolt.io.volumes import BoldInfo, check_bold, check_image, require_affine
 from bolt.preprocess.images import SHEAR_TOLERANCE
 
 SMALLEST_FIELD, LARGEST_FIELD = 50.0, 600.0

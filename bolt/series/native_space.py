@@ -16,7 +16,8 @@ import numpy as np
 
 from bolt.atlases.image import Atlas, check_space
 from bolt.config import Denoise
-from bolt.io.volumes import BoldInfo, check_bold, iter_volumes
+from bolt.io.streams import iter_volumes
+from bolt.io.volumes import BoldInfo, check_bold
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.resample import places_of_grid

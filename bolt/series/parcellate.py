@@ -19,7 +19,8 @@ from bolt.atlases.image import Atlas, check_space, resample_to
 from bolt.config import Denoise
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, write_json, write_status, write_table
-from bolt.io.volumes import BoldInfo, check_bold, check_image, iter_volumes, space_of
+from bolt.io.streams import iter_volumes
+from bolt.io.volumes import BoldInfo, check_bold, check_image, space_of
 from bolt.series.denoise import Chosen, choose_confounds, clean
 from bolt.series.rois import COVERAGE_COLUMNS, Placed, average, coverage_of, place
 

@@ -1,4 +1,4 @@
-"""Atlases are found in order, verified by checksum, and labelled by value."""
+"""Atlases are searched in order, verified by checksum, and labelled by value."""
 
 import shutil
 
@@ -18,7 +18,7 @@ GRID = np.diag([4.0, 4, 4, 1])
 
 
 def write_own(folder, values=(5, 300, 17), image_values=None, **keys):
-    """An atlas folder: three cubes with values that are neither consecutive nor fit for int8."""
+    """Write an atlas of three cubes, with values that are neither consecutive nor within int8."""
     folder.mkdir(parents=True, exist_ok=True)
     data = np.zeros((9, 9, 9), np.int16)
     for k, value in enumerate(image_values or values):
@@ -47,7 +47,7 @@ def test_every_atlas_is_described(name):
     assert about.spaces
     assert about.kind == "spheres" or about.url
     if about.labels:
-        return  # of a family: its table comes from the publisher
+        return  # a member of a family, with its publisher's table
     labels = load_labels(name)
     assert labels["hemisphere"].isin(["L", "R", "M"]).all()
     assert labels["value"].is_monotonic_increasing
@@ -78,7 +78,7 @@ def test_schaefer_networks_and_names():
     assert (labels.hemisphere == ["L"] * 200 + ["R"] * 200).all()
 
 
-def test_aal_goes_by_value():
+def test_aal_is_labelled_by_value():
     labels = load_labels("aal116").set_index("value").name
     assert labels[2001] == "Precentral_L"
     assert labels[9170] == "Vermis_10"
@@ -113,7 +113,7 @@ def test_a_folder_is_an_atlas(tmp_path):
     assert (atlas.data == 300).sum() == 75
 
 
-def test_order_of_looking(tmp_path, monkeypatch):
+def test_order_of_search(tmp_path, monkeypatch):
     own = write_own(tmp_path / "own", templateflow="tpl/labels.nii.gz")
     image = tmp_path / "own" / "labels.nii.gz"
     for place in ("first/labels.nii.gz", "env/labels.nii.gz", "home/tpl/labels.nii.gz"):
@@ -133,14 +133,14 @@ def test_order_of_looking(tmp_path, monkeypatch):
     assert load_atlas(own).sha256 == sha256(image)
 
 
-def test_uncompressed_serves_as_well(tmp_path):
+def test_uncompressed_images_are_found(tmp_path):
     own = write_own(tmp_path / "own")
     (tmp_path / "bare").mkdir()
     nib.save(nib.load(tmp_path / "own/labels.nii.gz"), tmp_path / "bare/labels.nii")
     assert load_atlas(own, atlas_dir=tmp_path / "bare").sha256 == sha256(tmp_path / "bare/labels.nii")
 
 
-def test_nothing_found_says_all_three_ways(tmp_path):
+def test_missing_image_lists_all_three_ways(tmp_path):
     with pytest.raises(DataError) as caught:
         load_atlas("schaefer400", atlas_dir=tmp_path, templateflow_home=tmp_path)
     for way in ("BOLT_ATLAS_DIR", "TemplateFlow home", "snakemake resources", "Schaefer2018_400Parcels"):
@@ -148,7 +148,7 @@ def test_nothing_found_says_all_three_ways(tmp_path):
 
 
 def test_wrong_checksum(tmp_path):
-    with pytest.raises(DataError, match="not the file"):
+    with pytest.raises(DataError, match="not the image of atlas"):
         load_atlas(write_own(tmp_path / "own", sha256=["0" * 64]))
     right = sha256(tmp_path / "own/labels.nii.gz")
     assert load_atlas(write_own(tmp_path / "own", sha256=["0" * 64, right])).sha256 == right
@@ -161,8 +161,8 @@ def test_labels_and_image_must_agree(tmp_path):
         load_atlas(write_own(tmp_path / "b" / "own", image_values=(5, 300)))
 
 
-def test_an_atlas_is_called_as_its_folder(tmp_path):
-    with pytest.raises(ConfigError, match="atlas 'own' lies in folder 'other'"):
+def test_an_atlas_must_have_the_name_of_its_folder(tmp_path):
+    with pytest.raises(ConfigError, match="atlas 'own' is in folder 'other'"):
         load_atlas(write_own(tmp_path / "other"))
 
 
@@ -172,8 +172,8 @@ def test_an_atlas_is_called_as_its_folder(tmp_path):
         ("value\t", "number\t", "columns missing: value"),
         ("\n300\t", "\n5\t", "'value' empty or not unique: 5"),
         ("ROI 300", "ROI 5", "'name' empty or not unique: ROI 5"),
-        ("\n300\t", "\n0\t", "whole numbers from 1"),
-        ("\n300\t", "\n3.5\t", "whole numbers from 1"),
+        ("\n300\t", "\n0\t", "whole number from 1"),
+        ("\n300\t", "\n3.5\t", "whole number from 1"),
     ],
 )
 def test_bad_tables(tmp_path, old, new, message):
@@ -184,7 +184,7 @@ def test_bad_tables(tmp_path, old, new, message):
         load_labels(own)
 
 
-def test_probability_maps_and_4d_images_are_no_atlas(tmp_path):
+def test_probability_maps_and_4d_images_are_refused(tmp_path):
     own = write_own(tmp_path / "own")
     nib.save(nib.Nifti1Image(np.full((4, 4, 4), 0.5, np.float32), GRID), tmp_path / "own/labels.nii.gz")
     with pytest.raises(DataError, match="fractions"):
@@ -194,7 +194,7 @@ def test_probability_maps_and_4d_images_are_no_atlas(tmp_path):
         load_atlas(own)
 
 
-def test_a_bare_label_image_is_an_atlas_named_by_its_values(tmp_path):
+def test_a_label_image_alone_is_an_atlas_with_rois_named_by_value(tmp_path):
     write_own(tmp_path / "own")
     shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / "my_labels-x.nii.gz")
     atlas = load_atlas(str(tmp_path / "my_labels-x.nii.gz"))
@@ -223,14 +223,14 @@ def test_unknown_atlas_and_bad_keys(tmp_path):
         load_atlas(write_own(tmp_path / "own", kind="spheres", file=None))
 
 
-def test_another_space_is_an_error(tmp_path):
+def test_another_space_is_refused(tmp_path):
     atlas = load_atlas(write_own(tmp_path / "own"))
     check_space(atlas, "MNI152NLin6Asym")
     with pytest.raises(DataError, match="is in MNI152NLin6Asym, but the image is in MNI152NLin2009cAsym"):
         check_space(atlas, "MNI152NLin2009cAsym")
 
 
-def test_resampling_is_nearest_and_equals_nilearns(tmp_path):
+def test_resampling_is_by_nearest_neighbour_as_in_nilearn(tmp_path):
     atlas = load_atlas(write_own(tmp_path / "own"))
     affine = np.array([[-2.7, 0.1, 0, 33], [0, 2.9, 0.2, 1], [0, -0.2, 3.3, -2], [0, 0, 0, 1]])
     ours = resample_to(atlas, (13, 12, 11), affine)

@@ -1,4 +1,4 @@
-"""Staging: only the right file appears under its name, and the first of an unknown one is remembered."""
+"""Staging: only verified files appear, and unknown checksums are recorded."""
 
 import gzip
 import hashlib
@@ -25,7 +25,7 @@ def nothing_around(monkeypatch, tmp_path):
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "empty-home"))
 
 
-def test_right_file_is_kept_and_wrong_one_leaves_nothing(tmp_path):
+def test_only_a_file_with_the_right_checksum_is_kept(tmp_path):
     source = tmp_path / "source.bin"
     source.write_bytes(b"atlas")
     stage_image(source.as_uri(), tmp_path / "in" / "a.bin", [hashlib.sha256(b"atlas").hexdigest()])
@@ -35,21 +35,21 @@ def test_right_file_is_kept_and_wrong_one_leaves_nothing(tmp_path):
     assert [p.name for p in (tmp_path / "in").iterdir()] == ["a.bin"]
 
 
-def test_file_in_an_archive_is_taken_out(tmp_path):
+def test_images_are_extracted_from_archives(tmp_path):
     with zipfile.ZipFile(tmp_path / "pack.zip", "w") as archive:
         archive.writestr("folder/a.nii", b"atlas")
     url, out = (tmp_path / "pack.zip").as_uri(), tmp_path / "out"
     stage_image(url, out / "a.nii", [hashlib.sha256(b"atlas").hexdigest()])
     assert (out / "a.nii").read_bytes() == b"atlas"
     assert [p.name for p in out.iterdir()] == ["a.nii"]
-    with pytest.raises(DataError, match="does not hold other"):
+    with pytest.raises(DataError, match="does not contain other"):
         stage_image(url, out / "other.nii", [])
     with pytest.raises(DataError, match=r"sha256 of a.nii is .* not abc"):
         stage_image(url, tmp_path / "third" / "a.nii", ["abc"])
     assert not (tmp_path / "third" / "a.nii").exists()
 
 
-def test_an_atlas_that_is_there_is_not_fetched():
+def test_an_available_atlas_is_not_fetched():
     stage_atlases(Config(dataset="phantom", atlases=["dosenbach160"]))
     assert not list((ATLASES / "dosenbach160").glob("*.nii*"))
 
@@ -59,7 +59,7 @@ def test_an_atlas_that_is_there_is_not_fetched():
 
 @pytest.fixture
 def family(tmp_path, monkeypatch):
-    """The description of Schaefer's family, its publisher a folder here with parcellations of 4 parcels."""
+    """Describe the Schaefer family with a local folder as publisher, and parcellations of 4 parcels."""
     site, atlases = tmp_path / "site", tmp_path / "atlases"
     site.mkdir()
     keys = read_yaml(ATLASES / "schaefer" / "atlas.yaml")
@@ -92,7 +92,7 @@ def test_a_member_is_staged_with_its_labels_and_its_checksum_recorded(family, tm
     assert image.with_name(image.name + ".sha256").read_text() == f"{sha256(image)}  {image.name}\n"
     assert atlas.sha256 == sha256(site / image.name)
     image.write_bytes(gzip.compress(gzip.decompress(image.read_bytes()), mtime=1))
-    with pytest.raises(DataError, match="not the file atlas 'schaefer200_17' was described from"):
+    with pytest.raises(DataError, match="not the image of atlas 'schaefer200_17'"):
         load_atlas("schaefer200_17")
 
 
@@ -111,14 +111,14 @@ def test_files_for_an_installed_package_are_kept_in_the_users_cache(family, monk
 def test_files_of_a_member_are_found_in_the_users_folder(family, monkeypatch):
     site, folder, _ = family
     monkeypatch.setenv("BOLT_ATLAS_DIR", str(site))
-    with pytest.warns(UserWarning, match="no checksum of this image is known; make sure.*order.txt are of"):
+    with pytest.warns(UserWarning, match="no checksum of this image is known; make sure.*order.txt is from"):
         stage_atlas("schaefer200_17")
     with pytest.warns(UserWarning):
         assert load_atlas("schaefer200_17").values.tolist() == [1, 2, 3, 4]
     assert [p.name for p in folder.iterdir()] == ["atlas.yaml"]
 
 
-def test_templateflows_copy_is_known_by_its_own_checksum(family, monkeypatch, tmp_path):
+def test_templateflows_copy_has_its_own_checksum(family, monkeypatch, tmp_path):
     site, _, stem = family
     about = describe_atlas("schaefer200_17")
     copy = tmp_path / "home" / about.templateflow
@@ -126,7 +126,7 @@ def test_templateflows_copy_is_known_by_its_own_checksum(family, monkeypatch, tm
     shutil.copy(site / f"{stem}_FSLMNI152_2mm.nii.gz", copy)
     (tmp_path / "tables").mkdir()
     shutil.copy(site / f"{stem}.txt", tmp_path / "tables")
-    with pytest.raises(DataError, match="not the file.*not md5 d42e4b0b0e0839428aabd5b3f81210ab"):
+    with pytest.raises(DataError, match="not the image.*not md5 d42e4b0b0e0839428aabd5b3f81210ab"):
         load_atlas("schaefer200_17", atlas_dir=tmp_path / "tables", templateflow_home=tmp_path / "home")
     keys = read_yaml(atlas_files.ATLASES / "schaefer" / "atlas.yaml")
     keys["members"]["schaefer200_17"]["templateflow_md5"] = [hashlib.md5(copy.read_bytes()).hexdigest()]

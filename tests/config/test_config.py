@@ -1,4 +1,4 @@
-"""The configuration is checked, and its errors help."""
+"""Checks of the configuration, and their errors."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_missing_key_and_wrong_type_are_named():
         parse(Config, {"dataset": "phantom", "folds": {"outer": "many"}}, "mine.yaml")
 
 
-def test_lists_must_name_different_things():
+def test_lists_must_have_different_entries():
     with pytest.raises(ConfigError, match="'models' must be a list of different entries"):
         parse(Config, {"dataset": "phantom", "models": ["bolt", "bolt"]}, "mine.yaml")
 
@@ -70,10 +70,10 @@ def test_shipped_configuration_mentions_every_key():
 
 
 def test_hash_depends_on_settings_and_not_on_the_name():
-    one = Model(name="one", model="bolt", hyper={"window": 20})
-    assert one.hash() == Model(name="two", model="bolt", hyper={"window": 20}).hash()
-    assert one.hash() != Model(name="one", model="bolt", hyper={"window": 10}).hash()
-    assert one.hash() != Model(name="one", model="bolt", hyper={"window": 20}, training=Training(epochs=3)).hash()
+    model = Model(name="one", model="bolt", hyper={"window": 20})
+    assert model.hash() == Model(name="two", model="bolt", hyper={"window": 20}).hash()
+    assert model.hash() != Model(name="one", model="bolt", hyper={"window": 10}).hash()
+    assert model.hash() != Model(name="one", model="bolt", hyper={"window": 20}, training=Training(epochs=3)).hash()
 
 
 def test_folders_and_prefixes():

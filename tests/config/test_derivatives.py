@@ -1,4 +1,4 @@
-"""What an earlier job left of an image goes before the next begins, and nothing of other images goes with it."""
+"""Files of an earlier job are removed before the next, but only those of the same image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCANS = ("sub-01_task-rest", "sub-01_task-rest_run-2")
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One T1w and two scans that went well once, and whose raw files are no images any more."""
+    """Write outputs of a T1w and two scans whose raw files are no longer images."""
     monkeypatch.chdir(tmp_path)
     write_yaml(tmp_path / "own.yaml", {"source": "bids", "path": "bids", "label": "sex", "classes": ["F", "M"]})
     keys = {"dataset": "own.yaml", "atlases": ["dosenbach160"], "preprocess": {"space": SPACE}}
@@ -53,36 +53,36 @@ def touch(*paths: Path) -> None:
 
 
 def left(layout: Layout) -> list[str]:
-    """Names of files with something in them, below the derivatives."""
+    """Return the names of files with content below the derivatives."""
     files = (path for path in layout.derivatives.rglob("sub-*") if path.is_file() and path.stat().st_size)
     return sorted(path.name for path in files)
 
 
-def test_a_t1w_that_fails_now_keeps_no_picture_and_its_scans_theirs(config: Path) -> None:
+def test_a_failing_t1w_loses_its_pictures_and_its_scans_keep_theirs(config: Path) -> None:
     layout = Layout(load_config(config))
     before = left(layout)
     assert main(["anatomical", "--config", str(config), "--folder", "sub-01"]) == 0
     assert read_json(layout.anatomical_status("sub-01"))["state"] == "failed"
-    own = [name for name in left(layout) if "task" not in name]
-    assert own == ["sub-01_crash.txt", "sub-01_status.json"]
+    anatomical = [name for name in left(layout) if "task" not in name]
+    assert anatomical == ["sub-01_crash.txt", "sub-01_status.json"]
     assert [name for name in left(layout) if "task" in name] == [name for name in before if "task" in name]
 
 
 @pytest.mark.parametrize("anatomical", ["ok", "failed"])
-def test_a_scan_that_fails_now_keeps_nothing_and_the_other_run_everything(config: Path, anatomical: str) -> None:
+def test_a_failing_scan_loses_its_files_and_the_other_run_keeps_them(config: Path, anatomical: str) -> None:
     layout = Layout(load_config(config))
     write_status(layout.anatomical_status("sub-01"), anatomical, "anatomical")
     before = left(layout)
     assert main(["functional", "--config", str(config), "--scan", SCANS[0]]) == 0
     assert read_json(layout.functional_status(SCANS[0]))["state"] == "failed"
     after = left(layout)
-    own = [name for name in after if name.startswith(SCANS[0]) and not name.startswith(SCANS[1])]
-    assert {name.removeprefix(SCANS[0]) for name in own} <= {"_crash.txt", "_status.json"}
-    others = [name for name in before if name not in own and not name.startswith(f"{SCANS[0]}_")]
+    of_scan = [name for name in after if name.startswith(SCANS[0]) and not name.startswith(SCANS[1])]
+    assert {name.removeprefix(SCANS[0]) for name in of_scan} <= {"_crash.txt", "_status.json"}
+    others = [name for name in before if name not in of_scan and not name.startswith(f"{SCANS[0]}_")]
     assert set(others) <= set(after) and {n for n in before if n.startswith(SCANS[1])} <= set(after)
 
 
-def test_pictures_of_another_space_are_passed_over(config: Path) -> None:
+def test_pictures_of_another_space_are_skipped(config: Path) -> None:
     figures = Layout(load_config(config)).derivatives / "sub-01/figures"
     assert list(pictures_of(figures, "sub-01_", T1W_PICTURES).values()) == ["tissues_T1w", "normalisation_T1w"]
     assert list(pictures_of(figures, "sub-01_", T1W_PICTURES, SPACE).values()) == ["tissues_T1w"]

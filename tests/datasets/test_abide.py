@@ -1,4 +1,4 @@
-"""ABIDE-I of the Preprocessed Connectomes Project: its table of subjects, the paper's selection, its addresses."""
+"""ABIDE-I from the Preprocessed Connectomes Project: table of subjects, selection, addresses and downloads."""
 
 import gzip
 from pathlib import Path
@@ -33,7 +33,7 @@ def dataset(about=None, **keys):
 
 
 def listed(table, tmp_path, config, **keys):
-    """The index of a table of subjects, by scan."""
+    """Index a table of subjects, by scan."""
     where = write_people(table, tmp_path / "people.csv")
     return index(config, dataset(subjects_table=where, **keys)).set_index("scan_id")
 
@@ -60,7 +60,7 @@ def test_real_scans_are_those_of_the_real_series(config):
     assert sorted(table.FILE_ID[table.unusable == ""]) == sorted(names)
 
 
-def test_what_is_left_out_is_listed_with_its_reason(tmp_path, config):
+def test_exclusions_have_their_reasons(tmp_path, config):
     table = people(12)
     table.loc[0, "qc_rater_1"] = "fail"
     table.loc[1, "qc_rater_1"] = "maybe"
@@ -70,14 +70,14 @@ def test_what_is_left_out_is_listed_with_its_reason(tmp_path, config):
     table.loc[5, "FILE_ID"] = "no_filename"
     reasons = listed(table, tmp_path, config).exclude_reason.dropna()
     assert reasons.to_dict() == {
-        "NYU_0050000": "quality: the first rater says 'fail', not 'OK'",
-        "NYU_0050001": "quality: the first rater says 'maybe', not 'OK'",
+        "NYU_0050000": "quality: the first rater marked 'fail', not 'OK'",
+        "NYU_0050001": "quality: the first rater marked 'maybe', not 'OK'",
         "NYU_0050002": "quality: 'fail' in qc_func_rater_3",
-        "NYU_0050005": "the project published no file of this subject",
+        "NYU_0050005": "the project published no file for this subject",
     }
 
 
-def test_subjects_and_what_is_known_of_them_travel_along(tmp_path, config):
+def test_columns_of_subjects_are_joined(tmp_path, config):
     table = people(4)
     table.loc[0, ["SITE_ID", "AGE_AT_SCAN", "SEX", "func_mean_fd"]] = ["UCLA_1", 12.5, 2, 0.25]
     table.loc[1, ["SITE_ID", "func_mean_fd"]] = ["CMU", None]
@@ -94,7 +94,7 @@ def test_another_column_can_be_the_label(tmp_path, config):
     assert listed(table, tmp_path, config, label="SEX", classes=["F", "M"]).label.tolist() == ["M", "F", "M", "F"]
 
 
-def test_labels_that_are_missing_or_unknown_cost_their_scan(tmp_path, config):
+def test_missing_and_unknown_labels_exclude_the_scan(tmp_path, config):
     table = people(6).astype({"DX_GROUP": object})
     table.loc[0, "DX_GROUP"] = None
     table.loc[1, "DX_GROUP"] = 3
@@ -105,18 +105,18 @@ def test_labels_that_are_missing_or_unknown_cost_their_scan(tmp_path, config):
     }
 
 
-def test_a_subject_that_stands_twice_stops_the_run(tmp_path, config):
+def test_duplicate_subjects_stop_the_run(tmp_path, config):
     table = people(6)
     table.loc[1, "SUB_ID"] = table.loc[0, "SUB_ID"]
     table.loc[1, "DX_GROUP"] = 3 - table.loc[0, "DX_GROUP"]  # and with another label
-    with pytest.raises(DataError, match=r"people\.csv: subjects stand twice: 50000. Keep one row for each"):
+    with pytest.raises(DataError, match=r"people\.csv: duplicate subjects: 50000. Keep one row for each"):
         listed(table, tmp_path, config)
 
 
 def test_one_file_for_two_subjects_stops_the_run(tmp_path, config):
     table = people(6)
     table.loc[1, "FILE_ID"] = table.loc[0, "FILE_ID"]
-    with pytest.raises(DataError, match="scan names stand twice: NYU_0050000"):
+    with pytest.raises(DataError, match="duplicate scan_id: NYU_0050000"):
         listed(table, tmp_path, config)
 
 
@@ -130,7 +130,7 @@ def test_one_file_for_two_subjects_stops_the_run(tmp_path, config):
         (b"\xff\xfe\x00", "not a readable table"),
     ],
 )
-def test_a_wrong_table_is_named(tmp_path, config, content, words):
+def test_invalid_tables_are_refused(tmp_path, config, content, words):
     where = tmp_path / "people.csv"
     if content is not None:
         where.write_bytes(content)
@@ -152,7 +152,7 @@ def test_addresses_are_those_of_the_bucket(tmp_path, config, monkeypatch):
     downloads = tmp_path / "work/abide1/downloads"
     assert asked == [
         (f"{base}/Phenotypic_V1_0b_preprocessed1.csv", downloads / "Phenotypic_V1_0b_preprocessed1.csv"),
-        (  # this one is an example of the project's own
+        (  # an example from the project's page
             f"{base}/Outputs/cpac/filt_global/rois_ho/KKI_0050822_rois_ho.1D",
             downloads / "cpac/filt_global/rois_ho/KKI_0050822/KKI_0050822_rois_ho.1D",
         ),
@@ -163,7 +163,7 @@ def test_addresses_are_those_of_the_bucket(tmp_path, config, monkeypatch):
     ]
 
 
-def test_a_folder_in_the_buckets_layout_serves_as_well(tmp_path, config):
+def test_scans_are_fetched_from_a_folder_with_the_buckets_layout(tmp_path, config):
     about = {"base": str(tmp_path / "mirror"), "derivative": "func_preproc"}
     file = bucket_path(tmp_path / "mirror", "NYU_0050000", "func_preproc")
     file.parent.mkdir(parents=True)
@@ -174,16 +174,16 @@ def test_a_folder_in_the_buckets_layout_serves_as_well(tmp_path, config):
     scans = index(config, dataset(about)).set_index("scan_id")
     assert gzip.decompress(Path(scans.bold["NYU_0050000"]).read_bytes()) == b"image"
     assert set(scans.kind) == {"preprocessed"} and set(scans.space) == {"MNI152NLin6Asym"}
-    with pytest.raises(DataError, match="NYU_0050001_func_preproc.nii.gz: the file is not there"):
+    with pytest.raises(DataError, match="NYU_0050001_func_preproc.nii.gz: file not found"):
         abide.download_scan("NYU_0050001", dataset(about), config)
 
 
-def test_series_of_another_atlas_do_not_stay(tmp_path, config):
+def test_series_of_another_atlas_are_removed(tmp_path, config):
     file = bucket_path(tmp_path / "mirror", "NYU_0050000")
     file.parent.mkdir(parents=True)
     about = dataset({"base": str(tmp_path / "mirror")})
     for content, words in {
-        "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "its first line names 2 ROIs over 2 columns, the atlas has 200",
+        "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "its first line names 2 ROIs for 2 columns, but the atlas has 200",
         "0.5\t1.5\n2.5\t3.5\n": "2 ROIs, but atlas 'cc200' has 200",
         "#1\t#2\n0.5\t1.5\n2.5\n": "not a table of numbers",
     }.items():
@@ -196,7 +196,7 @@ def test_series_of_another_atlas_do_not_stay(tmp_path, config):
     assert abide.scan_path("NYU_0050000", about, config).is_file()
 
 
-def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
+def test_disk_space_is_checked_for_pending_downloads(tmp_path, config, monkeypatch):
     images = {"derivative": "func_preproc"}
     assert abide.download_bytes(dataset(images), config) == pytest.approx(871 * 100e6)
     assert abide.scan_count(dataset(), config) == 871
@@ -210,7 +210,7 @@ def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
     there.touch()
     assert abide.download_bytes(dataset(images), config) == pytest.approx(200e6)
     monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 150e6)
-    words = r"work/abide1/downloads/.*: too little room: what is still .* 'abide1' needs 0\.2 GB, 0\.1 GB are"
+    words = r"work/abide1/downloads/.*: not enough disk space: what is still .* 'abide1' needs 0\.2 GB, 0\.1 GB are"
     with pytest.raises(ConfigError, match=words):
         check_download_space(config, dataset(images))
     check_download_space(config, dataset())
@@ -219,29 +219,29 @@ def test_room_is_asked_for_what_is_still_to_come(tmp_path, config, monkeypatch):
 @pytest.mark.parametrize(
     ("about", "change", "words"),
     [
-        ({}, {"atlases": ["aal116"]}, r"'rois_cc200' are series of one atlas, .* names aal116.*atlases: \[cc200\]"),
+        ({}, {"atlases": ["aal116"]}, r"'rois_cc200' are series of one atlas, .* lists aal116.*atlases: \[cc200\]"),
         ({}, {"atlases": ["cc200", "aal116"]}, "series of one atlas"),
         (
             {"derivative": "func_preproc", "pipeline": "niak"},
             {},
-            "images of pipeline 'niak' are in a space that is not",
+            "images of pipeline 'niak' are in an unsupported space",
         ),
         ({"derivative": "func_preproc"}, {"preprocess": {"space": "MNI152"}}, "cc200' is drawn in MNI152NLin6Asym"),
         ({"base": "/no/such/mirror"}, {}, "no such folder: /no/such/mirror. Correct 'abide: base'"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_by_name(config, about, change, words):
+def test_settings_that_do_not_fit_together_are_refused(config, about, change, words):
     changed = Config(**(config.model_dump() | change))
     with pytest.raises(ConfigError, match=words):
         check_names(changed, dataset(about))
     check_names(config, dataset())
 
 
-def test_a_run_without_room_does_not_start_but_may_be_planned(tmp_path, config, monkeypatch, capsys):
+def test_a_run_without_disk_space_only_allows_a_dry_run(tmp_path, config, monkeypatch, capsys):
     monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 1e6)
     raw = config.model_dump(mode="json") | {"dataset": "abide1_images", "atlases": ["schaefer400"]}
     with pytest.raises(
-        SystemExit, match=r"abide1_images/downloads.*too little room: .* needs 87\.1 GB, 1\.0 MB are free"
+        SystemExit, match=r"abide1_images/downloads.*not enough disk space: .* needs 87\.1 GB, 1\.0 MB are free"
     ):
         start(raw)
     monkeypatch.setattr("sys.argv", ["snakemake", "-n", "--configfile", "x.yaml"])
@@ -251,9 +251,9 @@ def test_a_run_without_room_does_not_start_but_may_be_planned(tmp_path, config, 
 
 def test_the_estimate_counts_downloads(tmp_path, config):
     raw = config.model_dump(mode="json") | {"models": ["svm"]}
-    said = estimate(start(raw))
-    assert said.scans == 871 and said.jobs >= 871 + 10
-    assert said.gigabytes == pytest.approx(0.39 + 871 * 1.5e-3, rel=0.05)
+    estimated = estimate(start(raw))
+    assert estimated.scans == 871 and estimated.jobs >= 871 + 10
+    assert estimated.gigabytes == pytest.approx(0.39 + 871 * 1.5e-3, rel=0.05)
 
 
 def test_methods_say_where_the_data_are_from(config):

@@ -1,4 +1,4 @@
-"""Indexing a raw BIDS dataset: what is refused as a whole, and what costs one scan only."""
+"""Index of a raw BIDS dataset: what is refused as a whole, and what excludes single scans."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ def reasons(bids, **keys):
     return scans.exclude_reason.dropna()
 
 
-def test_one_row_a_scan_with_all_columns(bids):
+def test_one_row_per_scan_with_all_columns(bids):
     scans = index(CONFIG, dataset(bids, site="site", age="age", sex="sex"), minimum_volumes=20)
     assert list(scans.columns) == list(COLUMNS)
     assert scans.scan_id.tolist() == [f"sub-{i:02d}_task-rest" for i in range(1, 9)]
@@ -61,11 +61,10 @@ def test_folder_that_is_not_bids(tmp_path):
         index(CONFIG, dataset(tmp_path))
 
 
-def test_subject_without_t1w_or_bold_costs_that_subject_only(bids):
+def test_only_subjects_without_t1w_or_bold_are_excluded(bids):
     shutil.rmtree(bids / "sub-03" / "anat")
     shutil.rmtree(bids / "sub-04" / "func")
-    found = reasons(bids)
-    assert found.to_dict() == {
+    assert reasons(bids).to_dict() == {
         "sub-03_task-rest": "the subject has no T1w image",
         "sub-04": "the subject has no BOLD image",
     }
@@ -81,7 +80,7 @@ def test_subject_without_t1w_or_bold_costs_that_subject_only(bids):
         ("short", "19 volumes, fewer than the 20 that a model needs"),
     ],
 )
-def test_bad_image_costs_one_scan_and_says_why(bids, damage, words):
+def test_bad_image_excludes_its_scan_with_a_reason(bids, damage, words):
     path = bold_path(bids, "sub-02")
     if damage == "three_dimensional":
         save_bold(path, np.ones((4, 4, 4), np.int16))
@@ -94,9 +93,9 @@ def test_bad_image_costs_one_scan_and_says_why(bids, damage, words):
         save_bold(path, np.ones((4, 4, 4, 30), np.int16), tr=0)
     else:
         save_bold(path, np.ones((4, 4, 4, 19), np.int16))
-    found = reasons(bids)
-    assert list(found.index) == ["sub-02_task-rest"]
-    assert words in found.iloc[0]
+    excluded = reasons(bids)
+    assert list(excluded.index) == ["sub-02_task-rest"]
+    assert words in excluded.iloc[0]
 
 
 def rewrite(bids, change):
@@ -110,18 +109,18 @@ def test_missing_label_column_names_the_columns_found(bids):
         index(CONFIG, dataset(bids))
 
 
-def test_unlabelled_unknown_and_unlisted_subjects_cost_one_scan_each(bids):
+def test_unlabelled_unknown_and_unlisted_subjects_are_excluded(bids):
     def change(table):
         table.loc[0, "diagnosis"] = None
         table.loc[1, "diagnosis"] = "maybe"
         return table.drop(index=2)
 
     rewrite(bids, change)
-    found = reasons(bids)
-    assert found["sub-01_task-rest"] == "no value in label column 'diagnosis'"
-    assert found["sub-02_task-rest"] == "label 'maybe' is not one of control, patient"
-    assert "no row in" in found["sub-03_task-rest"]
-    assert len(found) == 3
+    excluded = reasons(bids)
+    assert excluded["sub-01_task-rest"] == "no value in label column 'diagnosis'"
+    assert excluded["sub-02_task-rest"] == "label 'maybe' is not one of control, patient"
+    assert "no row in" in excluded["sub-03_task-rest"]
+    assert len(excluded) == 3
 
 
 def test_one_class_only_is_refused(bids):
@@ -130,13 +129,13 @@ def test_one_class_only_is_refused(bids):
         index(CONFIG, dataset(bids))
 
 
-def test_subject_listed_twice_is_refused(bids):
+def test_duplicate_subjects_are_refused(bids):
     rewrite(bids, lambda table: pd.concat([table, table.iloc[:1]]))
-    with pytest.raises(DataError, match="subjects stand twice: sub-01"):
+    with pytest.raises(DataError, match="duplicate subjects: sub-01"):
         index(CONFIG, dataset(bids))
 
 
-def test_filters_choose_scans(bids):
+def test_filters_select_scans(bids):
     source = bold_path(bids, "sub-01")
     for name in ("bold.nii.gz", "bold.json"):
         shutil.copy(source.with_name(f"sub-01_task-rest_{name}"), source.with_name(f"sub-01_task-nback_run-02_{name}"))
@@ -153,7 +152,7 @@ def test_family_becomes_the_group(bids):
 
 
 def add_session(bids, subject, session):
-    """A second scan of a subject, in a session of its own."""
+    """Add a scan of a subject in another session."""
     source = bold_path(bids, subject)
     func = bids / subject / f"ses-{session}" / "func"
     func.mkdir(parents=True)
@@ -161,15 +160,15 @@ def add_session(bids, subject, session):
         shutil.copy(source.with_name(f"{subject}_task-rest_{name}"), func / f"{subject}_ses-{session}_task-rest_{name}")
 
 
-def test_sessions_are_chosen_and_share_a_group(bids):
+def test_sessions_are_selected_and_share_a_group(bids):
     for subject in ("sub-01", "sub-02"):
         add_session(bids, subject, "b")
     scans = index(CONFIG, dataset(bids)).set_index("scan_id")
     assert len(scans) == 10 and scans.exclude_reason.isna().all()
     second = scans.loc["sub-01_ses-b_task-rest"]
     assert (second.session, second.group, second.t1w) == ("b", "sub-01", scans.t1w["sub-01_task-rest"])
-    chosen = index(CONFIG, dataset(bids, sessions=["b"]))
-    assert chosen.scan_id.tolist() == ["sub-01_ses-b_task-rest", "sub-02_ses-b_task-rest"]
+    selected = index(CONFIG, dataset(bids, sessions=["b"]))
+    assert selected.scan_id.tolist() == ["sub-01_ses-b_task-rest", "sub-02_ses-b_task-rest"]
 
 
 def test_any_column_can_be_label_group_and_site(bids):
@@ -181,19 +180,18 @@ def test_any_column_can_be_label_group_and_site(bids):
         index(CONFIG, dataset(bids, site="centre"))
 
 
-def test_subjects_are_chosen_by_columns(bids):
+def test_subjects_are_selected_by_columns(bids):
     rewrite(bids, lambda table: table.assign(site=list("AABBCCDD"), qc=["pass"] * 7 + [None]))
-    chosen = {"include": {"site": ["A", "D"]}, "exclude": {"qc": ["n/a"]}}
-    found = reasons(bids, **chosen)
-    assert found.index.tolist() == [f"sub-{i:02d}_task-rest" for i in (3, 4, 5, 6, 8)]
-    assert found["sub-03_task-rest"] == "left out by 'include': site is B"
-    assert found["sub-08_task-rest"] == "left out by 'exclude': qc is n/a"
+    excluded = reasons(bids, include={"site": ["A", "D"]}, exclude={"qc": ["n/a"]})
+    assert excluded.index.tolist() == [f"sub-{i:02d}_task-rest" for i in (3, 4, 5, 6, 8)]
+    assert excluded["sub-03_task-rest"] == "excluded by 'include': site is B"
+    assert excluded["sub-08_task-rest"] == "excluded by 'exclude': qc is n/a"
     with pytest.raises(DataError, match="none of 8 scans can be used"):
         index(CONFIG, dataset(bids, exclude={"site": list("ABCD")}))
 
 
-def test_a_subject_without_a_row_is_not_taken_for_one_that_is_not_asked_for(bids):
-    """Else `bad_scans: refuse` would pass it by."""
+def test_a_subject_without_a_row_is_not_excluded_on_purpose(bids):
+    """Otherwise `bad_scans: refuse` would ignore it."""
     rewrite(bids, lambda table: table.assign(site=list("AABBCCDD")).drop(index=2))
     scans = index(CONFIG, dataset(bids, include={"site": ["A", "B", "D"]})).set_index("subject")
     assert "no row in" in scans.exclude_reason["sub-03"] and scans.exclude_stage["sub-03"] == "index"
@@ -202,37 +200,37 @@ def test_a_subject_without_a_row_is_not_taken_for_one_that_is_not_asked_for(bids
     assert kept.exclude_stage["sub-03"] == "selection"
 
 
-def test_a_scan_whose_header_and_sidecar_disagree_on_tr_is_left_out_unless_one_is_believed(bids):
+def test_tr_conflict_between_header_and_sidecar(bids):
     path = bold_path(bids, "sub-02")
     path.with_name("sub-02_task-rest_bold.json").write_text(json.dumps({"RepetitionTime": 1.5, "TaskName": "rest"}))
     scans = index(CONFIG, dataset(bids), 20).set_index("subject")
     reason = scans.exclude_reason["sub-02"]
     assert "sub-02_task-rest_bold.nii.gz: TR is 2 s in the header and 1.5 s in the sidecar" in reason
     assert "tr_conflict" in reason and scans.exclude_reason.notna().sum() == 1
-    for believed, tr in (("sidecar", 1.5), ("header", 2.0)):
-        scans = index(CONFIG, dataset(bids, tr_conflict=believed), 20).set_index("subject")
+    for used, tr in (("sidecar", 1.5), ("header", 2.0)):
+        scans = index(CONFIG, dataset(bids, tr_conflict=used), 20).set_index("subject")
         assert scans.tr["sub-02"] == tr and scans.exclude_reason.isna().all()
 
 
-def test_single_scans_can_be_left_out_also_bad_ones(bids):
+def test_single_scans_can_be_excluded_even_bad_ones(bids):
     bold_path(bids, "sub-02").write_bytes(b"")
     scans = index(CONFIG, dataset(bids, exclude={"scan_id": ["sub-02_task-rest", "sub-03_task-rest"]}), 20)
-    left = scans.dropna(subset=["exclude_reason"]).set_index("subject")
-    assert left.exclude_reason["sub-02"] == "left out by 'exclude': scan_id is sub-02_task-rest"
-    assert left.exclude_stage.to_dict() == {"sub-02": "selection", "sub-03": "selection"}
-    with pytest.raises(DataError, match="'exclude' names scan 'sub-99_task-rest', which is not there"):
+    excluded = scans.dropna(subset=["exclude_reason"]).set_index("subject")
+    assert excluded.exclude_reason["sub-02"] == "excluded by 'exclude': scan_id is sub-02_task-rest"
+    assert excluded.exclude_stage.to_dict() == {"sub-02": "selection", "sub-03": "selection"}
+    with pytest.raises(DataError, match="'exclude' names scan 'sub-99_task-rest', which does not exist"):
         index(CONFIG, dataset(bids, exclude={"scan_id": ["sub-99_task-rest"]}), 20)
 
 
 def test_conflicting_rows_of_a_subject_are_refused(bids):
     rewrite(bids, lambda table: pd.concat([table, table.iloc[:1].assign(diagnosis="patient")]))
-    with pytest.raises(DataError, match=r"participants\.tsv: subjects stand twice: sub-01"):
+    with pytest.raises(DataError, match=r"participants\.tsv: duplicate subjects: sub-01"):
         index(CONFIG, dataset(bids))
 
 
-def test_a_sidecar_that_is_cut_off_costs_its_scan(bids):
+def test_an_unreadable_sidecar_excludes_its_scan(bids):
     sidecar = next(bids.rglob("sub-03*_bold.json"), None) or bids / "sub-03/func/sub-03_task-rest_bold.json"
     sidecar.write_text('{"RepetitionTime": 2.')
-    found = reasons(bids)
-    assert list(found.index) == ["sub-03_task-rest"]
-    assert "not readable as JSON" in found.iloc[0]
+    excluded = reasons(bids)
+    assert list(excluded.index) == ["sub-03_task-rest"]
+    assert "not readable as JSON" in excluded.iloc[0]

@@ -58,7 +58,7 @@ def test_another_space_is_refused_with_the_spaces_found(derivatives):
         index(config, dataset(derivatives))
 
 
-def test_ica_aroma_takes_the_images_that_fmriprep_cleaned(derivatives):
+def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     config = Config(dataset="prep", denoise="ica_aroma")
     with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):
         index(config, dataset(derivatives))
@@ -70,7 +70,7 @@ def test_ica_aroma_takes_the_images_that_fmriprep_cleaned(derivatives):
     assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
 
 
-def test_both_generations_of_confounds_are_found(derivatives):
+def test_old_and_new_names_of_confounds_are_found(derivatives):
     for i in (0, 2):
         path = derivatives / f"sub-{i}/func/sub-{i}_task-rest_desc-confounds_timeseries.tsv"
         path.rename(path.with_name(f"sub-{i}_task-rest_desc-confounds_regressors.tsv"))
@@ -78,7 +78,7 @@ def test_both_generations_of_confounds_are_found(derivatives):
     assert names == ["regressors.tsv", "timeseries.tsv"] * 2
 
 
-def test_what_only_fmriprep_has_is_not_asked_of_raw_images(derivatives):
+def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
     keys = {"dataset": "prep", "atlases": ["dosenbach160"]}
     raw = dataset(derivatives).model_copy(update={"source": "bids"})
     for strategy in ("simple", "scrubbing", "compcor", "24p_acompcor", "36p"):
@@ -87,10 +87,10 @@ def test_what_only_fmriprep_has_is_not_asked_of_raw_images(derivatives):
     check_names(cleaned, dataset(derivatives))
     with pytest.raises(ConfigError, match="'ica_aroma' needs images that fMRIPrep has cleaned"):
         check_names(cleaned, raw)
-    own = Config(**keys, preprocess={"output": "native"})
-    check_names(own, raw)
+    native = Config(**keys, preprocess={"output": "native"})
+    check_names(native, raw)
     with pytest.raises(ConfigError, match="preprocessed already"):
-        check_names(own, dataset(derivatives))
+        check_names(native, dataset(derivatives))
 
 
 def test_one_of_several_resolutions_is_chosen(derivatives):
@@ -98,11 +98,11 @@ def test_one_of_several_resolutions_is_chosen(derivatives):
         for name in ("native", "2"):
             shutil.copy(path, path.with_name(path.name.replace("_desc-", f"_res-{name}_desc-")))
         path.unlink()
-    where = Config(dataset="prep")
+    config = Config(dataset="prep")
     with pytest.raises(DataError, match=r"several resolutions: res- is 2, native\. Choose one .*'resolution: \"2\"'"):
-        index(where, dataset(derivatives))
-    scans = index(where, dataset(derivatives).model_copy(update={"resolution": "native"}))
+        index(config, dataset(derivatives))
+    scans = index(config, dataset(derivatives).model_copy(update={"resolution": "native"}))
     assert scans.bold.str.contains("_res-native_").all() and scans["mask"].str.contains("_res-native_").all()
     assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
     with pytest.raises(DataError, match="no images at resolution '1'; res- is 2, native"):
-        index(where, dataset(derivatives).model_copy(update={"resolution": "1"}))
+        index(config, dataset(derivatives).model_copy(update={"resolution": "1"}))

@@ -1,4 +1,4 @@
-"""HCP S1200 as a source: a true-to-layout tree, from a folder and from a real S3 service."""
+"""HCP S1200 as a source: a tree with its layout, from a folder and from a local S3 service."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ import pytest
 from bolt.cohort.published import compare_cohort
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset
 from bolt.datasets import hcp, index
-from bolt.datasets.hcp_files import FIRST, VOLUMES, Scan, header_of
+from bolt.datasets.hcp_files import HEADER_BYTES, VOLUMES, HcpScan, read_header
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.workflow.checks import check_download_space, check_names
@@ -27,7 +27,7 @@ def config(tmp_path):
 
 
 def dataset(root: Path, name: str = "hcp_rest", **keys) -> Dataset:
-    """A shipped dataset file, set to a local copy."""
+    """Return a shipped dataset that uses a local copy."""
     shipped = load_dataset(name).model_dump()
     local = {"path": root / "HCP_1200", "subjects_table": root / "unrestricted.csv", "hcp": {"bucket": None}}
     return Dataset(**(shipped | local | keys))
@@ -49,7 +49,7 @@ def table(config, dataset):
     return index(config, dataset).set_index("scan_id", drop=False)
 
 
-def test_rest_is_sex_from_whole_scans(config, rest):
+def test_rest_scans_have_sex_as_label_and_must_be_complete(config, rest):
     shutil.rmtree(rest / "HCP_1200/101309")
     scans = table(config, dataset(rest))
     first = scans.loc["sub-100206_ses-1_task-REST_dir-LR"]
@@ -65,7 +65,7 @@ def test_rest_is_sex_from_whole_scans(config, rest):
     }
 
 
-def test_the_paper_counts_beside_ours(config, rest):
+def test_cohort_is_compared_with_the_papers(config, rest):
     scans = index(config, dataset(rest))
     compared = compare_cohort(scans, dataset(rest).paper)
     assert compared.to_dict("list") == {
@@ -79,15 +79,15 @@ def test_families_and_ages_come_from_the_restricted_table(config, rest, caplog):
     with_families = {"hcp": {"bucket": None, "restricted_table": rest / "restricted.csv"}, "group": "Family_ID"}
     scans = table(config, dataset(rest, age="Age_in_Yrs", **with_families))
     assert scans.group.tolist()[:3] == ["G100206", "F1", "F1"] and scans.age.tolist()[:2] == [23, 24]
-    assert "families are not known" not in caplog.text
+    assert "families are unknown" not in caplog.text
     without = table(config, dataset(rest))
     assert (without.group == without.subject).all()
-    assert "families are not known" in caplog.text
+    assert "families are unknown" in caplog.text
     with pytest.raises(DataError, match="column 'Family_ID' is missing"):
         index(config, dataset(rest, group="Family_ID"))
 
 
-def test_tasks_are_labels_and_a_persons_scans_share_a_group(config, tasks):
+def test_tasks_are_labels_and_scans_of_a_subject_share_a_group(config, tasks):
     short = tasks / "HCP_1200/100307/MNINonLinear/Results/tfMRI_WM_LR"
     shutil.rmtree(short)
     write_scan(tasks / "HCP_1200", "100307", "WM", 404)
@@ -112,18 +112,18 @@ def test_onsets_become_a_table_of_events(config, tasks):
     }
     assert set(read_json(path.with_suffix(".json"))) == {"onset", "duration", "trial_type"}
     gambling = read_table(Path(scans.events["sub-100206_task-GAMBLING_dir-LR"]))
-    assert gambling.trial_type.tolist() == ["loss", "win"]  # an amplitude of zero: nothing happened
+    assert gambling.trial_type.tolist() == ["loss", "win"]  # an amplitude of zero: no event
     onsets = tasks / "HCP_1200/100206/MNINonLinear/Results/tfMRI_EMOTION_LR/EVs/fear.txt"
     onsets.write_text("<html>\n")
     broken = table(config, dataset(tasks, "hcp_task"))
     assert "fear.txt: line 1 is not three numbers" in broken.exclude_reason["sub-100206_task-EMOTION_dir-LR"]
 
 
-def test_direction_and_subjects_can_be_chosen(config, rest):
+def test_directions_and_subjects_are_selected(config, rest):
     both = table(config, dataset(rest, runs=["LR", "RL"]))
     assert len(both) == 12 and both.exclude_reason.str.contains("no rfMRI_REST1_RL").sum() == 6
-    chosen = table(config, dataset(rest, exclude={"Age": ["36.0"]}, include={"Release": ["S900"]}))
-    assert chosen.exclude_reason.str.contains("left out by 'exclude': Age is 36.0").sum() == 2
+    selected = table(config, dataset(rest, exclude={"Age": ["36.0"]}, include={"Release": ["S900"]}))
+    assert selected.exclude_reason.str.contains("excluded by 'exclude': Age is 36.0").sum() == 2
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_direction_and_subjects_can_be_chosen(config, rest):
         ({"subjects_table": None}, "HCP needs 'subjects_table'"),
     ],
 )
-def test_what_cannot_be_is_refused_before_work(config, rest, keys, words):
+def test_invalid_settings_are_refused_before_work(config, rest, keys, words):
     with pytest.raises(ConfigError, match=words):
         check_names(config, dataset(rest, **keys))
 
@@ -150,14 +150,14 @@ def test_another_space_or_confounds_are_refused_before_work(config, rest):
     )
     with pytest.raises(ConfigError, match="HCP's volumes are in MNI152NLin6Asym"):
         check_names(other, dataset(rest))
-    with pytest.raises(ConfigError, match="'24p' needs a table of confounds"):
+    with pytest.raises(ConfigError, match="'24p' needs fMRIPrep's table of confounds"):
         check_names(config.model_copy(update={"denoise": "24p"}), dataset(rest))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Subject,Gender\n1,F\n1,M\n", "subjects stand twice: 1"),
+        ("Subject,Gender\n1,F\n1,M\n", "duplicate subjects: 1"),
         ("Person,Gender\n1,F\n", "column 'Subject' is missing"),
         ("", "not a readable table"),
     ],
@@ -168,7 +168,7 @@ def test_a_bad_table_of_subjects_is_refused(config, rest, text, words):
         index(config, dataset(rest))
 
 
-# ---- the same from S3 ----------------------------------------------------------------------------
+# ---- from S3 ----------------------------------------------------------------------------
 @pytest.fixture
 def no_aws(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -196,16 +196,16 @@ def remote(service, root, name="hcp_rest", **keys) -> Dataset:
     return dataset(root, name, path=Path(), hcp=hcp_keys, **keys)
 
 
-def test_headers_and_small_files_come_before_any_image(config, service, tmp_path):
-    asked = remote(service, tmp_path, tasks=["REST", "EMOTION"])
-    check_names(config, asked)
-    hcp.download_table(asked, config)
-    listing = read_table(hcp.table_path(asked, config))
+def test_headers_and_small_files_are_fetched_before_images(config, service, tmp_path):
+    two_tasks = remote(service, tmp_path, tasks=["REST", "EMOTION"])
+    check_names(config, two_tasks)
+    hcp.download_table(two_tasks, config)
+    listing = read_table(hcp.table_path(two_tasks, config))
     assert len(listing) == 7  # one of eight is not in the bucket
-    downloads = hcp.download_folder(asked, config)
+    downloads = hcp.download_folder(two_tasks, config)
     assert not list(downloads.rglob("?fMRI_*.nii.gz"))
     assert len(list(downloads.rglob("EVs/fear.txt"))) == 4 and len(list(downloads.rglob("brainmask*"))) == 7
-    scans = table(config, asked)
+    scans = table(config, two_tasks)
     problems = scans.exclude_reason.dropna()
     assert problems["sub-100307_ses-1_task-REST_dir-LR"] == "incomplete: 100 of 1200 volumes"
     assert problems["sub-100307_task-EMOTION_dir-LR"] == "incomplete: 100 of 176 volumes"
@@ -216,7 +216,7 @@ def test_headers_and_small_files_come_before_any_image(config, service, tmp_path
     assert Path(scans.events["sub-100206_task-EMOTION_dir-LR"]).is_file()
 
 
-def test_an_image_is_fetched_whole_into_hcps_own_layout(config, service, tmp_path):
+def test_images_are_fetched_into_hcps_layout(config, service, tmp_path):
     asked = remote(service, tmp_path)
     estimate = hcp.download_bytes(asked, config)
     assert estimate == 4 * 1200 * 0.8e6 and hcp.scan_count(asked, config) == 4
@@ -230,13 +230,13 @@ def test_an_image_is_fetched_whole_into_hcps_own_layout(config, service, tmp_pat
     assert path.read_bytes() == source.read_bytes()
     assert str(path).endswith("100206/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz")
     assert hcp.download_bytes(asked, config) == listed - source.stat().st_size
-    copy = dataset(tmp_path, path=hcp.download_folder(asked, config))  # it serves as a local copy
+    copy = dataset(tmp_path, path=hcp.download_folder(asked, config))  # it can be used as a local copy
     local = hcp.scans(copy, config).set_index("scan_id")
     assert local.bold[name] == str(path) and pd.isna(local.exclude_reason[name])
     check_download_space(config, asked)
 
 
-def test_a_listing_is_made_again_without_fetching_again(config, service, tmp_path, monkeypatch):
+def test_repeating_the_listing_only_reads_headers(config, service, tmp_path, monkeypatch):
     asked = remote(service, tmp_path)
     hcp.download_table(asked, config)
     first = hcp.table_path(asked, config).read_bytes()
@@ -256,35 +256,35 @@ def test_refused_credentials_stop_the_run(config, service, tmp_path):
     assert "planted" not in str(caught.value)
 
 
-def test_a_header_in_the_first_kilobytes(tmp_path, rest):
-    scan = Scan("100206", "REST", "1", "LR")
-    start = (rest / "HCP_1200" / scan.bold).read_bytes()[:FIRST]
+def test_header_from_the_first_kilobytes(tmp_path, rest):
+    scan = HcpScan("100206", "REST", "1", "LR")
+    start = (rest / "HCP_1200" / scan.bold).read_bytes()[:HEADER_BYTES]
     about = load_dataset("hcp_rest")
-    assert header_of(start, scan, about) == {"n_volumes": 1200, "tr": 0.72}
-    assert header_of(start[:50], scan, about)["problem"].startswith("not a readable NIfTI image")
-    assert "the file is empty" in header_of(b"", scan, about)["problem"]
-    assert "problem" in header_of(gzip.compress(b"no image" * 100), scan, about)
+    assert read_header(start, scan, about) == {"n_volumes": 1200, "tr": 0.72}
+    assert read_header(start[:50], scan, about)["problem"].startswith("not a readable NIfTI image")
+    assert "the file is empty" in read_header(b"", scan, about)["problem"]
+    assert "problem" in read_header(gzip.compress(b"no image" * 100), scan, about)
     other = about.model_copy(update={"tr": 2.0})
-    assert header_of(start, scan, other)["problem"] == "TR is 0.72 s in the header and 2 s in the sidecar"
-    believed = header_of(start, scan, other.model_copy(update={"tr_conflict": "header"}))
-    assert believed == {"n_volumes": 1200, "tr": 0.72}
-    silent = bytearray(gzip.decompress((rest / "HCP_1200" / scan.bold).read_bytes()))
-    silent[76 + 16 : 76 + 20] = bytes(4)  # pixdim[4]
-    assert header_of(gzip.compress(silent)[:FIRST], scan, about) == {"n_volumes": 1200, "tr": 0.72}
+    assert read_header(start, scan, other)["problem"] == "TR is 0.72 s in the header and 2 s in the sidecar"
+    from_header = read_header(start, scan, other.model_copy(update={"tr_conflict": "header"}))
+    assert from_header == {"n_volumes": 1200, "tr": 0.72}
+    without_tr = bytearray(gzip.decompress((rest / "HCP_1200" / scan.bold).read_bytes()))
+    without_tr[76 + 16 : 76 + 20] = bytes(4)  # pixdim[4]
+    assert read_header(gzip.compress(without_tr)[:HEADER_BYTES], scan, about) == {"n_volumes": 1200, "tr": 0.72}
 
 
-def test_only_those_asked_for_are_listed_and_need_room(config, service, tmp_path):
+def test_only_selected_scans_are_listed_and_need_disk_space(config, service, tmp_path):
     men = remote(service, tmp_path, include={"Gender": ["male"]})
     assert hcp.scan_count(men, config) == 2 and hcp.download_bytes(men, config) == 2 * 1200 * 0.8e6
     hcp.download_table(men, config)
     listing = read_table(hcp.table_path(men, config)).set_index("scan_id")
     assert listing.index.str.contains("100307|101006").all() and len(listing) <= 2
-    one = "sub-100307_ses-1_task-REST_dir-LR"
-    fewer = remote(service, tmp_path, include={"Gender": ["male"]}, exclude={"scan_id": [one]})
-    assert hcp.download_bytes(fewer, config) == listing.bytes.drop(one).sum()
+    name = "sub-100307_ses-1_task-REST_dir-LR"
+    fewer = remote(service, tmp_path, include={"Gender": ["male"]}, exclude={"scan_id": [name]})
+    assert hcp.download_bytes(fewer, config) == listing.bytes.drop(name).sum()
 
 
-def test_a_bad_scan_of_somebody_not_asked_for_needs_no_mending(config, rest):
-    left = table(config, dataset(rest, exclude={"Subject": ["101006"]}))
-    incomplete = left.loc["sub-101006_ses-1_task-REST_dir-LR"]
-    assert incomplete.exclude_stage == "selection" and incomplete.exclude_reason.startswith("left out by 'exclude'")
+def test_a_bad_scan_of_an_excluded_subject_is_excluded_on_purpose(config, rest):
+    scans = table(config, dataset(rest, exclude={"Subject": ["101006"]}))
+    incomplete = scans.loc["sub-101006_ses-1_task-REST_dir-LR"]
+    assert incomplete.exclude_stage == "selection" and incomplete.exclude_reason.startswith("excluded by 'exclude'")

@@ -1,4 +1,4 @@
-"""The phantom: a valid dataset, a truth that agrees with the images, and a task no static method solves."""
+"""The phantom is a valid dataset, its truth agrees with the images, and no static method solves its task."""
 
 import filecmp
 
@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
 from bolt.datasets.phantom import dataset as phantom_module
-from bolt.datasets.phantom.anatomy import Warp, apply, smooth_factor, world
+from bolt.datasets.phantom.anatomy import Warp, smooth_factor, transform_points, world_coordinates
 from bolt.datasets.phantom.dataset import CLASSES, head_template, informative, simulate, simulate_series, subjects
 from bolt.datasets.phantom.scan import (
     _slow_waves,
@@ -28,7 +28,7 @@ from bolt.datasets.phantom.scan import (
     rigid,
     slice_times,
 )
-from bolt.datasets.phantom.signal import make_series, patterns, rois, stream
+from bolt.datasets.phantom.signal import make_series, patterns, random_stream, rois
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from tests.phantoms import TINY
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many():
-    """The 200 series on which the difficulty is pinned."""
+    """Simulate the 200 series on which the difficulty of the task is tested."""
     people, series = simulate_series(200, load_dataset("phantom").simulate)
     return np.array([p.positive for p in people]), series
 
@@ -54,21 +54,21 @@ def truth(folder, name, ending):
 
 def matrices(path):
     table = read_table(path)
-    found = np.tile(np.eye(4), (len(table), 1, 1))
-    found[:, :3] = table[[f"m{i}{j}" for i in range(3) for j in range(4)]].to_numpy().reshape(-1, 3, 4)
-    return found
+    matrices = np.tile(np.eye(4), (len(table), 1, 1))
+    matrices[:, :3] = table[[f"m{i}{j}" for i in range(3) for j in range(4)]].to_numpy().reshape(-1, 3, 4)
+    return matrices
 
 
 def sample(points_image, points):
-    """Linear interpolation of an image of points at world coordinates (n, 3)."""
-    voxels = apply(np.linalg.inv(points_image.affine), points).T
+    """Interpolate an image of points linearly at world coordinates (n, 3)."""
+    voxels = transform_points(np.linalg.inv(points_image.affine), points).T
     return np.stack([map_coordinates(c, voxels, order=1) for c in np.moveaxis(points_image.get_fdata(), -1, 0)], -1)
 
 
 def grey_points(every=1):
     image = nilearn_datasets.load_mni152_gm_template(resolution=4)
     inside = image.get_fdata() > 0.5
-    return world(image.affine, image.shape)[inside][::every], inside
+    return world_coordinates(image.affine, image.shape)[inside][::every], inside
 
 
 def sign_free(y, values):
@@ -88,14 +88,14 @@ def test_is_valid_bids(folder):
     assert 0 <= min(metadata["SliceTiming"]) < max(metadata["SliceTiming"]) < metadata["RepetitionTime"]
 
 
-def test_the_index_takes_every_scan(folder):
+def test_the_index_includes_every_scan(folder):
     dataset = load_dataset("phantom").model_copy(update={"path": folder})
     scans = index(Config(dataset="phantom"), dataset)
     assert scans.exclude_reason.isna().all()
     assert sorted(scans.label) == ["control", "control", "patient", "patient"]
 
 
-def test_images_say_where_and_when_they_are(folder):
+def test_headers_and_sidecars_have_geometry_and_timing(folder):
     people = read_table(folder / "participants.tsv")
     for name, site in zip(people.participant_id, people.site, strict=True):
         i = ["north", "south"].index(site)
@@ -121,7 +121,7 @@ def test_same_settings_same_bytes(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_same_settings_same_bytes_whatever_the_number_of_processes(folder, tmp_path):
+def test_same_settings_same_bytes_for_any_number_of_processes(folder, tmp_path):
     simulate(tmp_path / "again", TINY, n_jobs=2)
     files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(tmp_path / "again") for p in (tmp_path / "again").rglob("*") if p.is_file())
@@ -151,9 +151,9 @@ def test_a_failure_leaves_nothing_and_an_old_phantom_is_replaced(folder, tmp_pat
     assert not (out / "old.txt").exists() and (out / "participants.tsv").exists()
 
 
-def test_never_replaces_what_is_not_a_phantom(tmp_path):
+def test_other_folders_are_never_replaced(tmp_path):
     (tmp_path / "thesis.txt").touch()
-    with pytest.raises(DataError, match="not a phantom"):
+    with pytest.raises(DataError, match="neither empty nor a phantom"):
         simulate(tmp_path, TINY)
     assert (tmp_path / "thesis.txt").exists()
 
@@ -178,7 +178,7 @@ def test_the_shipped_settings_are_the_defaults():
 # ---- heads -----------------------------------------------------------------------------------
 def test_affine_registration_is_not_enough_and_nothing_folds():
     points, _ = grey_points(every=20)
-    cells = world(
+    cells = world_coordinates(
         np.diag([6.0, 6, 6, 1]) + np.array([[0, 0, 0, -80.0], [0, 0, 0, -110], [0, 0, 0, -70], [0] * 4]), (27, 31, 26)
     )
     for i in range(6):
@@ -196,7 +196,7 @@ def test_affine_registration_is_not_enough_and_nothing_folds():
 def test_warp_of_zero_is_affine():
     warp = Warp(Simulate(warp_mm=0), 0)
     points, _ = grey_points(every=500)
-    np.testing.assert_allclose(warp.to_template(points), apply(warp.affine, points))
+    np.testing.assert_allclose(warp.to_template(points), transform_points(warp.affine, points))
 
 
 def test_template_has_a_shell_of_its_own(folder):
@@ -223,8 +223,8 @@ def test_smooth_factor_stays_in_its_range():
 
 
 # ---- scans -----------------------------------------------------------------------------------
-def test_motion_has_the_size_asked_for():
-    motions = [head_motion(Simulate(), 100, stream(Simulate(), i, "motion")) for i in range(24)]
+def test_motion_has_the_configured_size():
+    motions = [head_motion(Simulate(), 100, random_stream(Simulate(), i, "motion")) for i in range(24)]
     displacement = np.array([framewise_displacement(m) for m in motions])
     assert 0.17 < displacement.mean() < 0.23
     assert displacement.mean(1).min() > 0.13 and displacement.mean(1).max() < 0.27
@@ -237,15 +237,15 @@ def test_motion_has_the_size_asked_for():
 
 def test_rigid_matrices_turn_around_the_heads_centre():
     matrix = rigid(np.array([1.0, 2, 3, 0, 0, np.pi / 2]))
-    np.testing.assert_allclose(apply(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
-    np.testing.assert_allclose(apply(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
+    np.testing.assert_allclose(transform_points(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
+    np.testing.assert_allclose(transform_points(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
 
 
 def test_slices_are_interleaved():
     np.testing.assert_allclose(slice_times(5, 2.0), [0, 1.2, 0.4, 1.6, 0.8])
 
 
-def test_signal_to_noise_is_the_one_asked_for(tmp_path):
+def test_tsnr_is_the_configured_one(tmp_path):
     still = TINY.model_copy(update={"motion_fd": 0.0, "jerks": 0, "signal_percent": 0.0, "tsnr": [50.0, 50.0]})
     simulate(tmp_path / "still", still.model_copy(update={"n_subjects": 2}))
     for path in sorted((tmp_path / "still").glob("sub-*/func/*_bold.nii.gz")):
@@ -257,15 +257,15 @@ def test_signal_to_noise_is_the_one_asked_for(tmp_path):
 
 
 # ---- truth -----------------------------------------------------------------------------------
-def test_spin_history_follows_the_way_across_slices_and_is_forgotten():
+def test_spin_history_follows_motion_across_slices_and_decays():
     motion = np.zeros((6, 6))
     motion[2:, 2] = 2.0  # up by 2 mm at once
-    motion[4:, 0] = 3.0  # within the slice: nothing
-    found = _spin_history(np.zeros((2, 2, 2, 3)), rigid(motion), tr=2.0)
-    assert found[0, 0, 0].tolist() == pytest.approx([0, 0, *(2 * np.exp(-2 * np.arange(4) / 1.3))])
+    motion[4:, 0] = 3.0  # within the slice: no effect
+    history = _spin_history(np.zeros((2, 2, 2, 3)), rigid(motion), tr=2.0)
+    assert history[0, 0, 0].tolist() == pytest.approx([0, 0, *(2 * np.exp(-2 * np.arange(4) / 1.3))])
 
 
-def test_slow_physiology_lies_where_the_share_is():
+def test_slow_physiology_follows_its_share():
     share = np.zeros((10, 10, 10))
     share[:5], share[5:8] = 1, 0.3
     affine = np.diag([20.0, 20.0, 20.0, 1.0])
@@ -285,23 +285,25 @@ def test_deformations_are_each_others_inverse(folder):
 
 
 def test_truth_finds_the_series_in_the_images(tmp_path):
-    """All conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
+    """Test all conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
     moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
     simulate(tmp_path / "bids", moving)
     centres = rois()[["x", "y", "z"]].to_numpy(float)
     for name in ("sub-01", "sub-02"):
         in_t1w = sample(nib.load(truth(tmp_path / "bids", name, "from-template_to-T1w_points.nii.gz")), centres)
         motion = matrices(truth(tmp_path / "bids", name, "task-rest_motion.tsv"))
-        in_bold = apply(matrices(truth(tmp_path / "bids", name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w)
+        in_bold = transform_points(
+            matrices(truth(tmp_path / "bids", name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w
+        )
         bold = nib.load(tmp_path / "bids" / name / "func" / f"{name}_task-rest_bold.nii.gz")
         true = np.load(truth(tmp_path / "bids", name, "task-rest_roiseries.npy"))
 
         def agreement(motion, bold=bold, in_bold=in_bold, true=true):
             to_voxels = np.linalg.inv(bold.affine) @ motion
             volumes = np.moveaxis(bold.get_fdata(), -1, 0)
-            places = [apply(m, in_bold).T for m in to_voxels]
-            found = [map_coordinates(v, p, order=1) for v, p in zip(volumes, places, strict=True)]
-            return np.median([np.corrcoef(a, b)[0, 1] for a, b in zip(np.transpose(found), true.T, strict=True)])
+            places = [transform_points(m, in_bold).T for m in to_voxels]
+            sampled = [map_coordinates(v, p, order=1) for v, p in zip(volumes, places, strict=True)]
+            return np.median([np.corrcoef(a, b)[0, 1] for a, b in zip(np.transpose(sampled), true.T, strict=True)])
 
         right = agreement(motion)
         assert right > 0.7
@@ -318,9 +320,9 @@ def test_tables_of_truth_agree(folder):
         events = read_table(truth(folder, name, "task-rest_events.tsv"))
         sign = 1 if person.diagnosis == "patient" else -1
         for kind, expected in (("event", sign), ("decoy", -sign)):
-            some = events[events.kind == kind]
-            assert set(some["sign"]) == {expected}
-            assert (some.onset >= 0).sum() == TINY.n_events
+            of_kind = events[events.kind == kind]
+            assert set(of_kind["sign"]) == {expected}
+            assert (of_kind.onset >= 0).sum() == TINY.n_events
         assert set(events.context[events.kind == "event"]) == {0}
         assert set(events.context[events.kind == "decoy"]) <= {-1, 1}
         landmarks = read_table(truth(folder, name, "task-rest_landmarks.tsv"))
@@ -329,13 +331,13 @@ def test_tables_of_truth_agree(folder):
         assert len(landmarks) == len(series) == len(read_table(truth(folder, name, "task-rest_motion.tsv")))
         projection = series[:, planted.value - 1] @ planted["sign"].to_numpy() * sign
         inside = landmarks.landmark == 1
-        assert projection[inside].min() > np.median(projection[~inside])  # decoys go the other way
+        assert projection[inside].min() > np.median(projection[~inside])  # decoys have the opposite sign
         assert projection[inside].mean() > 0.5 * Simulate().event_amplitude * TINY.n_informative
 
 
-# ---- difficulty, pinned ----------------------------------------------------------------------
-def test_no_single_roi_tells_the_classes_apart(many):
-    """AUC of each informative ROI's variance and skew, either direction; the largest of all of them counts."""
+# ---- difficulty ----------------------------------------------------------------------
+def test_no_single_roi_separates_the_classes(many):
+    """Test the largest AUC, in either direction, of the variance and skew of informative ROIs."""
     y, series = many
     planted = informative(Simulate()).index
     for statistic in (np.var, skew):
@@ -343,7 +345,7 @@ def test_no_single_roi_tells_the_classes_apart(many):
         assert sign_free(y, values).max() <= 0.65
 
 
-def test_static_connectivity_does_not_tell_the_classes_apart(many):
+def test_static_connectivity_does_not_separate_the_classes(many):
     y, series = many
     upper = np.triu_indices(160, 1)
     connectivity = np.array([np.arctanh(np.corrcoef(s.values.T)[upper]) for s in series])
@@ -352,8 +354,8 @@ def test_static_connectivity_does_not_tell_the_classes_apart(many):
     assert roc_auc_score(y, score) <= 0.75
 
 
-def test_what_happens_at_events_tells_the_classes_apart(many):
-    """An observer who knows the patterns, and looks at moments at which v moves and w does not, makes no mistake."""
+def test_events_separate_the_classes(many):
+    """An observer who knows the patterns, and looks when v moves without w, makes no mistake."""
     y, series = many
     planted = informative(Simulate())
     v = np.zeros(160)
@@ -366,7 +368,7 @@ def test_what_happens_at_events_tells_the_classes_apart(many):
     assert roc_auc_score(y, scores) >= 0.95
 
 
-def test_position_in_the_scan_says_nothing(many):
+def test_position_in_the_scan_is_uninformative(many):
     _, series = many
     occupied = np.mean(
         [np.interp(np.linspace(0, 1, 10), np.linspace(0, 1, len(s.response)), s.landmarks) for s in series], 0
@@ -390,7 +392,7 @@ def test_background_is_slow_and_ordered_by_network():
     assert np.mean([s.values.std() for s in series]) == pytest.approx(1, abs=0.05)
 
 
-def test_series_alone_are_those_of_the_dataset(folder):
+def test_series_without_images_equal_those_of_the_dataset(folder):
     people, series = simulate_series(TINY.n_subjects, TINY)
-    for person, one in zip(people, series, strict=True):
-        np.testing.assert_array_equal(one.values, np.load(truth(folder, person.name, "task-rest_roiseries.npy")))
+    for person, scan in zip(people, series, strict=True):
+        np.testing.assert_array_equal(scan.values, np.load(truth(folder, person.name, "task-rest_roiseries.npy")))

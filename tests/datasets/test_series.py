@@ -36,7 +36,7 @@ def test_labels_belong_to_scans_and_groups_to_subjects(table):
     assert set(scans.n_volumes) == {40} and set(scans.tr) == {2.0} and set(scans.kind) == {"series"}
 
 
-def test_bad_series_costs_one_scan(table):
+def test_bad_series_exclude_their_scans(table):
     broken = np.load(table.parent / "scan1.npy")
     broken[3, 2] = np.nan
     np.save(table.parent / "scan1.npy", broken)
@@ -54,7 +54,7 @@ def test_missing_columns_are_named(table):
 def test_scan_names_must_differ(table):
     frame = pd.read_csv(table, sep="\t").assign(scan_id="same")
     frame.to_csv(table, sep="\t", index=False)
-    with pytest.raises(DataError, match="scan names stand twice: same"):
+    with pytest.raises(DataError, match="duplicate scan_id: same"):
         index(CONFIG, dataset(table))
 
 
@@ -62,7 +62,7 @@ def change(table, **columns):
     pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
 
 
-def test_what_belongs_to_a_person_must_not_differ_between_scans(table):
+def test_family_and_sex_must_not_differ_between_scans_of_a_subject(table):
     change(table, family=["f1", "f1", "f1", "f2", "f2", "f2"], site=list("ABABAB"), age=range(20, 26))
     with pytest.raises(DataError, match=r"subject p1 has several values of 'family' \(f1, f2\)"):
         index(CONFIG, dataset(table, group="family"))
@@ -75,32 +75,35 @@ def test_what_belongs_to_a_person_must_not_differ_between_scans(table):
         index(CONFIG, dataset(table))
 
 
-def test_transposed_and_foreign_series_cost_a_scan_and_say_so(table):
+def test_transposed_and_foreign_series_are_excluded_with_a_reason(table):
     np.save(table.parent / "scan1.npy", np.load(table.parent / "scan1.npy").T)
     np.save(table.parent / "scan2.npy", np.ones((40, 116)))
     scans = index(CONFIG, dataset(table)).set_index("scan_id")
     assert set(scans.index[scans.exclude_reason.notna()]) == {"scan1", "scan2"}
-    assert "scan1.npy: shape (200, 40): ROIs along rows and time along columns" in scans.exclude_reason["scan1"]
+    assert (
+        "scan1.npy: shape (200, 40), but atlas 'cc200' has 200 ROIs: these seem to be along rows"
+        in scans.exclude_reason["scan1"]
+    )
     assert "Transpose the array" in scans.exclude_reason["scan1"]
     assert "116 ROIs, but atlas 'cc200' has 200" in scans.exclude_reason["scan2"]
 
 
-def test_scans_are_chosen_by_columns(table):
+def test_scans_are_selected_by_columns(table):
     change(table, site=list("AABBCC"))
     scans = index(CONFIG, dataset(table, include={"site": ["A", "B"]}, exclude={"subject": ["p1"]}))
-    left = scans.exclude_reason.tolist()
-    assert pd.isna(left[:2]).all()
-    assert left[2:] == ["left out by 'exclude': subject is p1"] * 2 + ["left out by 'include': site is C"] * 2
-    with pytest.raises(DataError, match="'include' names site 'D', which nobody has"):
+    reasons = scans.exclude_reason.tolist()
+    assert pd.isna(reasons[:2]).all()
+    assert reasons[2:] == ["excluded by 'exclude': subject is p1"] * 2 + ["excluded by 'include': site is C"] * 2
+    with pytest.raises(DataError, match="'include' names site 'D', which no subject has"):
         index(CONFIG, dataset(table, include={"site": ["A", "D"]}))
     with pytest.raises(DataError, match="column 'centre' is missing; found subject"):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
 
 
-def test_scans_are_chosen_by_session(table):
+def test_scans_are_selected_by_session(table):
     change(table, session=["1", "1", "2"] * 2)
-    left = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
-    assert left.dropna().tolist() == ["session '2' is not asked for"] * 2
+    reasons = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
+    assert reasons.dropna().tolist() == ["session '2' is not selected"] * 2
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".tsv", ".txt", ".1D", ".mat"])
@@ -117,12 +120,12 @@ def test_every_format_with_a_table_of_labels(table, suffix):
     assert scans.scan_id.tolist() == [f"scan{i}" for i in range(6)]
 
 
-def test_mat_of_version_7_3_is_refused_with_the_way_out(table):
+def test_mat_of_version_7_3_is_refused_with_a_hint(table):
     header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM" + bytes(512)
     (table.parent / "scan0.mat").write_bytes(header)
     change(table, file=["scan0.mat", *(f"scan{i}.npy" for i in range(1, 6))])
     reason = index(CONFIG, dataset(table)).exclude_reason[0]
-    assert "scan0.mat: saved as version 7.3 of .mat (HDF5), which is not read. Save one 2D variable with" in reason
+    assert "scan0.mat: .mat version 7.3 (HDF5) is not supported. Save one 2D variable with" in reason
 
 
 def test_labels_may_be_numbers_in_yaml(table):

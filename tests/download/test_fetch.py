@@ -1,4 +1,4 @@
-"""Fetching over HTTP and from folders: resumed, checked, whole or not at all."""
+"""Fetching over HTTP and from folders: resumed, verified, and complete or absent."""
 
 import gzip
 import hashlib
@@ -36,12 +36,12 @@ def left_behind(tmp_path):
     return sorted(path.name for path in (tmp_path / "got").iterdir())
 
 
-def test_a_file_arrives_whole_under_its_name_alone(server, tmp_path):
+def test_a_download_leaves_only_the_complete_file(server, tmp_path):
     assert get(server, tmp_path, sha256=hashlib.sha256(DATA).hexdigest()).read_bytes() == DATA
     assert left_behind(tmp_path) == ["scan.bin"]
 
 
-def test_what_is_there_and_right_is_not_fetched_again(server, tmp_path):
+def test_a_valid_file_is_not_fetched_again(server, tmp_path):
     get(server, tmp_path)
     get(server, tmp_path, size=len(DATA))
     assert len(server.asked) == 1
@@ -50,13 +50,13 @@ def test_what_is_there_and_right_is_not_fetched_again(server, tmp_path):
     assert len(server.asked) == 2
 
 
-def test_a_broken_connection_is_continued_where_it_broke(server, tmp_path):
+def test_an_interrupted_download_resumes(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000, 500_000]
     assert get(server, tmp_path).read_bytes() == DATA
-    assert [wanted for _, wanted in server.asked] == [None, "bytes=1000000-", "bytes=1500000-"]
+    assert [requested for _, requested in server.asked] == [None, "bytes=1000000-", "bytes=1500000-"]
 
 
-def test_a_later_run_continues_what_an_earlier_one_kept(server, tmp_path):
+def test_a_later_run_resumes_an_interrupted_download(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000]
     with pytest.raises(DataError, match="broke off after 1000000 of 3000000 bytes.*Try again later"):
         get(server, tmp_path, tries=1)
@@ -66,7 +66,7 @@ def test_a_later_run_continues_what_an_earlier_one_kept(server, tmp_path):
     assert left_behind(tmp_path) == ["scan.bin"]
 
 
-def test_all_but_the_last_step_was_done(server, tmp_path):
+def test_a_complete_partial_file_is_accepted(server, tmp_path):
     server.drops["/scan.bin"] = [len(DATA) - 1]
     with pytest.raises(DataError):
         get(server, tmp_path, tries=1)
@@ -75,13 +75,13 @@ def test_all_but_the_last_step_was_done(server, tmp_path):
     assert get(server, tmp_path).read_bytes() == DATA
 
 
-def test_a_server_without_ranges_sends_it_all_again(server, tmp_path):
+def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
     server.ranges = False
     server.drops["/scan.bin"] = [1_000_000]
     assert get(server, tmp_path).read_bytes() == DATA
 
 
-def test_another_version_is_never_glued_to_the_first(server, tmp_path):
+def test_different_versions_are_never_joined(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000]
     with pytest.raises(DataError):
         get(server, tmp_path, tries=1)
@@ -90,7 +90,7 @@ def test_another_version_is_never_glued_to_the_first(server, tmp_path):
     assert get(server, tmp_path).read_bytes() == DATA[::-1]
 
 
-def test_a_file_that_became_shorter_is_fetched_anew(server, tmp_path):
+def test_a_file_that_became_shorter_is_fetched_again(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000]
     server.etags["/scan.bin"] = '"same"'
     with pytest.raises(DataError):
@@ -100,15 +100,15 @@ def test_a_file_that_became_shorter_is_fetched_anew(server, tmp_path):
 
 
 @pytest.mark.parametrize("version", ['W/"weak"', ""])
-def test_without_a_strong_mark_nothing_is_continued(server, tmp_path, version):
+def test_no_resumption_without_a_strong_etag(server, tmp_path, version):
     server.etags["/scan.bin"] = version
     server.drops["/scan.bin"] = [1_000_000]
     assert get(server, tmp_path).read_bytes() == DATA
-    assert [wanted for _, wanted in server.asked] == [None, None]
+    assert [requested for _, requested in server.asked] == [None, None]
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_busy_server_is_asked_again(server, tmp_path, code):
+def test_a_busy_server_is_retried(server, tmp_path, code):
     server.answers["/scan.bin"] = [code, code]
     assert get(server, tmp_path).read_bytes() == DATA
     assert len(server.asked) == 3
@@ -118,34 +118,34 @@ def test_tries_are_bounded_and_pauses_grow(server, tmp_path, monkeypatch):
     pauses = []
     monkeypatch.setattr(http.time, "sleep", pauses.append)
     server.answers["/scan.bin"] = [503] * 9
-    with pytest.raises(DataError, match="download failed in 6 tries.*503.*Try again later, or fetch it by hand"):
+    with pytest.raises(DataError, match="download failed in 6 tries.*503.*Try again later, or download it yourself"):
         fetch(f"{server.address}/scan.bin", tmp_path / "got/scan.bin")
     assert len(server.asked) == 6 and len(pauses) == 5
     assert all(2**i <= pause <= 3 * 2**i for i, pause in enumerate(pauses))
 
 
-def test_the_servers_own_wish_is_kept_within_bounds(server, tmp_path, monkeypatch):
+def test_retry_after_is_respected_within_bounds(server, tmp_path, monkeypatch):
     pauses = []
     monkeypatch.setattr(http.time, "sleep", pauses.append)
-    for wish, due in (("7", 7), ("86400", http.LONGEST_PAUSE)):
-        server.headers["Retry-After"] = wish
+    for seconds, pause in (("7", 7), ("86400", http.LONGEST_PAUSE)):
+        server.headers["Retry-After"] = seconds
         server.answers["/scan.bin"] = [503]
-        get(server, tmp_path / wish)
-        assert pauses.pop() == due
+        get(server, tmp_path / seconds)
+        assert pauses.pop() == pause
     later = http.email.utils.formatdate(time.time() + 30, usegmt=True)
     assert 25 < http._retry_after(later) <= 30
     assert http._retry_after("soon") == http._retry_after(None) == 0
 
 
 @pytest.mark.parametrize(("code", "words"), [(404, "does not have it"), (403, "refuses it, .*"), (401, "refuses it")])
-def test_a_final_answer_is_not_argued_with(server, tmp_path, code, words):
+def test_final_status_codes_are_not_retried(server, tmp_path, code, words):
     server.answers["/scan.bin"] = [code]
     with pytest.raises(DataError, match=rf"scan\.bin: .*{words} \({code} .*Check the base address"):
         get(server, tmp_path)
     assert len(server.asked) == 1 and left_behind(tmp_path) == []
 
 
-def test_nobody_listens(tmp_path):
+def test_no_server(tmp_path):
     with pytest.raises(DataError, match="download failed in 2 tries .*refused"):
         fetch("http://127.0.0.1:9/scan.bin", tmp_path / "scan.bin", tries=2, pause=0.01)
 
@@ -159,14 +159,14 @@ def test_nobody_listens(tmp_path):
     ],
 )
 @pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii", "scan.1D", "table.csv"])
-def test_a_web_page_is_no_scan(server, tmp_path, name, page):
+def test_a_web_page_instead_of_a_scan_is_refused(server, tmp_path, name, page):
     (server.folder / name).write_bytes(page)
-    with pytest.raises(DataError, match=rf"a web page .*in place of {name} .*(Log in|AccessDenied).*browser"):
+    with pytest.raises(DataError, match=rf"a web page .*instead of {name} .*(Log in|AccessDenied).*browser"):
         get(server, tmp_path, name)
     assert left_behind(tmp_path) == []
 
 
-def test_a_page_is_welcome_where_a_page_is_due(server, tmp_path):
+def test_html_files_may_be_web_pages(server, tmp_path):
     (server.folder / "about.html").write_bytes(b"<html></html>")
     assert get(server, tmp_path, "about.html").is_file()
 
@@ -180,14 +180,14 @@ def test_a_damaged_gzip_is_refused(server, tmp_path, change):
     assert left_behind(tmp_path) == []
 
 
-def test_not_gzip_at_all(server, tmp_path):
+def test_a_file_that_is_not_gzip_is_refused(server, tmp_path):
     (server.folder / "scan.nii.gz").write_bytes(b"\x5c\x01\0\0")
-    with pytest.raises(DataError, match="not gzip, although it is called so"):
+    with pytest.raises(DataError, match="not compressed with gzip, despite its name"):
         get(server, tmp_path, "scan.nii.gz")
 
 
-def test_wrong_size_and_sum_are_refused(server, tmp_path):
-    with pytest.raises(DataError, match="the server has 3000000 bytes, but 5 are due"):
+def test_wrong_size_and_checksum_are_refused(server, tmp_path):
+    with pytest.raises(DataError, match="the server has 3000000 bytes, but 5 are expected"):
         get(server, tmp_path, size=5)
     with pytest.raises(DataError, match="sha256 is .* not abc"):
         get(server, tmp_path, sha256="abc")
@@ -197,11 +197,11 @@ def test_wrong_size_and_sum_are_refused(server, tmp_path):
     assert left_behind(tmp_path) == []
 
 
-def test_a_folder_serves_as_well(server, tmp_path):
+def test_files_are_fetched_from_a_folder(server, tmp_path):
     for address in (server.folder / "scan.bin", (server.folder / "scan.bin").as_uri()):
         assert fetch(address, tmp_path / "got/scan.bin").read_bytes() == DATA
         (tmp_path / "got/scan.bin").unlink()
-    with pytest.raises(DataError, match="gone.bin: the file is not there. Complete the folder"):
+    with pytest.raises(DataError, match="gone.bin: file not found. Complete the folder"):
         fetch(server.folder / "gone.bin", tmp_path / "got/gone.bin")
     (server.folder / "page.nii").write_text("<html>")
     with pytest.raises(DataError, match="a web page"):
@@ -209,23 +209,23 @@ def test_a_folder_serves_as_well(server, tmp_path):
     assert not server.asked and left_behind(tmp_path) == []
 
 
-def test_a_full_disk_is_said_before_a_byte_is_sent(server, tmp_path, monkeypatch):
+def test_disk_space_is_checked_before_the_download(server, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda folder: usage(10, 9, 1_000_000))
-    with pytest.raises(ConfigError, match=r"got: too little room: scan\.bin needs 3\.0 MB, 1\.0 MB are free"):
+    with pytest.raises(ConfigError, match=r"got: not enough disk space: scan\.bin needs 3\.0 MB, 1\.0 MB are free"):
         get(server, tmp_path)
     assert left_behind(tmp_path) == []
-    with pytest.raises(ConfigError, match="too little room"):
+    with pytest.raises(ConfigError, match="not enough disk space"):
         fetch(server.folder / "scan.bin", tmp_path / "got/scan.bin")
     require_room(tmp_path / "not/yet", 1_000_000, "this")
 
 
-def test_a_disk_that_fills_up_is_not_the_files_fault(server, tmp_path, monkeypatch):
+def test_a_disk_that_fills_up_is_a_config_error(server, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(ConfigError, match=r"no room left for scan\.bin. Free space"):
+    with pytest.raises(ConfigError, match=r"no space left for scan\.bin. Free some space"):
         fetch(server.folder / "scan.bin", tmp_path / "got/scan.bin")
 
 
@@ -234,8 +234,8 @@ def test_addresses_below_a_base(tmp_path):
     assert join(tmp_path, "b", "c d.1D") == str(tmp_path / "b" / "c d.1D")
 
 
-def test_verify_takes_a_file_by_its_own_name(tmp_path):
+def test_verify_uses_the_files_own_name(tmp_path):
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(b"x"))
     verify(tmp_path / "a.nii.gz", size=(tmp_path / "a.nii.gz").stat().st_size)
-    with pytest.raises(DataError, match="bytes, but 3 are due"):
+    with pytest.raises(DataError, match="bytes, but 3 are expected"):
         verify(tmp_path / "a.nii.gz", size=3)

@@ -1,4 +1,4 @@
-"""Objects of an S3 bucket, from a real service on the loopback interface that checks signatures."""
+"""Objects of an S3 bucket, from a local service that checks signatures."""
 
 import gzip
 import logging
@@ -9,7 +9,7 @@ import pytest
 from bolt.config import Bucket
 from bolt.download import s3
 from bolt.download.fetch import fetch
-from bolt.download.http import Part
+from bolt.download.http import PartialFile
 from bolt.io.errors import ConfigError, DataError
 from tests.fake_hcp import serve_s3
 from tests.file_server import serve
@@ -31,7 +31,7 @@ def service(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
-    """Nothing of the machine's own AWS settings."""
+    """Hide the AWS settings of this computer."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -47,23 +47,23 @@ def bucket(service, tmp_path):
 
 def test_lists_and_reads(bucket):
     client = s3.connect(bucket)
-    found = s3.sizes(client, bucket, "HCP_1200/1/")
-    assert list(found) == [f"HCP_1200/1/{name}" for name in ("cut.nii.gz", "empty", "page.nii.gz", "scan.bin")]
-    assert found["HCP_1200/1/scan.bin"] == len(DATA)
-    assert s3.sizes(client, bucket, "HCP_1200/2/") == {}
+    sizes = s3.list_sizes(client, bucket, "HCP_1200/1/")
+    assert list(sizes) == [f"HCP_1200/1/{name}" for name in ("cut.nii.gz", "empty", "page.nii.gz", "scan.bin")]
+    assert sizes["HCP_1200/1/scan.bin"] == len(DATA)
+    assert s3.list_sizes(client, bucket, "HCP_1200/2/") == {}
     assert s3.read(client, bucket, "HCP_1200/1/scan.bin", 100) == DATA[:100]
     assert s3.read(client, bucket, "HCP_1200/1/scan.bin") == DATA
     assert s3.read(client, bucket, "HCP_1200/1/empty", 100) == b""
 
 
-def test_fetches_whole_or_not_at_all(bucket, tmp_path):
+def test_a_download_leaves_only_the_complete_object(bucket, tmp_path):
     path = fetch("HCP_1200/1/scan.bin", tmp_path / "got/scan.bin", bucket=bucket, size=len(DATA))
     assert path.read_bytes() == DATA
     assert [p.name for p in path.parent.iterdir()] == ["scan.bin"]
 
 
-def test_goes_on_where_it_was(bucket, tmp_path, monkeypatch):
-    part = Part(tmp_path / "scan.bin")
+def test_a_partial_object_is_resumed(bucket, tmp_path, monkeypatch):
+    part = PartialFile(tmp_path / "scan.bin")
     version = s3.connect(bucket).head_object(Bucket=bucket.name, Key="HCP_1200/1/scan.bin")["ETag"]
     part.begin(s3.address(bucket, "HCP_1200/1/scan.bin"), version)
     part.path.write_bytes(DATA[:1_000_000])
@@ -71,19 +71,19 @@ def test_goes_on_where_it_was(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(s3, "require_room", lambda folder, needed, what: asked.append(needed))
     s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA))
     assert part.path.read_bytes() == DATA and asked == [2_000_000]
-    s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA))  # all of it is there
+    s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA))  # everything has arrived
     assert part.path.read_bytes() == DATA
 
 
-def test_starts_anew_where_the_object_has_changed(bucket, tmp_path):
-    part = Part(tmp_path / "scan.bin")
+def test_a_changed_object_is_fetched_again(bucket, tmp_path):
+    part = PartialFile(tmp_path / "scan.bin")
     part.begin(s3.address(bucket, "HCP_1200/1/scan.bin"), '"of another version"')
     part.path.write_bytes(b"old" * 1000)
     s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA), pause=0.01)
     assert part.path.read_bytes() == DATA
 
 
-def test_a_connection_that_breaks_off_is_continued(tmp_path, monkeypatch):
+def test_an_interrupted_download_resumes(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     (tmp_path / "served/data").mkdir(parents=True)
@@ -96,21 +96,21 @@ def test_a_connection_that_breaks_off_is_continued(tmp_path, monkeypatch):
         server.drops["/data/scan.bin"] = [1_100_000] * 2
         with pytest.raises(DataError, match=r"failed in 2 tries \("):
             fetch("scan.bin", tmp_path / "again/scan.bin", bucket=bucket, tries=2, pause=0.01)
-        assert Part(tmp_path / "again/scan.bin").path.stat().st_size > 1_000_000  # kept for another run
+        assert PartialFile(tmp_path / "again/scan.bin").path.stat().st_size > 1_000_000  # kept for another run
 
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("page.nii.gz", "a web page"), ("cut.nii.gz", "cut off or damaged"), ("none.bin", "there is no such object")],
+    [("page.nii.gz", "a web page"), ("cut.nii.gz", "cut off or damaged"), ("none.bin", "no such object")],
 )
-def test_what_is_not_an_image_is_refused(bucket, tmp_path, key, words):
+def test_invalid_objects_are_refused(bucket, tmp_path, key, words):
     with pytest.raises(DataError, match=words):
         fetch(f"HCP_1200/1/{key}", tmp_path / key, bucket=bucket, pause=0.01)
     assert not (tmp_path / key).exists()
 
 
 def test_another_size_than_the_listed_one_is_refused(bucket, tmp_path):
-    with pytest.raises(DataError, match=f"has {len(DATA)} bytes, but 5 are due"):
+    with pytest.raises(DataError, match=f"has {len(DATA)} bytes, but 5 are expected"):
         fetch("HCP_1200/1/scan.bin", tmp_path / "scan.bin", bucket=bucket, size=5)
 
 
@@ -118,7 +118,7 @@ def test_refused_credentials_say_which_bucket_and_how_to_get_access(service, buc
     for wrong in ({"secret": "wrong"}, {"key": "AKIAIOSFODNN7EXAMPLE", "secret": "wrong"}):
         service.credentials(tmp_path / "credentials", **wrong)
         for act in (
-            lambda: s3.sizes(s3.connect(bucket), bucket, "HCP_1200/"),
+            lambda: s3.list_sizes(s3.connect(bucket), bucket, "HCP_1200/"),
             lambda: fetch("HCP_1200/1/scan.bin", tmp_path / "scan.bin", bucket=bucket),
         ):
             with pytest.raises(ConfigError) as caught:
@@ -132,7 +132,7 @@ def test_refused_credentials_say_which_bucket_and_how_to_get_access(service, buc
 def test_no_credentials_or_profile(service, tmp_path):
     bucket = Bucket(endpoint=service.endpoint)
     with pytest.raises(ConfigError, match=r"no usable credentials were found.*db\.humanconnectome\.org"):
-        s3.sizes(s3.connect(bucket), bucket, "")
+        s3.list_sizes(s3.connect(bucket), bucket, "")
     with pytest.raises(ConfigError, match="of profile 'nobody' were found"):
         s3.connect(Bucket(profile="nobody"))
 
@@ -141,30 +141,30 @@ def test_another_bucket_names_its_owner(service, tmp_path):
     service.credentials(tmp_path / "credentials", secret="wrong")
     other = Bucket(name="lab", profile="hcp", endpoint=service.endpoint)
     with pytest.raises(ConfigError, match=r"s3://lab: .*Ask the bucket's owner"):
-        s3.sizes(s3.connect(other), other, "")
+        s3.list_sizes(s3.connect(other), other, "")
     service.credentials(tmp_path / "credentials")
     with pytest.raises(ConfigError, match="no such bucket"):
-        s3.sizes(s3.connect(other), other, "")
+        s3.list_sizes(s3.connect(other), other, "")
 
 
-def test_a_service_that_is_not_there(tmp_path, monkeypatch):
+def test_no_service(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     nowhere = Bucket(endpoint="http://127.0.0.1:9")
     with pytest.raises(DataError, match="cannot be reached"):
-        s3.sizes(s3.connect(nowhere, tries=1), nowhere, "")
+        s3.list_sizes(s3.connect(nowhere, tries=1), nowhere, "")
     with pytest.raises(DataError, match="failed in 1 tries"):
         fetch("x", tmp_path / "x", bucket=nowhere, tries=1)
 
 
-def test_nothing_says_where_credentials_come_from(bucket, caplog):
+def test_logs_do_not_report_where_credentials_come_from(bucket, caplog):
     with caplog.at_level(logging.DEBUG):
-        s3.sizes(s3.connect(bucket), bucket, "HCP_1200/")
+        s3.list_sizes(s3.connect(bucket), bucket, "HCP_1200/")
     assert not [record for record in caplog.records if record.name.split(".")[0] not in ("moto", "werkzeug")]
 
 
 def test_a_credential_that_cannot_be_sent_is_not_repeated(service, tmp_path, monkeypatch, caplog):
-    """A token pasted with the line ending of another system; the error of the HTTP library repeats it."""
+    """A token with a stray line ending, which the error of the HTTP library repeats."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "PLANTEDKEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "PLANTEDSECRET")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "PLANTEDTOKEN\r")

@@ -55,7 +55,7 @@ def spoil(server, names):
     server.headers["Retry-After"] = "0"
     return {
         names[0]: ("download", "the server does not have it (404"),
-        names[1]: ("download", "a web page or a server's message in place of"),
+        names[1]: ("download", "a web page or a server's message instead of"),
         names[2]: ("download", "the file is empty"),
         names[3]: ("download", "not a table of numbers"),
         names[4]: ("download", "its first line names 199 ROIs"),
@@ -130,7 +130,7 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     again = [f"work/abide1/downloads/{FOLDER}/{name}/status.json" for name in mended]
     asked = len(server.asked)
     assert snakemake(folder, "-n", "series", config=config).stdout.count("Nothing to be done") == 1
-    command = json.loads((folder / again[0]).read_text())["hint"].split("To ask for it again: ")[1]
+    command = json.loads((folder / again[0]).read_text())["hint"].split("To repeat this job: ")[1]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     first = subprocess.run(shlex.split(command), cwd=folder, env=os.environ | {"PATH": path}, check=False)
     assert first.returncode == 0 and json.loads((folder / again[0]).read_text())["state"] == "ok"
@@ -197,6 +197,6 @@ def test_images_reach_cache_and_folds(images):
     assert cache.index.scan_id.tolist() == names[4:] and set(cache.index.n_volumes) == {30}
     listed = pd.read_csv(folder / "results/abide1_images/exclusions.tsv", sep="\t").set_index("scan_id")
     assert listed.stage.tolist() == ["download", "download", "parcellate", "parcellate"]
-    words = ["cut off or damaged", "a web page or a server's message", "a 4D image is due", "no ROI"]
+    words = ["cut off or damaged", "a web page or a server's message", "expected a 4D image", "no ROI"]
     for name, word in zip(names, words, strict=False):
         assert word in listed.reason[name], listed.reason[name]

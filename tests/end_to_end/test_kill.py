@@ -65,7 +65,7 @@ def test_a_disk_that_fills_up_and_is_freed(straight, tmp_path):
             with filled_once_there(disk, name):
                 stopped = snakemake(tmp_path, *asked, config=config)
             assert stopped.returncode, name
-            assert re.search("bolt( [a-z]+)?: .*no room left on the disk of this folder. Free space", stopped.stdout)
+            assert re.search("bolt( [a-z]+)?: .*no space left on the disk of this folder. Free", stopped.stdout)
             states = [read_json(path)["state"] for path in disk.rglob("*status.json")]
             assert set(states) <= {"ok"}, name
         done = snakemake(tmp_path, *asked, config=config)

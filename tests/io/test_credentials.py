@@ -1,4 +1,4 @@
-"""Credentials are masked wherever a text is kept."""
+"""Masking of credentials."""
 
 import pytest
 
@@ -25,6 +25,6 @@ from bolt.io.credentials import without_credentials
         ("tokens=5", "tokens=5"),
     ],
 )
-def test_masks(text, kept):
+def test_credentials_are_masked(text, kept):
     assert without_credentials(text) == kept
     assert without_credentials(kept) == kept

@@ -1,4 +1,4 @@
-"""Small files are whole or absent, and tables describe themselves."""
+"""Small files are complete or absent, and tables have descriptions."""
 
 import json
 import multiprocessing
@@ -13,7 +13,7 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import atomic, read_table, read_yaml, write_if_new, write_status, write_table, write_text
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
+def test_failed_write_keeps_the_old_file_and_no_temporary_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(RuntimeError), atomic(path) as temporary:
@@ -29,7 +29,7 @@ def test_temporary_names_keep_their_suffix(tmp_path):
         temporary.touch()
 
 
-def test_table_round_trip_keeps_labels_text_and_missing_missing(tmp_path):
+def test_table_round_trip_keeps_text_and_missing_values(tmp_path):
     path = tmp_path / "t.tsv"
     table = pd.DataFrame({"subject": ["001", "NA"], "age": [3.5, None]})
     write_table(table, path, {"subject": "Person", "age": "Years"})
@@ -63,7 +63,7 @@ def test_yaml_cannot_run_code(tmp_path):
         read_yaml(tmp_path / "evil.yaml")
 
 
-def test_status_says_what_and_how_to_mend(tmp_path):
+def test_status_has_reason_and_hint(tmp_path):
     error = BoltError("it is empty", where="a.nii", hint="Fill it")
     write_status(tmp_path / "status.json", "failed", "functional", error)
     status = json.loads((tmp_path / "status.json").read_text())
@@ -75,7 +75,7 @@ def test_status_says_what_and_how_to_mend(tmp_path):
     }
 
 
-def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
+def test_permissions_follow_the_umask(tmp_path):
     with atomic(tmp_path / "weights.safetensors") as temporary:
         temporary.touch(mode=0o600)
     with open(tmp_path / "usual", "w"):
@@ -83,7 +83,7 @@ def test_what_is_written_can_be_read_by_whom_the_umask_lets(tmp_path):
     assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_white_space_around_text_is_not_part_of_it(tmp_path):
+def test_surrounding_spaces_are_stripped(tmp_path):
     (tmp_path / "t.tsv").write_text("group\tage\nF1 \t3\n F1\t4\n")
     assert read_table(tmp_path / "t.tsv", text=("group",)).group.tolist() == ["F1", "F1"]
 
@@ -104,11 +104,11 @@ def test_many_processes_may_write_the_same_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["README"]
 
 
-def test_what_killed_jobs_left_is_removed_and_what_running_ones_write_is_not(tmp_path, monkeypatch):
+def test_only_temporary_files_of_killed_jobs_are_removed(tmp_path, monkeypatch):
     dead = subprocess.Popen(["true"])
     dead.wait()
     names = {"dead": f".{dead.pid}-{files.HOST}.a.txt", "parent": f".{os.getppid()}-{files.HOST}.a.txt"}
-    names |= {"elsewhere": f".{dead.pid}-another.a.txt", "own": f".{os.getpid()}-{files.HOST}.a.txt"}
+    names |= {"elsewhere": f".{dead.pid}-another.a.txt", "this": f".{os.getpid()}-{files.HOST}.a.txt"}
     for name in names.values():
         (tmp_path / name).touch()
     write_text("text", tmp_path / "a.txt")
@@ -118,7 +118,7 @@ def test_what_killed_jobs_left_is_removed_and_what_running_ones_write_is_not(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_text_that_is_there_already_is_left_alone(tmp_path):
+def test_write_if_new_keeps_an_equal_file(tmp_path):
     write_if_new("text", tmp_path / "a.txt")
     before = (tmp_path / "a.txt").stat().st_ino
     write_if_new("text", tmp_path / "a.txt")

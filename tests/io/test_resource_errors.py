@@ -1,4 +1,4 @@
-"""A full disk and short memory: said in one line, whichever library met them, and never taken for bad data."""
+"""Full disks and short memory: reported in one line, whichever library fails, and never recorded as bad data."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from safetensors.torch import save_file
 
 from bolt.config import ROOT
 from bolt.io import disk_space as disk
-from bolt.io import resource_errors as shortage
+from bolt.io import resource_errors
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_table
-from bolt.io.resource_errors import full_disk, in_words, short_memory
-from bolt.io.volumes import VolumeWriter
+from bolt.io.resource_errors import disk_shortage, in_words, memory_shortage
+from bolt.io.streams import VolumeWriter
 from bolt.jobs.outcome import Outcome
 from tests.disks import fill, small_disk
 
@@ -33,7 +33,7 @@ SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left
 
 
 def raised(error, cause=None):
-    """The error as it is caught, after another was handled."""
+    """Raise an error while another is handled, and return it as it is caught."""
     try:
         try:
             raise cause or ValueError("before")
@@ -53,29 +53,29 @@ def raised(error, cause=None):
         raised(DataError("the image is cut off", where="a.nii"), FULL),
     ],
 )
-def test_a_full_disk_is_known_by_what_any_library_says(error, tmp_path):
-    told = full_disk(error, [tmp_path])
-    assert isinstance(told, ConfigError) and told.hint == disk.HINT
-    assert told.what == "no room left on the disk of this folder" and Path(told.where).is_absolute()
+def test_full_disk_is_recognised_in_errors_of_any_library(error, tmp_path):
+    shortage = disk_shortage(error, [tmp_path])
+    assert isinstance(shortage, ConfigError) and shortage.hint == disk.HINT
+    assert shortage.what == "no space left on the disk of this folder" and Path(shortage.where).is_absolute()
 
 
-def test_the_file_names_the_disk(tmp_path):
-    assert full_disk(FULL, [tmp_path]).where == "/data/x"
+def test_the_error_names_the_disk_of_the_file(tmp_path):
+    assert disk_shortage(FULL, [tmp_path]).where == "/data/x"
 
 
-def test_any_error_on_a_full_disk_is_put_down_to_it(tmp_path, monkeypatch):
+def test_any_error_on_a_full_disk_is_attributed_to_it(tmp_path, monkeypatch):
     error = RuntimeError("ITK ERROR: H5Fcreate failed")
-    assert full_disk(error, [tmp_path]) is None and full_disk(None, [tmp_path]) is None
-    monkeypatch.setattr(shortage, "free_bytes", lambda folder: 1000 if folder == tmp_path else 10**9)
-    assert full_disk(error, [tmp_path]).where == full_disk(None, [tmp_path]).where == str(tmp_path)
+    assert disk_shortage(error, [tmp_path]) is None and disk_shortage(None, [tmp_path]) is None
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 1000 if folder == tmp_path else 10**9)
+    assert disk_shortage(error, [tmp_path]).where == disk_shortage(None, [tmp_path]).where == str(tmp_path)
 
 
-def test_a_disk_that_has_no_room_for_temporary_files_either(tmp_path, monkeypatch):
+def test_full_disk_without_space_for_temporary_files(tmp_path, monkeypatch):
     def none() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(shortage.tempfile, "gettempdir", none)
-    assert "no room left" in str(full_disk(OSError(errno.ENOSPC, "full"), [tmp_path]))
+    monkeypatch.setattr(resource_errors.tempfile, "gettempdir", none)
+    assert "no space left" in str(disk_shortage(OSError(errno.ENOSPC, "full"), [tmp_path]))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_a_disk_that_has_no_room_for_temporary_files_either(tmp_path, monkeypatc
         raised(RuntimeError("node failed"), MemoryError()),
     ],
 )
-def test_short_memory_is_known_by_what_any_library_says(error):
-    told = short_memory(error)
-    assert isinstance(told, MemoryShortage) and "mem_mb" in told.hint and "batch_size" in told.hint
-    assert short_memory(ValueError("shapes differ")) is None
+def test_short_memory_is_recognised_in_errors_of_any_library(error):
+    shortage = memory_shortage(error)
+    assert isinstance(shortage, MemoryShortage) and "mem_mb" in shortage.hint and "batch_size" in shortage.hint
+    assert memory_shortage(ValueError("shapes differ")) is None
 
 
-def test_what_is_said_already_stands():
-    said = MemoryShortage("the computer's memory does not hold a batch of 7 scans", hint="Lower it")
-    with pytest.raises(MemoryShortage) as found, in_words(Path()):
-        raise said
-    assert found.value is said
+def test_other_errors_pass_unchanged():
+    shortage = MemoryShortage("the computer's memory does not hold a batch of 7 scans", hint="Lower it")
+    with pytest.raises(MemoryShortage) as caught, in_words(Path()):
+        raise shortage
+    assert caught.value is shortage
     with pytest.raises(ConfigError, match="no such device"), in_words(Path()):
         raise ConfigError("no such device")
     with pytest.raises(ZeroDivisionError), in_words(Path()):
@@ -111,9 +111,9 @@ def test_what_is_said_already_stands():
 
 @pytest.fixture
 def outcome(tmp_path):
-    made = Outcome("train", tmp_path / "status.json", 1)
-    made.again, made.empty = "snakemake --force x", [tmp_path / "series.npy"]
-    return made
+    outcome = Outcome("train", tmp_path / "status.json", 1)
+    outcome.again, outcome.empty = "snakemake --force x", [tmp_path / "series.npy"]
+    return outcome
 
 
 def fails(error):
@@ -125,17 +125,17 @@ def fails(error):
 
 @pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
 @pytest.mark.parametrize("error", [FULL, SAFETENSORS, raised(DataError("cut off"), FULL)], ids=["os", "rust", "data"])
-def test_a_full_disk_is_no_scans_fault(outcome, tmp_path, attempt, error):
+def test_full_disk_is_not_recorded_as_a_failed_scan(outcome, tmp_path, attempt, error):
     outcome.attempt = attempt
     with pytest.raises(ConfigError), in_words(tmp_path):
         outcome.of(fails(error))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_that_died_on_a_full_disk_is_done_again(outcome, tmp_path, monkeypatch):
+def test_a_process_killed_on_a_full_disk_is_repeated(outcome, tmp_path, monkeypatch):
     outcome.attempt = Outcome.ATTEMPTS
-    monkeypatch.setattr(shortage, "free_bytes", lambda folder: 0)
-    with pytest.raises(ConfigError, match="no room left"):
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 0)
+    with pytest.raises(ConfigError, match="no space left"):
         outcome.of(lambda: os.kill(os.getpid(), signal.SIGBUS))
     assert not list(tmp_path.iterdir())
 
@@ -144,24 +144,24 @@ SHORT = [MemoryError(), MemoryShortage("memory does not hold a batch", hint="Low
 
 
 @pytest.mark.parametrize("error", SHORT, ids=["python", "words"])
-def test_short_memory_is_given_another_attempt_then_recorded(outcome, tmp_path, error):
+def test_short_memory_is_retried_then_recorded(outcome, tmp_path, error):
     with pytest.raises((MemoryError, MemoryShortage)):
         outcome.of(fails(error))
     assert not (tmp_path / "status.json").exists()
     outcome.attempt = Outcome.ATTEMPTS
     outcome.of(fails(error))
-    found = read_json(tmp_path / "status.json")
-    assert found["state"] == "failed" and "memory" in found["reason"]
-    assert found["hint"].endswith("To ask for it again: snakemake --force x")
+    status = read_json(tmp_path / "status.json")
+    assert status["state"] == "failed" and "memory" in status["reason"]
+    assert status["hint"].endswith("To repeat this job: snakemake --force x")
     assert np.load(tmp_path / "series.npy").size == 0 and (tmp_path / "crash.txt").is_file()
 
 
-def test_a_kill_by_the_system_says_what_it_may_have_been(outcome, tmp_path):
+def test_a_kill_by_the_system_suggests_short_memory(outcome, tmp_path):
     outcome.attempt = Outcome.ATTEMPTS
     outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    found = read_json(tmp_path / "status.json")
-    assert "killed by signal 9 in 2 attempts" in found["reason"] and "where memory runs out" in found["reason"]
-    assert "mem_mb" in found["hint"] and "snakemake --force x" in found["hint"]
+    status = read_json(tmp_path / "status.json")
+    assert "killed by signal 9 in 2 attempts" in status["reason"] and "when memory runs out" in status["reason"]
+    assert "mem_mb" in status["hint"] and "snakemake --force x" in status["hint"]
 
 
 # ---- a disk that is really full
@@ -217,17 +217,17 @@ WRITERS = [write_rows, write_weights, write_cache, write_volumes, write_matrix]
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_full_disk_holds_no_half_file_and_is_named(full, write):
-    with pytest.raises(ConfigError) as told, in_words(full):
+def test_full_disk_leaves_no_half_file_and_is_named(full, write):
+    with pytest.raises(ConfigError) as caught, in_words(full):
         write(full / "x")
-    assert told.value.where == str(full), told.value
+    assert caught.value.where == str(full), caught.value
     assert [path.name for path in full.iterdir()] == ["ballast"]
 
 
 COMMAND = "import sys; from bolt.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-def test_a_stage_of_the_whole_dataset_ends_in_one_line(full, tmp_path):
+def test_a_stage_ends_with_a_one_line_error_on_a_disk_shortage(full, tmp_path):
     from tests.snake import series_dataset
 
     config = series_dataset(tmp_path, paths={"results": str(full / "results")})
@@ -236,17 +236,17 @@ def test_a_stage_of_the_whole_dataset_ends_in_one_line(full, tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"bolt index: {full}/results/mine: no room left on the disk")
+    assert done.stderr.splitlines()[-1].startswith(f"bolt index: {full}/results/mine: no space left on the disk")
     assert "Traceback" not in done.stderr
 
 
-def test_the_end_of_a_failed_run_names_the_disk(full, tmp_path, capsys):
+def test_a_failed_run_names_the_disk_shortage(full, tmp_path, capsys):
     disk.tell_if_full([tmp_path, full / "results"])
-    assert capsys.readouterr().err.startswith(f"bolt: {full}/results: no room left on the disk of this folder. Free")
+    assert capsys.readouterr().err.startswith(f"bolt: {full}/results: no space left on the disk of this folder. Free")
 
 
-def test_an_address_space_that_is_too_small(tmp_path):
+def test_an_allocation_that_is_too_large(tmp_path):
     code = "from bolt.io.resource_errors import in_words; import numpy as np\nfrom pathlib import Path\n"
     code += "with in_words(Path()): np.ones(10**12)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert "MemoryShortage: memory was not enough (Unable to allocate 7.28 TiB for an array" in done.stderr
+    assert "MemoryShortage: out of memory (Unable to allocate 7.28 TiB for an array" in done.stderr

@@ -1,4 +1,4 @@
-"""Headers are checked, streams equal nibabel, and what is damaged is named."""
+"""Checks of NIfTI headers, and streams of volumes that equal nibabel's."""
 
 import gzip
 import struct
@@ -10,7 +10,8 @@ import pytest
 
 from bolt.io.errors import DataError
 from bolt.io.files import sha256
-from bolt.io.volumes import VolumeWriter, check_bold, check_image, iter_volumes, space_of
+from bolt.io.streams import VolumeWriter, iter_volumes
+from bolt.io.volumes import check_bold, check_image, space_of
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
 
@@ -128,7 +129,7 @@ def test_cut_off_uncompressed_file_is_refused_by_its_header(tmp_path, data):
         pytest.param("a.img", b"x", "not a .nii", id="another ending"),
     ],
 )
-def test_what_is_no_image_is_refused_with_a_remedy(tmp_path, name, content, message):
+def test_invalid_images_are_refused_with_a_hint(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         check_image(tmp_path / name)
@@ -172,7 +173,7 @@ def test_no_usable_repetition_time(tmp_path, data, tr, unit):
         assert check_bold(path, tr=2.0).tr == 2.0
 
 
-def test_sidecar_wins_and_a_difference_is_warned_of(tmp_path, data, recwarn):
+def test_sidecar_takes_precedence_with_a_warning(tmp_path, data, recwarn):
     path = save(tmp_path / "a.nii.gz", data, 1.79)
     with pytest.warns(UserWarning, match=r"1\.79 s in the header and 2 s"):
         assert check_bold(path, tr=2.0).tr == 2.0
@@ -182,15 +183,15 @@ def test_sidecar_wins_and_a_difference_is_warned_of(tmp_path, data, recwarn):
 
 
 @pytest.mark.parametrize("tr", [0, -1, np.nan, np.inf])
-def test_nonsense_in_the_sidecar(tmp_path, data, tr):
+def test_invalid_repetition_time_in_the_sidecar(tmp_path, data, tr):
     with pytest.raises(DataError, match="RepetitionTime"):
         check_bold(save(tmp_path / "a.nii.gz", data), tr=tr)
 
 
-def test_3d_where_4d_is_due(tmp_path, data):
+def test_3d_image_instead_of_4d(tmp_path, data):
     for number, shape in enumerate([(7, 8, 9), (7, 8, 9, 1)]):
         path = save(tmp_path / f"{number}.nii.gz", data[..., :1].reshape(shape))
-        with pytest.raises(DataError, match=r"4D image is due.*one volume"):
+        with pytest.raises(DataError, match=r"expected a 4D image.*one volume"):
             check_bold(path)
     with pytest.raises(DataError, match="5 dimensions"):
         check_bold(save(tmp_path / "5.nii.gz", data.reshape(7, 8, 9, 3, 2)))
@@ -233,7 +234,7 @@ def test_ants_reads_what_the_writer_wrote(tmp_path, data):
     np.testing.assert_array_equal(ants.image_read(str(tmp_path / "a.nii.gz")).numpy(), data)
 
 
-def test_an_error_within_the_writer_leaves_nothing(tmp_path, data):
+def test_an_error_while_writing_leaves_no_file(tmp_path, data):
     with pytest.raises(RuntimeError), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2) as writer:
         writer.append(data[..., 0])
         raise RuntimeError
@@ -242,7 +243,7 @@ def test_an_error_within_the_writer_leaves_nothing(tmp_path, data):
     assert not list(tmp_path.iterdir())
 
 
-def test_writer_refuses_what_does_not_fit(tmp_path, data):
+def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
     with VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16") as writer:
         with pytest.raises(ValueError, match="shape"):
             writer.append(data[1:, ..., 0])

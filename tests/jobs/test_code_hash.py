@@ -1,4 +1,4 @@
-"""The code fingerprint changes with code, and with nothing else."""
+"""Fingerprints change with code, and with nothing else."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_comments_docstrings_and_other_modules_do_not_count(package):
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"report"}))  # which shows what the run cost
-def test_what_notes_provenance_runs_nothing_again(stage):
+def test_code_of_provenance_is_not_part_of_any_fingerprint(stage):
     seen, waiting = set(), list(STAGES[stage].modules(Study.read(ROOT / "config/config.yaml")))
     while waiting:
         if (name := waiting.pop()) not in seen:

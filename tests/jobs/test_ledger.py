@@ -1,4 +1,4 @@
-"""The ledger sums benchmark files and what jobs noted; what cannot be read is named and passed over."""
+"""The ledger sums benchmark files and the notes of jobs; unreadable files are logged and skipped."""
 
 import logging
 
@@ -9,7 +9,7 @@ from bolt.config import ROOT
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json
 from bolt.jobs.benchmark_files import read_benchmark
-from bolt.jobs.ledger import Energy, Job, ledger, refresh_ledger, write_ledger
+from bolt.jobs.ledger import Energy, JobCost, ledger, refresh_ledger, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 ENERGY = Energy(watts_per_core=10, watts_per_gpu=500, watts_per_gigabyte=0, overhead=2)
@@ -30,9 +30,9 @@ def noted(results, stage, name, dataset="mine", **facts):
 
 
 def row(table, stage, dataset="mine"):
-    found = table[(table["stage"] == stage) & (table["dataset"] == dataset)]
-    assert len(found) == 1
-    return found.iloc[0]
+    rows = table[(table["stage"] == stage) & (table["dataset"] == dataset)]
+    assert len(rows) == 1
+    return rows.iloc[0]
 
 
 def test_sums_are_those_of_the_benchmark_files(tmp_path):
@@ -52,8 +52,8 @@ def test_sums_are_those_of_the_benchmark_files(tmp_path):
     assert ledger(tmp_path, ENERGY, "other")[0]["dataset"].tolist() == ["other"]
 
 
-def test_a_job_s_own_notes_count_where_they_say_more(tmp_path):
-    """Benchmarks are samples: of a job of 40 seconds, say, they know the processor time of 15."""
+def test_a_jobs_own_notes_count_if_larger(tmp_path):
+    """Benchmarks are sampled: of a job of 40 seconds, they may only have the processor time of 15."""
     name = FOLD.format(0)
     measured(tmp_path, "train_fold", name, 3600.0, 100.0)
     facts = {"cpu_seconds": 1800.0, "peak_memory_mb": 3000.0, "device": "cuda: NVIDIA H200", "job": {"attempt": 2}}
@@ -68,7 +68,7 @@ def test_a_job_s_own_notes_count_where_they_say_more(tmp_path):
 
 
 @pytest.mark.parametrize(("together", "expected"), [(2, 1.0), (1, 2.0)])
-def test_folds_side_by_side_note_one_job(tmp_path, together, expected):
+def test_folds_trained_side_by_side_count_once(tmp_path, together, expected):
     name = FOLD.rsplit("/", 1)[0]
     measured(tmp_path, "train_folds", name, 3600.0, "NA")
     for extra in ({"fold": 0}, {"fold": 1, "seed": 0}):
@@ -77,11 +77,11 @@ def test_folds_side_by_side_note_one_job(tmp_path, together, expected):
 
 
 @pytest.mark.parametrize("text", ["", HEADER, "s\tmax_rss\n1\t2\n", HEADER + "12.0\t0:00", "\0" * 80])
-def test_a_damaged_benchmark_file_is_named_and_passed_over(tmp_path, caplog, text):
+def test_damaged_benchmark_files_are_logged_and_skipped(tmp_path, caplog, text):
     measured(tmp_path, "folds", "all", 3600.0, 3600.0)
     bad = measured(tmp_path, "cache", "cc200", 1.0, 1.0)
     bad.write_text(text)
-    noted(tmp_path, "index", "all")  # whose benchmark is missing
+    noted(tmp_path, "index", "all")  # without a benchmark
     with pytest.raises(DataError, match="cc200.tsv"):
         read_benchmark(bad)
     with caplog.at_level(logging.WARNING, "bolt"):
@@ -90,7 +90,7 @@ def test_a_damaged_benchmark_file_is_named_and_passed_over(tmp_path, caplog, tex
     assert read_table(tmp_path / "ledger.tsv")["stage"].tolist() == ["folds"]
 
 
-def test_notes_that_are_no_jobs_are_passed_over(tmp_path):
+def test_provenance_without_a_job_is_skipped(tmp_path):
     measured(tmp_path, "folds", "all", 3600.0, 3600.0)
     for i, text in enumerate(["{", "[]", '{"log": null}', '{"log": "/tmp/mine.log"}', '{"log": "logs/index"}']):
         (tmp_path / f"mine/{i}_provenance.json").write_text(text)
@@ -107,8 +107,8 @@ def test_notes_that_are_no_jobs_are_passed_over(tmp_path):
         ("all", None),
     ],
 )
-def test_the_model_is_read_from_the_job_s_name(name, model):
-    assert Job("mine", "train_fold", name).model == model
+def test_the_model_is_read_from_the_jobs_name(name, model):
+    assert JobCost("mine", "train_fold", name).model == model
 
 
 def test_the_command_writes_a_described_table_with_its_assumptions(tmp_path, monkeypatch):
@@ -117,17 +117,17 @@ def test_the_command_writes_a_described_table_with_its_assumptions(tmp_path, mon
     assert main(["ledger", "--config", str(ROOT / "config/config.yaml")]) == 0
     table, about = read_table("results/ledger.tsv"), read_json("results/ledger.json")
     assert set(table.columns) == set(about) and table["jobs"].sum() == 1
-    assert f"{Energy.assumed().watts_per_core:g} W a busy core" in about["kwh"]["Description"]
+    assert f"{Energy.assumed().watts_per_core:g} W per busy core" in about["kwh"]["Description"]
 
 
-def test_a_run_ends_well_also_where_its_ledger_cannot_be_written(tmp_path, caplog):
+def test_an_unwritable_ledger_does_not_fail_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     refresh_ledger(tmp_path / "file/ledger.tsv")
     assert "the ledger was not written" in caplog.text
 
 
 @pytest.mark.parametrize("energy", [{"watts_per_core": "12 W"}, {"watts": 1}, None])
-def test_assumptions_that_are_no_numbers_are_named_and_harm_no_run(tmp_path, monkeypatch, caplog, energy):
+def test_invalid_assumptions_are_named_and_do_not_fail_the_run(tmp_path, monkeypatch, caplog, energy):
     monkeypatch.setattr("bolt.jobs.ledger.read_yaml", lambda path: {"energy": energy})
     with pytest.raises(ConfigError, match="watts_per_gpu"):
         Energy.assumed()
@@ -135,7 +135,7 @@ def test_assumptions_that_are_no_numbers_are_named_and_harm_no_run(tmp_path, mon
     assert "the ledger was not written" in caplog.text
 
 
-def test_results_that_were_moved_to_another_disk_and_linked_count(tmp_path):
+def test_linked_results_on_another_disk_count(tmp_path):
     measured(tmp_path, "train_fold", FOLD.format(0), 3600.0, 3600.0)
     noted(tmp_path, "train_fold", FOLD.format(0), device="cuda: H200")
     (tmp_path / "mine").rename(tmp_path / "moved")
@@ -144,6 +144,6 @@ def test_results_that_were_moved_to_another_disk_and_linked_count(tmp_path):
     assert row(ledger(tmp_path / "results", ENERGY)[0], "train_fold").gpu_hours == 1
 
 
-def test_nothing_was_run(tmp_path):
+def test_ledger_without_jobs_is_empty(tmp_path):
     write_ledger(tmp_path / "ledger.tsv")
     assert read_table(tmp_path / "ledger.tsv").empty

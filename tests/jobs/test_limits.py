@@ -1,4 +1,4 @@
-"""In its last attempt a job gives up shortly before a scheduler would kill it, and says so in its status."""
+"""In its last attempt, a job stops shortly before a scheduler would kill it, and records why."""
 
 import json
 import time
@@ -39,7 +39,7 @@ def test_the_last_attempt_gives_up_before_it_is_killed(tmp_path, given, work, sa
     assert (tmp_path / "predictions.tsv").read_bytes() == b""
 
 
-def test_a_job_within_its_limits_is_whole(tmp_path):
+def test_a_job_within_its_limits_succeeds(tmp_path):
     assert of(tmp_path, Limits(100_000, 60), lambda: time.sleep(0.5))["state"] == "ok"
 
 

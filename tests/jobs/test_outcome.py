@@ -1,4 +1,4 @@
-"""A bad scan is data, a crash is a crash."""
+"""Outcomes of jobs: bad data are recorded, and crashes raised."""
 
 import json
 import os
@@ -14,15 +14,15 @@ import pytest
 
 from bolt.config import ROOT
 from bolt.io.errors import BoltWarning, ConfigError, DataError
-from bolt.io.files import read_json, write_json
+from bolt.io.files import read_json, read_yaml, write_json
 from bolt.jobs.outcome import Outcome
 
 
 @pytest.fixture
 def outcome(tmp_path):
-    one = Outcome("parcellate", tmp_path / "status.json", attempt=1)
-    one.empty = [tmp_path / "series.npy", tmp_path / "mask.nii.gz"]
-    return one
+    outcome = Outcome("parcellate", tmp_path / "status.json", attempt=1)
+    outcome.empty = [tmp_path / "series.npy", tmp_path / "mask.nii.gz"]
+    return outcome
 
 
 def bad():
@@ -56,16 +56,16 @@ def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
     outcome.of(crash)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
-    assert status["hint"].endswith("To ask for it again: snakemake --force x")
+    assert status["hint"].endswith("To repeat this job: snakemake --force x")
 
 
-def test_bad_data_is_asked_for_again_only_where_it_may_mend_by_itself(outcome, tmp_path):
+def test_only_temporary_failures_name_the_command_that_repeats_the_job(outcome, tmp_path):
     outcome.again = "snakemake --force x"
     outcome.of(bad)
     assert read_json(tmp_path / "status.json")["hint"] == "Convert it again"
     outcome.passing = True
     outcome.of(bad)
-    assert read_json(tmp_path / "status.json")["hint"].endswith("To ask for it again: snakemake --force x")
+    assert read_json(tmp_path / "status.json")["hint"].endswith("To repeat this job: snakemake --force x")
 
 
 def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
@@ -86,7 +86,7 @@ def test_success_and_bad_data_are_the_same_in_every_attempt(outcome, tmp_path, a
 
 
 @pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
-def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path, attempt):
+def test_configuration_errors_are_always_raised(outcome, tmp_path, attempt):
     outcome.attempt = attempt
 
     def wrong():
@@ -97,32 +97,27 @@ def test_a_wrong_configuration_is_no_scans_fault(outcome, tmp_path, attempt):
     assert not (tmp_path / "status.json").exists()
 
 
-def test_by_hand_a_crash_is_always_shown(outcome):
+def test_crashes_on_the_command_line_are_always_raised(outcome):
     outcome.attempt = 0
     with pytest.raises(ZeroDivisionError):
         outcome.of(crash)
 
 
-def test_what_failed_before_is_passed_on_without_work(outcome, tmp_path):
+def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):
     before = {"state": "failed", "stage": "functional", "reason": "no brain", "hint": ""}
     write_json(before, tmp_path / "before.json")
-    outcome.of(bad)  # in a run before
+    outcome.of(bad)  # in an earlier run
     assert (tmp_path / "crash.txt").is_file()
     outcome.after(tmp_path / "before.json")
-    outcome.of(lambda: pytest.fail("worked on nothing"))
+    outcome.of(lambda: pytest.fail("worked without input"))
     assert not (tmp_path / "crash.txt").exists()
     assert json.loads((tmp_path / "status.json").read_text()) == before
     assert np.load(tmp_path / "series.npy").shape[0] == 0
 
 
 def test_attempts_agree_with_the_default_profile():
-    import yaml
-
-    from bolt.config import ROOT
-
-    assert (
-        yaml.safe_load((ROOT / "workflow/profiles/default/config.yaml").read_text())["retries"] + 1 == Outcome.ATTEMPTS
-    )
+    profile = read_yaml(ROOT / "workflow/profiles/default/config.yaml")
+    assert profile["retries"] + 1 == Outcome.ATTEMPTS
 
 
 REPORTED = """
@@ -149,7 +144,7 @@ Outcome("anatomical", Path(sys.argv[1]), attempt=2).of(work)
         ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
     ],
 )
-def test_a_failure_leaves_a_report_with_step_command_and_log(tmp_path, what, said):
+def test_a_failure_writes_a_report_with_step_command_and_log(tmp_path, what, said):
     status, log = tmp_path / "sub-01_task-rest_status.json", tmp_path / "sub-01.log"
     with log.open("w") as file:
         command = [sys.executable, "-c", REPORTED.format(what=what), str(status)]
@@ -162,14 +157,14 @@ def test_a_failure_leaves_a_report_with_step_command_and_log(tmp_path, what, sai
     assert re.search(rf"^command +python -m bolt {re.escape(str(status))}$", text, re.MULTILINE)
 
 
-def test_the_report_goes_when_the_scan_is_mended(outcome, tmp_path):
+def test_the_report_is_removed_once_the_scan_succeeds(outcome, tmp_path):
     outcome.of(bad)
     assert (tmp_path / "crash.txt").is_file()
     outcome.of(lambda: None)
     assert not (tmp_path / "crash.txt").exists() and "report" not in read_json(tmp_path / "status.json")
 
 
-def test_what_is_odd_is_listed_and_carried_on(tmp_path):
+def test_warnings_are_listed_and_passed_on(tmp_path):
     def odd():
         for _ in range(2):
             warnings.warn("b.nii: TR differs", BoltWarning, stacklevel=1)

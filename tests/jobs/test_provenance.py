@@ -1,4 +1,4 @@
-"""What made a result, and what it cost: beside it, complete and true."""
+"""Provenance beside a result is complete and true."""
 
 import hashlib
 import inspect
@@ -25,7 +25,7 @@ MEGABYTES = 200
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A git checkout of one file that is taken for the package's."""
+    """Make a git checkout of one file, in place of the package's."""
 
     def git(*arguments):
         who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
@@ -44,7 +44,7 @@ def checkout(tmp_path, monkeypatch):
     commit.cache_clear()
 
 
-def test_versions_inputs_and_facts_are_named(tmp_path):
+def test_versions_inputs_and_facts_are_recorded(tmp_path):
     (tmp_path / "in.txt").write_text("x")
     facts = provenance([tmp_path / "in.txt"], seed=3)
     assert set(facts) == KEYS | {"seed"}
@@ -57,16 +57,16 @@ def test_a_large_group_has_the_hash_of_what_sha256sum_prints(tmp_path):
     files = [tmp_path / f"{i:03d}.npy" for i in range(LISTED + 1)]
     for i, file in enumerate(files):
         file.write_text(str(i))
-    found = hashes([files[0], list(reversed(files))])
+    digests = hashes([files[0], list(reversed(files))])
     printed = subprocess.run(["sha256sum", *map(str, files)], capture_output=True, check=True).stdout
-    assert found == {
+    assert digests == {
         str(files[0]): hashlib.sha256(b"0").hexdigest(),
         f"{tmp_path} ({LISTED + 1} files)": hashlib.sha256(printed).hexdigest(),
     }
     assert len(hashes([files[:LISTED]])) == LISTED
 
 
-def test_an_input_that_is_gone_costs_no_result(tmp_path):
+def test_a_missing_input_has_no_hash(tmp_path):
     assert hashes([tmp_path / "gone.nii"]) == {str(tmp_path / "gone.nii"): None}
 
 
@@ -79,13 +79,13 @@ def test_an_input_that_is_gone_costs_no_result(tmp_path):
         ("mine.yaml", "dataset: mine\n", False),
     ],
 )
-def test_the_commit_is_marked_where_the_code_was_changed(checkout, file, text, changed):
+def test_changed_code_is_marked(checkout, file, text, changed):
     folder, head = checkout
     (folder / file).write_text(text)
     assert commit() == {"commit": head, "changed": changed}
 
 
-def test_no_checkout_has_no_commit(tmp_path, monkeypatch):
+def test_no_commit_without_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ROOT", tmp_path)
     commit.cache_clear()
     assert commit() == {"commit": None, "changed": None}
@@ -93,7 +93,7 @@ def test_no_checkout_has_no_commit(tmp_path, monkeypatch):
     assert provenance()["bolt"]
 
 
-def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
+def test_the_cluster_job_is_recorded_and_credentials_are_masked(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setattr(sys, "argv", ["bolt", "index", "--config", "https://me:secret@host/config.yaml"])
     facts = provenance(attempt=2)
@@ -110,18 +110,18 @@ def test_the_cluster_job_is_named_and_credentials_are_not(monkeypatch):
         ("sub-01_task-rest_status.json", "sub-01_task-rest_provenance.json"),
     ],
 )
-def test_places(result, place):
+def test_paths_of_provenance(result, place):
     assert beside(Path("a") / result) == Path("a") / place
 
 
 @pytest.mark.parametrize(("used", "expected"), [(True, "cuda: NVIDIA H200"), (False, "cpu")])
-def test_the_gpu_is_named_where_it_was_used(monkeypatch, used, expected):
+def test_the_gpu_is_recorded_if_it_was_used(monkeypatch, used, expected):
     cuda = SimpleNamespace(is_initialized=lambda: used, get_device_name=lambda: "NVIDIA H200")
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     assert provenance()["device"] == expected
 
 
-def test_every_command_of_a_rule_notes_its_provenance():
+def test_every_command_of_a_rule_records_its_provenance():
     rules = "".join(file.read_text() for file in sorted((ROOT / "workflow/rules").glob("*.smk")))
     commands = set(re.findall(r"python -m bolt ([a-z-]+)", rules)) - {"resources"}  # which makes no result
     methods = {name: inspect.getsource(STAGES[name.replace("-", "_")].work) for name in sorted(commands)}
@@ -129,7 +129,7 @@ def test_every_command_of_a_rule_notes_its_provenance():
     assert [name for name, code in methods.items() if "job.note(" not in code and "job.outcome(" not in code] == []
 
 
-# ---- memory and time, of processes of their own ----------------------------------------------------------------------
+# ---- memory and time, in separate processes ----------------------------------------------------------------------
 FILL = f"import numpy; numpy.ones({MEGABYTES} * 1_000_000, 'u1')"
 JOB = f"""
 import subprocess, sys
@@ -144,17 +144,17 @@ Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).of(wo
 @pytest.mark.parametrize(("attempt", "who"), [(1, "child"), (Outcome.ATTEMPTS, "itself")])
 def test_memory_and_time_of_children_and_of_the_last_attempt(tmp_path, attempt, who):
     subprocess.run([sys.executable, "-c", JOB, str(tmp_path), str(attempt), who], cwd=ROOT, check=True)
-    found = read_json(tmp_path / "provenance.json")
-    assert MEGABYTES <= found["peak_memory_mb"] < 4 * MEGABYTES
-    assert found["wall_seconds"] > 0.1 and found["cpu_seconds"] > 0.3  # of the parent too, which imported everything
-    assert found["job"]["attempt"] == attempt and found["device"] == "cpu"
+    facts = read_json(tmp_path / "provenance.json")
+    assert MEGABYTES <= facts["peak_memory_mb"] < 4 * MEGABYTES
+    assert facts["wall_seconds"] > 0.1 and facts["cpu_seconds"] > 0.3  # includes the parent, which imported everything
+    assert facts["job"]["attempt"] == attempt and facts["device"] == "cpu"
 
 
-def test_a_failure_leaves_no_provenance_of_a_result_before_it(tmp_path):
-    one = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
-    one.of(lambda: None)
+def test_a_failure_removes_the_provenance_of_an_earlier_result(tmp_path):
+    outcome = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
+    outcome.of(lambda: None)
     assert read_json(tmp_path / "sub-01_provenance.json")["stage"] == "parcellate"
-    one.of(bad)
+    outcome.of(bad)
     assert not (tmp_path / "sub-01_provenance.json").exists()
 
 

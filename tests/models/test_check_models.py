@@ -36,7 +36,7 @@ def test_a_name_that_becomes_a_path_has_no_space(key, change):
 
 
 def test_nor_has_the_name_of_a_model(tmp_path):
-    with pytest.raises(ConfigError, match="my model.yaml: 'name': .*not fit for names of files"):
+    with pytest.raises(ConfigError, match="my model.yaml: 'name': .*cannot be used in file names"):
         load_model(str(write_yaml(tmp_path / "my model.yaml", BOLT)))
 
 

@@ -47,7 +47,7 @@ def test_volumes_that_are_not_the_rows_of_a_series_are_refused(tmp_path):
     write_json({"KeptVolumes": [2, 3, 5]}, tmp_path / "a.json")
     assert kept_volumes(tmp_path / "a.npy", 3).tolist() == [2, 3, 5]
     assert kept_volumes(tmp_path / "b.npy", 3).tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match=r"a\.json: KeptVolumes names 3 volumes, the series has 4\. Remove the key"):
+    with pytest.raises(DataError, match=r"a\.json: KeptVolumes lists 3 volumes, but the series has 4\. Remove the key"):
         kept_volumes(tmp_path / "a.npy", 4)
 
 
@@ -71,7 +71,7 @@ def test_columns_follow_the_values_in_the_first_line(tmp_path):
 @pytest.mark.parametrize("first", ["#30\t#10\t#40", "#10\t#20", "#10\t#20\t#20"])
 def test_columns_of_other_rois_are_refused(tmp_path, first):
     (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
-    with pytest.raises(DataError, match="a.1D: its first line names . ROIs over 3 columns, the atlas has 3 ROIs"):
+    with pytest.raises(DataError, match="a.1D: its first line names . ROIs for 3 columns, but the atlas has 3 ROIs"):
         read_series(tmp_path / "a.1D", [10, 20, 30])
 
 
@@ -91,13 +91,13 @@ def test_one_roi_and_whole_nan_columns_are_allowed(tmp_path):
         ("a.csv", "n/a,2\n1,3\n", "not a table of numbers"),
         ("a.csv", "1,2\n3,nan\n4,5\n", "nan in row 1, column 1"),
         ("a.csv", "1,2\n3,4\ninf,5\n", "inf in row 2, column 0"),
-        ("a.csv", "a,b\n", "0 rows"),
-        ("a.csv", "", "0 rows"),
-        ("a.csv", "1,2\n", "1 rows"),
-        ("a.tsv", "<html>\n<body>404</body>\n", "not a table of numbers|0 rows"),
+        ("a.csv", "a,b\n", "0 time points"),
+        ("a.csv", "", "0 time points"),
+        ("a.csv", "1,2\n", "1 time points"),
+        ("a.tsv", "<html>\n<body>404</body>\n", "not a table of numbers|0 time points"),
         ("a.npy", "junk", "not a readable array"),
         ("a.mat", "junk", "not a readable .mat"),
-        ("a.xlsx", "junk", "unknown kind of file '.xlsx'"),
+        ("a.xlsx", "junk", "unknown file format '.xlsx'"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, name, content, message):
@@ -113,7 +113,7 @@ def test_bad_arrays_are_refused(tmp_path):
     for array, message in (
         (np.zeros((2, 3, 4)), r"shape \(2, 3, 4\)"),
         (np.zeros(5), r"shape \(5,\)"),
-        (np.zeros((0, 3), np.float32), "0 rows"),
+        (np.zeros((0, 3), np.float32), "0 time points"),
         (np.zeros((5, 3), complex), "complex"),
         (np.array([["a"], ["b"]]), "not numbers"),
     ):
@@ -264,7 +264,7 @@ def test_a_scan_with_another_number_of_rois_is_left_out_and_names_both(made):
 
 def test_a_transposed_scan_is_left_out_and_says_so(made):
     np.save(made.series / "002" / "a.npy", numbers(10).T)
-    assert "ROIs along rows and time along columns" in made().set_index("scan_id").reason["002"]
+    assert "these seem to be along rows" in made().set_index("scan_id").reason["002"]
 
 
 def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):

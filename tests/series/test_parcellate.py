@@ -15,7 +15,7 @@ from bolt.atlases.image import Atlas
 from bolt.config import Denoise, load_denoise
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
-from bolt.io.volumes import VolumeWriter
+from bolt.io.streams import VolumeWriter
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
 

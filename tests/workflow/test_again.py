@@ -85,7 +85,7 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
         commands.run(options)
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found
-        command = found["hint"].split("To ask for it again: ")[1]
+        command = found["hint"].split("To repeat this job: ")[1]
         planned = planned_by(command)
         assert planned == due, planned
 

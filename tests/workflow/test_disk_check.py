@@ -90,7 +90,7 @@ def test_a_full_disk_is_refused_and_a_dry_run_warned(run, monkeypatch, capsys):
         monkeypatch.setattr(module, "free_bytes", lambda folder: 1e8)
     check_preprocessing_room(run, ["snakemake", "-n"], 2)
     assert "Warning" in (said := capsys.readouterr().err) and "2 jobs at once" in said
-    with pytest.raises(SystemExit, match=r"too little room: preprocessing .* needs .* GB.* 'paths: results' may name"):
+    with pytest.raises(SystemExit, match=r"not enough disk space: preprocessing .* needs .* GB.* 'paths: results'"):
         check_preprocessing_room(run, ["snakemake", "--cores", "2"], 2)
     check_preprocessing_room(run, ["snakemake", "--target-jobs", "functional:scan=a"], 2)  # a job of that run
     for word in ("--unlock", "resources", "--touch", "--cleanup-metadata", "--delete-all-output"):  # no preprocessing

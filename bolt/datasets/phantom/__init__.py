@@ -1,0 +1,1 @@
+"""The phantom: simulated raw data of which the truth is known."""

@@ -1,7 +1,7 @@
-"""Heads of the phantom: the ICBM152 brain, deformed, posed and put into a skull-like shell.
+"""Heads of the phantom: the ICBM152 brain, deformed, positioned and put into a skull-like shell.
 
-The template and the subjects are made from the same brain images (the ICBM152 2009a symmetric average that
-ships with nilearn), but have different shells. World coordinates are millimetres to the right, to the front and up.
+The template and the subjects are made from the same brain images (the ICBM152 2009a symmetric average that ships with
+nilearn), but have different shells. World coordinates are in mm: right, anterior, superior.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from bolt.config import Simulate
-from bolt.datasets.phantom.signal import rois, stream
+from bolt.datasets.phantom.signal import random_stream, rois
 from bolt.io.errors import ConfigError
 
-HEAD_CENTRE = np.array([0.0, -17.0, 8.0])  # middle of a head, mm
+HEAD_CENTRE = np.array([0.0, -17.0, 8.0])  # mm
 FIELD_T1W = (200.0, 236.0, 208.0)  # field of view, mm
 REACH = 15.0  # mm: grey matter follows the nearest ROI centre up to this distance
-CORE = 8.0  # mm: all tissue this near to a centre follows it, because some centres lie in white matter
+CORE = 8.0  # mm: up to this distance all tissue follows the centre, because some centres are in white matter
 KNOTS = 40.0  # mm between the control points of a deformation
-WORLD = 280.0  # mm: side of the cube that a deformation is defined in
+WORLD = 280.0  # mm: side of the cube in which a deformation is defined
 
 
 class Shell(NamedTuple):
-    """What lies around the brain, from the inside out; millimetres and T1w intensities (white matter 0.86)."""
+    """Layers around the brain, from the inside out: thickness in mm and T1w intensities (white matter: 0.86)."""
 
     gap: float = 2.5
     skull: float = 6.0
@@ -40,19 +40,19 @@ class Shell(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A subject's head on the T1w grid, as the scanner sees it before noise.
+    """A subject's head on the T1w grid, without noise.
 
     Attributes
     ----------
     affine : ndarray, (4, 4)
     t1w, epi : ndarray, (x, y, z)
-        Contrast of either sequence without noise, bias and gain; grey matter is 1 in `epi`.
+        Contrast of each sequence, without noise, bias and gain; grey matter is 1 in `epi`.
     fluid, white : ndarray
-        Share of cerebrospinal fluid and of white matter.
+        Proportion of cerebrospinal fluid and of white matter.
     roi : ndarray of int
-        1 + position of the ROI that a voxel follows; 0: none, it follows the mean of all.
+        1 + index of the ROI whose series a voxel follows; 0: the mean of all ROIs.
     activity : ndarray
-        How much a voxel takes part in its ROI's series, 0 to 1.
+        Weight of that series in a voxel, 0 to 1.
     """
 
     affine: np.ndarray
@@ -67,41 +67,41 @@ class Head(NamedTuple):
 class Warp:
     """Map between a subject's T1w space and the template: ``t = y + u(y)``, ``y = affine @ s``.
 
-    The displacement u is a cubic B-spline with uniformly distributed coefficients whose absolute value stays
-    below 0.4 of the knots' distance; such a spline is one-to-one (Choi & Lee 2000, doi:10.1006/gmod.1999.0510).
+    The displacement u is a cubic B-spline with uniformly distributed coefficients, whose absolute value stays below 0.4
+    of the distance between knots; such a spline is one-to-one (Choi & Lee 2000, doi:10.1006/gmod.1999.0510).
 
     Parameters
     ----------
     settings : Simulate
-        `warp_mm` is the root mean square length of u.
+        `warp_mm` is the root mean square of the length of u.
     subject : int
     """
 
     def __init__(self, settings: Simulate, subject: int) -> None:
-        rng = stream(settings, subject, "warp")
+        rng = random_stream(settings, subject, "warp")
         rotation = Rotation.from_euler("xyz", np.clip(rng.normal(0, 4, 3), -8, 8), degrees=True).as_matrix()
         scaling = np.diag(rng.uniform(0.95, 1.05, 3))
         self.affine = np.eye(4)
         self.affine[:3, :3] = scaling @ rotation
         self.affine[:3, 3] = HEAD_CENTRE - self.affine[:3, :3] @ (HEAD_CENTRE + rng.uniform(-6, 6, 3))
-        # 151/315 is the integral of the squared cubic B-spline: variance kept of independent coefficients, per axis
+        # 151/315, the integral of the squared cubic B-spline: share of the coefficients' variance that is kept per axis
         largest = settings.warp_mm / (151 / 315) ** 1.5
         n = round(WORLD / KNOTS) + 1
         self._coefficients = rng.uniform(-largest, largest, (3, n, n, n))
 
     def to_template(self, points: np.ndarray) -> np.ndarray:
-        """World coordinates (..., 3) in the subject to those of the same tissue in the template."""
-        moved = apply(self.affine, points)
+        """Map world coordinates (..., 3) of the subject to those of the same tissue in the template."""
+        moved = transform_points(self.affine, points)
         return moved + self._displacement(moved)
 
     def to_subject(self, points: np.ndarray) -> np.ndarray:
-        """The inverse of `to_template`, to 0.01 mm, by fixed-point iteration."""
+        """Invert `to_template` to 0.01 mm, by fixed-point iteration."""
         moved = points
         for _ in range(50):
             before, moved = moved, points - self._displacement(moved)
             if np.abs(moved - before).max() < 0.005:
                 break
-        return apply(np.linalg.inv(self.affine), moved)
+        return transform_points(np.linalg.inv(self.affine), moved)
 
     def _displacement(self, points: np.ndarray) -> np.ndarray:
         knots = np.moveaxis((points - HEAD_CENTRE + WORLD / 2) / KNOTS, -1, 0)
@@ -109,7 +109,7 @@ class Warp:
 
 
 def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
-    """The phantom's template: ICBM152 2009a symmetric (space MNI152NLin2009aSym) in a shell of its own.
+    """Make the phantom's template: ICBM152 2009a symmetric (space MNI152NLin2009aSym) in its own shell.
 
     Parameters
     ----------
@@ -124,11 +124,12 @@ def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
     Raises
     ------
     ConfigError
-        Where the resolution is not whole: nilearn offers no other.
+        The resolution is not whole; nilearn offers no other.
     """
     if resolution < 1 or resolution != round(resolution):
         raise ConfigError(
-            f"the phantom's template comes in whole millimetres, not {resolution}", hint="Set 'resolution' to 2 or 4"
+            f"the phantom's template needs a resolution in whole millimetres, not {resolution}",
+            hint="Set 'resolution' to 2 or 4",
         )
     step = round(resolution)
     brain = nilearn_datasets.load_mni152_template(resolution=step)
@@ -141,20 +142,21 @@ def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
         "brain_mask": inside.astype(np.uint8),
         "gm": np.asarray(grey.dataobj, np.float32) * inside,
     }
-    return {name: image(array, brain.affine, "mni") for name, array in arrays.items()}
+    return {name: make_nifti(array, brain.affine, "mni") for name, array in arrays.items()}
 
 
 def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
-    """A subject's head, on a T1w grid of `settings.t1w_resolution`."""
+    """Make a subject's head on a T1w grid of `settings.t1w_resolution`."""
     affine, shape = grid(settings.t1w_resolution, FIELD_T1W)
     maps, template_affine = _template_maps()
-    voxels = np.moveaxis(apply(np.linalg.inv(template_affine), warp.to_template(world(affine, shape))), -1, 0)
+    in_template = warp.to_template(world_coordinates(affine, shape))
+    voxels = np.moveaxis(transform_points(np.linalg.inv(template_affine), in_template), -1, 0)
     brain, mask, grey, white, activity = (
         map_coordinates(maps[name], voxels, order=1) for name in ("t1w", "mask", "gm", "wm", "activity")
     )
     roi = map_coordinates(maps["roi"], voxels, order=0)
     inside = mask > 0.5
-    rng = stream(settings, subject, "shell")
+    rng = random_stream(settings, subject, "shell")
     shell = Shell(
         gap=rng.uniform(2, 4),
         skull=rng.uniform(4, 8),
@@ -183,15 +185,15 @@ def add_shell(
     affine : ndarray, (4, 4)
     shell : Shell
     rng : Generator, optional
-        Makes the thickness uneven (a smooth factor of 0.7 to 1.3); without it the shell is even.
+        Varies the thickness smoothly by a factor of 0.7 to 1.3; without it the shell is even.
 
     Returns
     -------
     ndarray, ndarray of bool
-        T1w of the whole head; where the scalp is.
+        T1w of the whole head; mask of the scalp.
     """
     voxel = nib.affines.voxel_sizes(affine)
-    # A smoothed mask bridges sulci and the gap below the cerebellum, as a skull does
+    # a smoothed mask bridges sulci and the gap below the cerebellum, as a skull does
     hull = inside | (gaussian_filter(inside.astype(np.float32), 6 / voxel) > 0.4)
     depth = distance_transform_edt(~hull, sampling=voxel)
     if rng is not None:
@@ -204,55 +206,56 @@ def add_shell(
 
 
 def smooth_factor(affine: np.ndarray, shape: tuple[int, ...], amplitude: float, rng: np.random.Generator) -> np.ndarray:
-    """A smooth random field around 1, varying by at most `amplitude` over some 100 mm, on a grid: (x, y, z)."""
+    """Return a smooth random field (x, y, z) around 1 that varies by at most `amplitude` over some 100 mm."""
     coefficients = rng.uniform(1 - amplitude, 1 + amplitude, (6, 6, 6))
-    axes = []  # on a grid a spline is a product of one matrix an axis
+    axes = []  # on a grid, a spline is a product of one matrix per axis
     for axis, n in enumerate(shape):
         knots = (affine[axis, 3] + affine[axis, axis] * np.arange(n) - HEAD_CENTRE[axis]) / 70 + 2.5
         axes.append([map_coordinates(unit, [knots], order=3, prefilter=False, mode="nearest") for unit in np.eye(6)])
     return np.einsum("abc,ax,by,cz->xyz", coefficients, *axes, optimize=True)
 
 
-def apply(affine: np.ndarray, points: np.ndarray) -> np.ndarray:
+def transform_points(affine: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Transform points (..., 3) by a (4, 4) matrix."""
     return points @ affine[:3, :3].T + affine[:3, 3]
 
 
 def grid(resolution: float, field: tuple[float, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Affine and shape of a field of view (mm) around the head's centre, axes to the right, front and up."""
+    """Return affine and shape of a field of view (mm) around the head's centre, in RAS order."""
     shape = tuple(int(np.ceil(f / resolution)) for f in field)
     affine = np.diag([resolution] * 3 + [1.0])
     affine[:3, 3] = HEAD_CENTRE - resolution * (np.array(shape) - 1) / 2
     return affine, shape
 
 
-def world(affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """World coordinates of all voxels: (x, y, z, 3)."""
-    return apply(affine, np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), axis=-1).astype(float))
+def world_coordinates(affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the world coordinates of all voxels: (x, y, z, 3)."""
+    voxels = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), axis=-1)
+    return transform_points(affine, voxels.astype(float))
 
 
-def image(array: np.ndarray, affine: np.ndarray, code: str = "scanner") -> nib.Nifti1Image:
-    """NIfTI with both transforms set to the space named by `code`, units mm and s."""
-    made = nib.Nifti1Image(array, affine)
-    made.set_sform(affine, code=code)
-    made.set_qform(affine, code=code)
-    made.header.set_xyzt_units("mm", "sec")
-    return made
+def make_nifti(array: np.ndarray, affine: np.ndarray, code: str = "scanner") -> nib.Nifti1Image:
+    """Make a NIfTI image with sform and qform in the space named by `code`, and units of mm and s."""
+    nifti = nib.Nifti1Image(array, affine)
+    nifti.set_sform(affine, code=code)
+    nifti.set_qform(affine, code=code)
+    nifti.header.set_xyzt_units("mm", "sec")
+    return nifti
 
 
 @lru_cache
 def _template_maps() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Brain, tissue and ROI maps on the template's 2-mm grid, and its affine."""
+    """Return brain, tissue and ROI maps on the template's 2-mm grid, and its affine."""
     brain = nilearn_datasets.load_mni152_template(resolution=2)
-    loaded = {
+    images = {
         "t1w": brain,
         "mask": nilearn_datasets.load_mni152_brain_mask(resolution=2),
         "gm": nilearn_datasets.load_mni152_gm_template(resolution=2),
         "wm": nilearn_datasets.load_mni152_wm_template(resolution=2),
     }
-    maps = {name: np.asarray(loaded[name].dataobj, np.float32) for name in loaded}
+    maps = {name: np.asarray(image.dataobj, np.float32) for name, image in images.items()}
     centres = cKDTree(rois()[["x", "y", "z"]].to_numpy(float))
-    distance, nearest = centres.query(world(brain.affine, brain.shape))
+    distance, nearest = centres.query(world_coordinates(brain.affine, brain.shape))
     maps["roi"] = np.where(distance <= REACH, nearest + 1, 0).astype(np.int16)
     maps["activity"] = np.where(distance <= CORE, 1, maps["gm"]).astype(np.float32)
     return maps, brain.affine

@@ -1,8 +1,8 @@
-"""The phantom: a raw BIDS dataset of simulated brains whose every answer is known.
+"""The phantom: a raw BIDS dataset of simulated brains whose truth is known.
 
 Nothing is downloaded: brains come from the ICBM152 images and ROIs from the Dosenbach coordinates that ship with
-nilearn. The pieces: `_phantom_signal` (what the ROIs do), `_phantom_anatomy` (heads), `_phantom_scan` (images).
-The truth is written to ``derivatives/truth/``, explained in its README (`TRUTH_README`).
+nilearn. `signal` simulates ROI series, `anatomy` heads, and `scan` images. The truth is written to
+``derivatives/truth/`` and explained in its README (`TRUTH_README`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from joblib import Parallel, delayed
 from nilearn import datasets as nilearn_datasets
 
 from bolt.config import Simulate
-from bolt.datasets.phantom.anatomy import FIELD_T1W, Warp, grid, head_template, image, make_head, world
+from bolt.datasets.phantom.anatomy import FIELD_T1W, Warp, grid, head_template, make_head, make_nifti, world_coordinates
 from bolt.datasets.phantom.scan import (
     framewise_displacement,
     head_motion,
@@ -27,7 +27,7 @@ from bolt.datasets.phantom.scan import (
     scan_t1w,
     slice_times,
 )
-from bolt.datasets.phantom.signal import Series, informative, make_series, stream
+from bolt.datasets.phantom.signal import Series, informative, make_series, random_stream
 from bolt.io.errors import DataError
 from bolt.io.files import write_json, write_table, write_text
 
@@ -37,39 +37,41 @@ CLASSES = ["control", "patient"]
 SITES = ["north", "south"]
 TASK = "task-rest"
 TRUTH = Path("derivatives") / "truth"
-TRUTH_GRID = 4  # mm between the points at which the deformations are written
+TRUTH_GRID = 4  # mm between the points of the written deformations
 
 README = """# BolT phantom
 
 A simulated dataset for testing and demonstration: no person was scanned. Brains are deformations of the ICBM152 2009a
 average (copyright 1993-2004 Louis Collins, McConnell Brain Imaging Centre, Montreal Neurological Institute, McGill
-University), which the template also comes from, so registration is easier than in life. `site` and `sex` are balanced
-over the classes; `age` has the same distribution in both. The answers lie in `derivatives/truth`.
+University), from which the template is also made, so registration is easier than with real data. `site` and `sex` are
+balanced over the classes; `age` has the same distribution in both. The truth is in `derivatives/truth`.
 """
 
 TRUTH_README = """# The truth about the phantom
 
-Only the evaluation of the pipeline may read this folder. World coordinates are mm to the right, front and up.
+Only the evaluation of the pipeline may read this folder. World coordinates are in mm: right, anterior, superior.
 
 - `informative_rois.tsv`: the ROIs that take part in the class-dependent events, and their sign in the pattern v.
-- `sub-*_from-T1w_to-template_points.nii.gz`: image (x, y, z, 3) on a 4-mm grid over the subject's T1w field of view; a
-  voxel holds the world coordinate in the template of the tissue at that place in the subject. The maps are smooth:
-  interpolate linearly. `sub-*_from-template_to-T1w_points.nii.gz` is the inverse on the template's 4-mm grid.
-- `sub-*_task-rest_motion.tsv`: a row a volume; six parameters, framewise displacement, and the matrix m00..m23 (three
-  rows of four) that maps the world coordinates of the head in the first volume to those of the moved head.
-- `sub-*_task-rest_from-T1w_to-bold.tsv`: one such row: T1w world coordinates to those in the first BOLD volume.
-  A point s of the T1w lies in volume v at `motion[v] @ from_T1w_to_bold @ s`.
+- `sub-*_from-T1w_to-template_points.nii.gz`: image (x, y, z, 3) on a 4-mm grid over the subject's T1w field of view;
+  each voxel holds the world coordinate, in the template, of the tissue at that position in the subject. The maps are
+  smooth: interpolate linearly. `sub-*_from-template_to-T1w_points.nii.gz` is the inverse on the template's 4-mm grid.
+- `sub-*_task-rest_motion.tsv`: one row per volume; six parameters, framewise displacement, and the matrix m00..m23
+  (three rows of four) that maps world coordinates of the head in the first volume to those of the moved head.
+- `sub-*_task-rest_from-T1w_to-bold.tsv`: one such row, from T1w world coordinates to those in the first BOLD volume.
+  A point s of the T1w is in volume v at `motion[v] @ from_T1w_to_bold @ s`.
 - `sub-*_task-rest_roiseries.npy`: (time, rois) in the middle of each volume, background standard deviation 1; columns
   in the order of `atlases/dosenbach160/labels.tsv`.
-- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; decoys do too, with the opposite sign,
-  while all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: what runs over
-  the end has a second row with a negative onset.
-- `sub-*_task-rest_landmarks.tsv`: a row a volume; a landmark is a volume in whose middle the response to the
-  events exceeds half the peak of one.
+- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; so do decoys, with the opposite sign,
+  while all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: an event that
+  runs over the end has a second row with a negative onset.
+- `sub-*_task-rest_landmarks.tsv`: one row per volume; a landmark is a volume in whose middle the response to the
+  events exceeds half the peak of one event.
 """
 
 
 class Subject(NamedTuple):
+    """A simulated subject; `site` is 0 or 1, and `positive` its class."""
+
     number: int
     name: str
     sex: str
@@ -79,12 +81,14 @@ class Subject(NamedTuple):
 
 
 def subjects(settings: Simulate, n: int | None = None) -> list[Subject]:
-    """The first `n` (default: all) subjects. Class, site and sex are balanced in every 8, then shuffled, so that the
-    order of the names says nothing."""
+    """Return the first `n` subjects (default: all).
+
+    Class, site and sex are balanced over every 8 subjects, then shuffled, so that names are uninformative.
+    """
     n = n or settings.n_subjects
-    order = stream(settings, 0, "subjects").permutation(n)
+    order = random_stream(settings, 0, "subjects").permutation(n)
     width = max(2, len(str(n)))
-    ages = [int(stream(settings, i, "age").integers(20, 46)) for i in range(n)]
+    ages = [int(random_stream(settings, i, "age").integers(20, 46)) for i in range(n)]
     return [
         Subject(i, f"sub-{i + 1:0{width}}", "FM"[(j + j // 2 + j // 4) % 2], ages[i], j // 2 % 2, j % 2 == 1)
         for i, j in enumerate(order.tolist())
@@ -92,9 +96,9 @@ def subjects(settings: Simulate, n: int | None = None) -> list[Subject]:
 
 
 def simulate_series(n: int, settings: Simulate) -> tuple[list[Subject], list[Series]]:
-    """Series and labels of `n` subjects without images, to measure how hard the task is.
+    """Simulate subjects and series without images, to measure the difficulty of the task.
 
-    With ``n == settings.n_subjects`` they are those of the full dataset.
+    With ``n == settings.n_subjects`` they equal those of the full dataset.
     """
     people = subjects(settings, n)
     return people, [make_series(settings, p.number, p.site, p.positive) for p in people]
@@ -106,7 +110,7 @@ def simulate(out: Path, settings: Simulate, *, n_jobs: int = 1) -> None:
     Parameters
     ----------
     out : Path
-        Folder of the dataset. It appears at the end, whole; an older phantom there is replaced.
+        Folder of the dataset. It appears once it is complete, and replaces an older phantom.
     settings : Simulate
         Equal settings give equal bytes.
     n_jobs : int
@@ -115,11 +119,11 @@ def simulate(out: Path, settings: Simulate, *, n_jobs: int = 1) -> None:
     Raises
     ------
     DataError
-        Where `out` holds something that is not a phantom.
+        The folder `out` holds something that is not a phantom.
     """
     out = Path(out)
     if out.exists() and any(out.iterdir()) and not (out / TRUTH).is_dir():
-        raise DataError("the folder is not empty and not a phantom", where=out, hint="Choose another, or remove it")
+        raise DataError("the folder is neither empty nor a phantom", where=out, hint="Choose another, or remove it")
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -134,20 +138,20 @@ def simulate(out: Path, settings: Simulate, *, n_jobs: int = 1) -> None:
 
 
 def _write_top(out: Path, settings: Simulate, people: list[Subject]) -> None:
-    """Files that describe the dataset."""
+    """Write the files that describe the dataset."""
     common = {"Name": "BolT phantom", "BIDSVersion": "1.10.0", "License": "See README"}
     write_json({**common, "DatasetType": "raw", "Authors": ["BolT contributors"]}, out / "dataset_description.json")
-    made_by = {"GeneratedBy": [{"Name": "bolt simulate"}]}
-    write_json({**common, "DatasetType": "derivative", **made_by}, out / TRUTH / "dataset_description.json")
+    generated_by = {"GeneratedBy": [{"Name": "bolt simulate"}]}
+    write_json({**common, "DatasetType": "derivative", **generated_by}, out / TRUTH / "dataset_description.json")
     write_text(README, out / "README.md")
     write_text(TRUTH_README, out / TRUTH / "README.md")
     rows = [(p.name, p.sex, p.age, SITES[p.site], CLASSES[p.positive]) for p in people]
     columns = {
         "participant_id": "Simulated subject",
-        "sex": "F or M; without any effect",
-        "age": "Years; without any effect",
+        "sex": "F or M; has no effect",
+        "age": "Years; has no effect",
         "site": "Scanner: differs in gain, TR, number of volumes and voxel size",
-        "diagnosis": "control or patient: decides the sign of the events",
+        "diagnosis": "control or patient: determines the sign of the events",
     }
     write_table(pd.DataFrame(rows, columns=list(columns)), out / "participants.tsv", columns)
     planted = informative(settings)[["value", "name", "sign"]]
@@ -156,27 +160,27 @@ def _write_top(out: Path, settings: Simulate, people: list[Subject]) -> None:
 
 
 def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
-    """Both images of one subject, and the truth about them."""
+    """Write both images of one subject, and the truth about them."""
     i, site = person.number, person.site
     warp = Warp(settings, i)
     head = make_head(settings, i, warp)
     stem = out / person.name / "anat" / f"{person.name}_T1w"
     stem.parent.mkdir(parents=True)
-    t1w = scan_t1w(head, settings.gain[site], stream(settings, i, "t1w"))
-    image(np.rint(t1w).astype(np.int16), head.affine).to_filename(f"{stem}.nii.gz")
+    t1w = scan_t1w(head, settings.gain[site], random_stream(settings, i, "t1w"))
+    make_nifti(np.rint(t1w).astype(np.int16), head.affine).to_filename(f"{stem}.nii.gz")
     write_json({"Modality": "MR", "InstitutionName": SITES[site]}, f"{stem}.json")
 
     series = make_series(settings, i, site, person.positive)
-    motion = head_motion(settings, settings.n_volumes[site], stream(settings, i, "motion"))
-    moved = repositioning(stream(settings, i, "repositioning"))
+    motion = head_motion(settings, settings.n_volumes[site], random_stream(settings, i, "motion"))
+    moved = repositioning(random_stream(settings, i, "repositioning"))
     bold, affine = scan_bold(head, series, rigid(motion) @ rigid(moved), settings, site, i)
     tr = settings.tr[site]
     stem = out / person.name / "func" / f"{person.name}_{TASK}_bold"
     stem.parent.mkdir()
-    made = image(bold, affine)
-    made.set_data_dtype(np.int16)
-    made.header.set_zooms((*made.header.get_zooms()[:3], tr))
-    made.to_filename(f"{stem}.nii.gz")
+    nifti = make_nifti(bold, affine)
+    nifti.set_data_dtype(np.int16)
+    nifti.header.set_zooms((*nifti.header.get_zooms()[:3], tr))
+    nifti.to_filename(f"{stem}.nii.gz")
     timing = {"SliceTiming": slice_times(bold.shape[2], tr).round(4), "SliceEncodingDirection": "k"}
     write_json({"TaskName": "rest", "RepetitionTime": tr, **timing, "InstitutionName": SITES[site]}, f"{stem}.json")
     _write_truth(out / TRUTH / person.name, person.name, settings, warp, series, motion, moved)
@@ -185,14 +189,14 @@ def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
 def _write_truth(
     folder: Path, name: str, settings: Simulate, warp: Warp, series: Series, motion: np.ndarray, moved: np.ndarray
 ) -> None:
-    """What `TRUTH_README` says of a subject."""
+    """Write a subject's files in `TRUTH_README`."""
     affine, shape = grid(TRUTH_GRID, FIELD_T1W)
     template = nilearn_datasets.load_mni152_brain_mask(resolution=TRUTH_GRID)
     folder.mkdir(parents=True)
-    to_template = warp.to_template(world(affine, shape)).astype(np.float32)
-    image(to_template, affine).to_filename(folder / f"{name}_from-T1w_to-template_points.nii.gz")
-    to_subject = warp.to_subject(world(template.affine, template.shape)).astype(np.float32)
-    image(to_subject, template.affine).to_filename(folder / f"{name}_from-template_to-T1w_points.nii.gz")
+    to_template = warp.to_template(world_coordinates(affine, shape)).astype(np.float32)
+    make_nifti(to_template, affine).to_filename(folder / f"{name}_from-T1w_to-template_points.nii.gz")
+    to_subject = warp.to_subject(world_coordinates(template.affine, template.shape)).astype(np.float32)
+    make_nifti(to_subject, template.affine).to_filename(folder / f"{name}_from-template_to-T1w_points.nii.gz")
 
     parameters = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]
     entries = [f"m{row}{column}" for row in range(3) for column in range(4)]
@@ -212,14 +216,14 @@ def _write_truth(
     columns = {
         "onset": "s after the start of the scan",
         "duration": "s",
-        "kind": "event: the informative ROIs alone; decoy: the other way, and all other ROIs too",
+        "kind": "event: only informative ROIs; decoy: these with the opposite sign, and all other ROIs",
         "sign": "Sign of the pattern v",
-        "context": "Sign of the pattern w; 0: not part of it",
+        "context": "Sign of the pattern w; 0: absent",
     }
     write_table(series.events, folder / f"{name}_{TASK}_events.tsv", columns)
     landmarks = pd.DataFrame({"landmark": series.landmarks.astype(int), "response": series.response})
     columns = {
-        "landmark": "1: the response to the events exceeds half the peak of one",
-        "response": "Response to the events in the middle of the volume; the peak of one is 1",
+        "landmark": "1: the response to the events exceeds half the peak of one event",
+        "response": "Response to the events in the middle of the volume; the peak of one event is 1",
     }
     write_table(landmarks, folder / f"{name}_{TASK}_landmarks.tsv", columns)

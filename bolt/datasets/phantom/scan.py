@@ -1,4 +1,4 @@
-"""Scans of the phantom: head motion, and the T1w and BOLD images that a scanner would make of a head."""
+"""Scans of the phantom: head motion, and the T1w and BOLD images of a head."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
 
 from bolt.config import Simulate
-from bolt.datasets.phantom.anatomy import HEAD_CENTRE, Head, apply, grid, smooth_factor, world
-from bolt.datasets.phantom.signal import Series, stream
+from bolt.datasets.phantom.anatomy import HEAD_CENTRE, Head, grid, smooth_factor, transform_points, world_coordinates
+from bolt.datasets.phantom.signal import Series, random_stream
 
 FIELD_BOLD = (190.0, 224.0, 180.0)  # field of view, mm
-RADIUS = 50.0  # mm: radius of the head in framewise displacement (Power 2012, doi:10.1016/j.neuroimage.2011.10.018)
+RADIUS = 50.0  # mm: head radius in framewise displacement (Power 2012, doi:10.1016/j.neuroimage.2011.10.018)
 UNIT = 1000.0  # intensity of grey matter in BOLD, of bright fat in T1w
 AUTOCORRELATION = 0.3  # of the noise from one volume to the next
-T1 = 1.3  # s: grey matter at 3 T; spins that have left their slice recover with it
-SLOW_WAVES = 3  # independent courses of slow physiology
+T1 = 1.3  # s: of grey matter at 3 T; time constant of spin history
+SLOW_WAVES = 3  # independent time courses of slow physiology
 LEAK = 0.3  # share of slow physiology in grey matter; white matter and fluid have 1
 
 
 def rigid(parameters: np.ndarray) -> np.ndarray:
-    """Matrices (..., 4, 4) of rigid parameters (..., 6): translations (mm), then rotations (radians) about the
-    x, y and z axes, in this order, around the head's centre."""
+    """Return matrices (..., 4, 4) of rigid parameters (..., 6).
+
+    The parameters are translations (mm), then rotations (radians) about the x, y and z axes, in this order, around the
+    head's centre.
+    """
     matrices = np.zeros((*parameters.shape[:-1], 4, 4))
     rotation = Rotation.from_euler("xyz", parameters[..., 3:].reshape(-1, 3)).as_matrix()
     matrices[..., :3, :3] = rotation.reshape(*parameters.shape[:-1], 3, 3)
@@ -33,16 +36,16 @@ def rigid(parameters: np.ndarray) -> np.ndarray:
 
 
 def framewise_displacement(parameters: np.ndarray) -> np.ndarray:
-    """Power's framewise displacement (mm) of rigid parameters (time, 6): (time,), the first is 0."""
+    """Return Power's framewise displacement (time,) in mm of rigid parameters (time, 6); the first is 0."""
     steps = np.abs(np.diff(parameters, axis=0, prepend=parameters[:1]))
     return steps[:, :3].sum(1) + RADIUS * steps[:, 3:].sum(1)
 
 
 def head_motion(settings: Simulate, n_volumes: int, rng: np.random.Generator) -> np.ndarray:
-    """Rigid parameters (time, 6) relative to the first volume: slow wandering, and jerks of 1-2 mm that settle.
+    """Draw rigid parameters (time, 6) relative to the first volume: slow drifts, and jerks of 1-2 mm that decay.
 
-    The wandering is scaled so that the mean framewise displacement is the scan's own, 0.7 to 1.3 times
-    `settings.motion_fd`; it vanishes where the jerks alone reach that.
+    The drifts are scaled so that the mean framewise displacement is 0.7 to 1.3 times `settings.motion_fd`; there are
+    none if the jerks alone reach it.
     """
     units = np.array([1, 1, 1, 1 / RADIUS, 1 / RADIUS, 1 / RADIUS])
     slow = gaussian_filter1d(rng.standard_normal((n_volumes, 6)), 4, axis=0) * units
@@ -52,12 +55,12 @@ def head_motion(settings: Simulate, n_volumes: int, rng: np.random.Generator) ->
         direction = rng.standard_normal(6)
         size = rng.uniform(1, 2) * direction / np.abs(direction).sum() * units
         sudden[start:] += size * np.exp(-np.arange(n_volumes - start)[:, None] / rng.uniform(2, 5))
-    wanted = settings.motion_fd * rng.uniform(0.7, 1.3)
+    target = settings.motion_fd * rng.uniform(0.7, 1.3)
 
     def excess(scale: float) -> float:
-        return framewise_displacement(scale * slow + sudden).mean() - wanted
+        return framewise_displacement(scale * slow + sudden).mean() - target
 
-    if wanted == 0:
+    if target == 0:
         return np.zeros((n_volumes, 6))
     scale = brentq(excess, 0, 1000) if excess(0) < 0 else 0.0
     parameters = scale * slow + sudden
@@ -65,12 +68,12 @@ def head_motion(settings: Simulate, n_volumes: int, rng: np.random.Generator) ->
 
 
 def repositioning(rng: np.random.Generator) -> np.ndarray:
-    """Rigid parameters (6,) of the head's move between the T1w and the first BOLD volume."""
+    """Draw rigid parameters (6,) of the head's motion between the T1w and the first BOLD volume."""
     return np.concatenate([rng.uniform(-3, 3, 3), np.radians(rng.uniform(-3, 3, 3))])
 
 
 def slice_times(n_slices: int, tr: float) -> np.ndarray:
-    """Seconds after the start of a volume at which each slice is taken: interleaved, even slices first."""
+    """Return the acquisition time of each slice in s after the start of a volume: interleaved, even slices first."""
     order = np.concatenate([np.arange(0, n_slices, 2), np.arange(1, n_slices, 2)])
     times = np.empty(n_slices)
     times[order] = np.arange(n_slices) * tr / n_slices
@@ -78,7 +81,7 @@ def slice_times(n_slices: int, tr: float) -> np.ndarray:
 
 
 def scan_t1w(head: Head, gain: float, rng: np.random.Generator) -> np.ndarray:
-    """The T1w image: bias field of ±25 %, Rician noise of 2 % of white matter."""
+    """Simulate the T1w image: bias field of ±25 %, Rician noise of 2 % of white matter."""
     clean = head.t1w * smooth_factor(head.affine, head.t1w.shape, 0.4, rng)
     noise = 0.017 * rng.standard_normal((2, *clean.shape))
     return (UNIT * gain * np.hypot(clean + noise[0], noise[1])).astype(np.float32)
@@ -87,7 +90,7 @@ def scan_t1w(head: Head, gain: float, rng: np.random.Generator) -> np.ndarray:
 def scan_bold(
     head: Head, series: Series, to_volume: np.ndarray, settings: Simulate, site: int, subject: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The 4D image.
+    """Simulate the BOLD image.
 
     Parameters
     ----------
@@ -98,7 +101,7 @@ def scan_bold(
     settings : Simulate
     site : int
     subject : int
-        Chooses the random streams.
+        Selects the random generators.
 
     Returns
     -------
@@ -107,18 +110,18 @@ def scan_bold(
     ndarray, (4, 4)
         Affine.
     """
-    rng = stream(settings, subject, "bold")
+    rng = random_stream(settings, subject, "bold")
     resolution, tr, n_volumes = settings.bold_resolution[site], settings.tr[site], settings.n_volumes[site]
     affine, shape = grid(resolution, FIELD_BOLD)
-    points = world(affine, shape)
+    points = world_coordinates(affine, shape)
     times = np.arange(n_volumes)[:, None] * tr + slice_times(shape[2], tr)  # (time, slices)
-    blur = 0.42 * resolution / settings.t1w_resolution  # a point-spread as wide as the voxel
-    # Splines are exact enough for sub-voxel motion; the activity, 2 % of the image, is averaged over 8 points
+    blur = 0.42 * resolution / settings.t1w_resolution  # point spread as wide as a voxel
+    # splines are exact enough for sub-voxel motion; activity, 2 % of the image, is averaged over 8 points
     base = spline_filter(gaussian_filter(head.epi, blur), order=3)
     fluid, white = gaussian_filter(head.fluid, blur), gaussian_filter(head.white, blur)
     to_voxel = np.linalg.inv(head.affine) @ np.linalg.inv(to_volume)  # (time, 4, 4)
 
-    first = np.moveaxis(apply(to_voxel[0], points), -1, 0)
+    first = np.moveaxis(transform_points(to_voxel[0], points), -1, 0)
     fluid, white = (map_coordinates(share, first, order=1) for share in (fluid, white))
     pulsation = 0.2 + fluid
     brain = binary_dilation(map_coordinates(gaussian_filter(head.activity, blur), first, order=1) > 0.02)
@@ -131,8 +134,9 @@ def scan_bold(
     out = np.empty((*shape, n_volumes), np.float32)
     for v in range(n_volumes):
         volume = np.zeros(shape, np.float32)
-        volume[somewhere] = map_coordinates(base, apply(to_voxel[v], points[somewhere]).T, order=3, prefilter=False)
-        nearest = np.rint(apply(to_voxel[v], inner)).astype(int)
+        voxels = transform_points(to_voxel[v], points[somewhere]).T
+        volume[somewhere] = map_coordinates(base, voxels, order=3, prefilter=False)
+        nearest = np.rint(transform_points(to_voxel[v], inner)).astype(int)
         nearest = tuple(np.moveaxis(np.clip(nearest, 0, np.array(weight.shape) - 1), -1, 0))
         volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
         out[..., v] = volume
@@ -154,7 +158,7 @@ def _with_mean(series: np.ndarray) -> np.ndarray:
 
 
 def _drift(affine: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Slow change of about 1 % over the scan, uneven in space: (x, y, z, time)."""
+    """Draw a slow, spatially varying drift of about 1 % over the scan: (x, y, z, time)."""
     course = np.linspace(-1, 1, shape[-1])
     shapes = np.stack([course, course**2 - 1 / 3]) * rng.normal(0, 0.01, (2, 1))
     field = np.stack([smooth_factor(affine, shape[:3], 0.8, rng) for _ in shapes], axis=-1)
@@ -162,7 +166,7 @@ def _drift(affine: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def _pulse(times: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Breathing and heartbeat (1 % and 0.7 % of fluid's intensity) at the slices' times: (slices, time)."""
+    """Draw breathing and heartbeat (1 % and 0.7 % of the intensity of fluid) at the slice times: (slices, time)."""
     waves = [(0.010, rng.uniform(0.22, 0.35)), (0.007, rng.uniform(0.9, 1.2))]
     phases = rng.uniform(0, 2 * np.pi, len(waves))
     return sum(a * np.sin(2 * np.pi * f * times + p) for (a, f), p in zip(waves, phases, strict=True)).T.astype("f4")
@@ -171,11 +175,11 @@ def _pulse(times: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _slow_waves(
     affine: np.ndarray, share: np.ndarray, times: np.ndarray, settings: Simulate, subject: int
 ) -> np.ndarray:
-    """Slow physiology, as of breathing depth and heart rate, sd about 1 where `share` is 1: (x, y, z, time).
+    """Draw slow physiology, as from breathing depth and heart rate: (x, y, z, time), sd about 1 where `share` is 1.
 
-    A few courses below 0.15 Hz, each with its own smooth map; what white matter and fluid share with grey matter.
+    A few time courses below 0.15 Hz, each with its own smooth map, that white matter and fluid share with grey matter.
     """
-    rng = stream(settings, subject, "physiology")
+    rng = random_stream(settings, subject, "physiology")
     step = times[1] - times[0]
     courses = gaussian_filter1d(rng.standard_normal((SLOW_WAVES, len(times))), 2.0 / step, axis=1, mode="wrap")
     courses -= courses.mean(1, keepdims=True)
@@ -185,18 +189,19 @@ def _slow_waves(
 
 
 def _spin_history(points: np.ndarray, to_volume: np.ndarray, tr: float) -> np.ndarray:
-    """mm that tissue moved across slices, volume by volume, forgotten with T1: (x, y, z, time).
+    """Return how far (mm) tissue has moved across slices, decaying with T1: (x, y, z, time).
 
-    Tissue that has left its slice meets the next pulse out of turn, brighter or darker until it is in step again
-    (Friston et al. 1996, doi:10.1002/mrm.1910350312); here in proportion to the way.
+    Tissue that has changed slice is excited out of turn, and is brighter or darker until it reaches the steady state
+    again (Friston et al. 1996, doi:10.1002/mrm.1910350312); here in proportion to the distance.
     """
-    height = np.stack([apply(position @ np.linalg.inv(to_volume[0]), points)[..., 2] for position in to_volume], -1)
+    from_first = np.linalg.inv(to_volume[0])
+    height = np.stack([transform_points(position @ from_first, points)[..., 2] for position in to_volume], -1)
     moved = np.diff(height, axis=-1, prepend=height[..., :1])
     return lfilter([1.0], [1.0, -np.exp(-tr / T1)], moved, axis=-1).astype(np.float32)
 
 
 def _noise(shape: tuple[int, ...], sd: float, rng: np.random.Generator) -> np.ndarray:
-    """First-order autoregressive noise along the last axis."""
+    """Draw first-order autoregressive noise along the last axis."""
     white = rng.standard_normal(shape, dtype=np.float32) * np.float32(sd)
     white[..., 1:] *= np.float32(np.sqrt(1 - AUTOCORRELATION**2))
     return lfilter([1.0], np.array([1.0, -AUTOCORRELATION], np.float32), white, axis=-1).astype(np.float32)

@@ -11,7 +11,8 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, is
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
-from bolt.io.volumes import BoldInfo, VolumeWriter, check_bold, check_image, iter_volumes
+from bolt.io.streams import VolumeWriter, iter_volumes
+from bolt.io.volumes import BoldInfo, check_bold, check_image
 from bolt.preprocess import images, registration
 from bolt.preprocess.checks import FEWEST_VOLUMES
 from bolt.preprocess.functional import compcor, confounds, motion, resample, timing

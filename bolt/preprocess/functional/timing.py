@@ -13,7 +13,7 @@ import numpy as np
 
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.sidecars import metadata_of
-from bolt.io.volumes import iter_volumes
+from bolt.io.streams import iter_volumes
 
 LOOKED_AT = 50
 """So many volumes at the start are compared."""

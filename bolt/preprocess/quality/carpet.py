@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.io.files import read_table, write_bytes
-from bolt.io.volumes import iter_volumes
+from bolt.io.streams import iter_volumes
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import HEAD_RADIUS
 from bolt.preprocess.quality.measures import MOVED, OUTLIER

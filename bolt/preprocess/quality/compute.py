@@ -10,7 +10,7 @@ import numpy as np
 
 from bolt.config import Registration
 from bolt.io.files import read_table
-from bolt.io.volumes import iter_volumes
+from bolt.io.streams import iter_volumes
 from bolt.preprocess import images
 from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.quality.agreement import coregistration_numbers, shift_margin

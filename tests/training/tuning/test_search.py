@@ -184,9 +184,9 @@ def test_the_models_own_values_are_moved_into_the_ranges():
     ("keys", "match"),
     [
         ({"training": {"learnig_rate": {"low": 1, "high": 2}}}, "no key 'learnig_rate'"),
-        ({"training": {"epochs": {"low": 3, "high": 2}}}, "'low' and 'high', in this order"),
+        ({"training": {"epochs": {"low": 3, "high": 2}}}, "low <= high"),
         ({"training": {"epochs": {"low": 0, "high": 2, "log": True}}}, "must be above 0"),
-        ({"training": {"epochs": {"low": 1, "high": 2, "choices": [1]}}}, "stands alone"),
+        ({"training": {"epochs": {"low": 1, "high": 2, "choices": [1]}}}, "must be a non-empty list"),
     ],
 )
 def test_ranges_that_cannot_be_meant(keys, match):

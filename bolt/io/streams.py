@@ -1,0 +1,156 @@
+"""One-pass reading and writing of 4D images, volume by volume, so that memory does not grow with the scan."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+import nibabel as nib
+import numpy as np
+from isal import igzip
+from isal.igzip_lib import IsalError
+from nibabel.arrayproxy import ArrayProxy
+
+from bolt.io.errors import DataError
+from bolt.io.files import atomic
+from bolt.io.volumes import COPY_AGAIN, check_image, space_of
+
+
+def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Yield the volumes of an image in order, in one sequential pass and constant memory.
+
+    Parameters
+    ----------
+    path : path
+        3D (one volume) or 4D, ``.nii`` or ``.nii.gz``.
+    voxels : (N,) int array, optional
+        Indices of the voxels to return, counted with the first axis running fastest; the others are not converted.
+
+    Yields
+    ------
+    (X, Y, Z) or (N,) float32 array
+        Slope and intercept are applied.
+
+    Raises
+    ------
+    DataError
+        Names the volume at which the file is cut off or damaged; a wrong checksum is only noticed at the end.
+    """
+    path = Path(path)
+    image = check_image(path)
+    shape = image.shape[:3]
+    n_volumes = int(np.prod(image.shape[3:]))
+    proxy = cast(ArrayProxy, image.dataobj)
+    dtype, slope, inter = image.get_data_dtype(), proxy.slope, proxy.inter
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    done = 0
+    with _open(path) as stream:
+        try:
+            stream.seek(proxy.offset)
+            while done < n_volumes:
+                buffer = stream.read(n_bytes)
+                if len(buffer) < n_bytes:
+                    raise EOFError
+                volume = np.frombuffer(buffer, dtype)
+                volume = volume.reshape(shape, order="F") if voxels is None else volume.take(voxels)
+                if (slope, inter) != (1, 0):
+                    volume = volume * np.float64(slope) + np.float64(inter)
+                yield volume.astype(np.float32)
+                done += 1
+            while stream.read(1 << 20):  # gzip compares its checksum only at the end of the stream
+                pass
+        except EOFError:
+            # half a megabyte is decompressed at a time, so the end may be noticed that much too early
+            place = f"at volume {done} of {n_volumes} or soon after" if done < n_volumes else "after the last volume"
+            raise DataError(f"the file is cut off {place} (counted from 0)", where=path, hint=COPY_AGAIN) from None
+        except (IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # its stub declares an instance
+            wrong_checksum = isinstance(error, gzip.BadGzipFile)  # which does not tell where the damage is
+            place = f"at volume {done} of {n_volumes} or soon after"
+            place = f"in one of its {n_volumes} volumes" if wrong_checksum else place
+            raise DataError(f"the file is damaged {place} ({error})", where=path, hint=COPY_AGAIN) from None
+
+
+class VolumeWriter:
+    """Write a 4D ``.nii.gz`` volume by volume; the file appears under its name once it is complete.
+
+    The header is a gzip member of its own, stored uncompressed: its length never changes, so the number of volumes is
+    filled in at the end. Equal input gives equal bytes.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.nii.gz``.
+    affine : (4, 4) array
+    shape : (X, Y, Z)
+    tr : float, seconds
+    dtype : str
+        For an integer type values are rounded, and those beyond its range are an error.
+
+    Examples
+    --------
+    >>> with VolumeWriter(path, affine, (91, 109, 91), tr=2.0) as writer:  # doctest: +SKIP
+    ...     writer.append(volume)
+    """
+
+    def __init__(
+        self, path: str | Path, affine: np.ndarray, shape: tuple[int, int, int], tr: float, dtype: str = "float32"
+    ) -> None:
+        if not str(path).endswith(".nii.gz"):
+            raise ValueError(f"{path}: VolumeWriter writes .nii.gz")
+        self.path, self.affine, self.shape, self.tr = Path(path), np.asarray(affine), tuple(shape), tr
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.n_volumes = 0
+
+    def __enter__(self) -> VolumeWriter:
+        self._stack = ExitStack()
+        temporary = self._stack.enter_context(atomic(self.path))
+        self._file = self._stack.enter_context(temporary.open("wb"))
+        self._file.write(self._header())
+        self._gzip = gzip.GzipFile("", "wb", compresslevel=1, fileobj=self._file, mtime=0)
+        return self
+
+    def append(self, volume: np.ndarray) -> None:
+        """Add an (X, Y, Z) volume."""
+        if volume.shape != self.shape:
+            raise ValueError(f"{self.path}: volume {self.n_volumes} has shape {volume.shape}, not {self.shape}")
+        if self.dtype.kind in "iu":
+            volume = np.rint(volume)
+            limits = np.iinfo(self.dtype)
+            if volume.min() < limits.min or volume.max() > limits.max:
+                raise ValueError(f"{self.path}: volume {self.n_volumes} exceeds the range of {self.dtype}")
+        self._gzip.write(volume.astype(self.dtype).tobytes(order="F"))
+        self.n_volumes += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack.pop_all() as stack:
+            if kind is not None:
+                stack.__exit__(kind, error, trace)  # removes the temporary file
+                return
+            if not self.n_volumes:
+                raise ValueError(f"{self.path}: no volume was appended")
+            self._gzip.close()
+            self._file.seek(0)
+            self._file.write(self._header())
+
+    def _header(self) -> bytes:
+        header = nib.Nifti1Header(endianness="<")
+        header.set_data_dtype(self.dtype)
+        header.set_data_shape((*self.shape, max(self.n_volumes, 1)))
+        header.set_zooms((*nib.affines.voxel_sizes(self.affine), self.tr))
+        header.set_xyzt_units("mm", "sec")
+        code = "mni" if (space_of(self.path) or "").startswith("MNI") else "scanner"
+        header.set_sform(self.affine, code)
+        header.set_qform(self.affine, code)
+        header["vox_offset"], header["magic"] = 352, b"n+1"
+        header["scl_slope"], header["scl_inter"] = 1, 0
+        return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, igzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
