@@ -305,18 +305,18 @@ SCAN_CASES: list[Case] = [
     Case(
         "the checkpoint of another model",
         "refused",
-        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT that learned classes from "
+        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT trained on classes and "
         "series alone",
     ),
     Case(
         "a model that predicts a number",
         "refused",
-        "this model predicts a number; one scan is explained for a class. Give …",
+        "this model predicts a number, but what is explained is a class. Give …",
     ),
     Case(
         "a model that reads covariates",
         "refused",
-        "this model reads covariates beside the series, which Algorithm 1 does not follow. Give …",
+        "this model uses covariates as well as series, which Algorithm 1 does not cover. Give …",
     ),
     Case(
         "weights that are no safetensors",
@@ -331,13 +331,12 @@ SCAN_CASES: list[Case] = [
     Case(
         "series with time along columns, for one scan",
         "refused",
-        "… ROIs, but this model reads …. Transpose the array, it seems: a row a volume, a column an ROI",
+        "… ROIs, but this model reads …. Transpose the array: rows must be volumes, columns ROIs",
     ),
     Case(
         "a scan shorter than the model's window",
         "refused",
-        "… volumes, fewer than the … that this model reads at least. Give a longer scan, or a model with a shorter "
-        "window",
+        "… volumes, but this model needs at least …. Give a longer scan, or a model with a shorter window",
     ),
     Case(
         "single NaN in the series of one scan",
@@ -352,13 +351,13 @@ SCAN_CASES: list[Case] = [
     Case(
         "an atlas without an ROI of the model",
         "refused",
-        "the model learned from an ROI with the value …, which atlas '…' lacks. Give the atlas that the model was "
-        "trained with, or none: then ROIs go by their values",
+        "the model was trained on an ROI with the value …, which atlas '…' lacks. Give the atlas that the model was "
+        "trained with, or none: ROIs are then named by their values",
     ),
     Case(
         "series of another atlas, by the JSON file beside them",
         "refused",
-        "these series are of atlas '…', the model learned from '…'. Make series with '…'",
+        "these series are of atlas '…', but the model was trained on '…'. Make series with '…'",
     ),
     Case(
         "a class that the model does not know",
@@ -370,8 +369,8 @@ SCAN_CASES: list[Case] = [
         "refused",
         "--events needs the repetition time. Give it in seconds, such as --tr 2",
     ),
-    Case("a repetition time of 0", "refused", "--tr 0 is no repetition time. Give seconds, such as --tr 2"),
-    Case("no landmarks", "refused", "--tokens 0: no landmark. Give 1 or more, such as 5"),
+    Case("a repetition time of 0", "refused", "--tr 0: a repetition time is positive. Give seconds, such as --tr 2"),
+    Case("no landmarks", "refused", "--tokens 0: no landmarks. Give 1 or more, such as 5"),
     Case("no place for the results", "refused", "one scan needs --series and --out. As in: bolt explain …"),
     Case("series that are not there", "refused", "file not found. Correct the path"),
 ]

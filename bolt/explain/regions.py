@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -280,16 +280,16 @@ def write_regions(
         for name, files in zip(classes, names, strict=True):
             rows = table[table["class"] == name]
             numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
-            about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
-            painted = paint(image, rows["value"].to_numpy(int), numbers)
-            _write_map(painted, out / files[column], column, about)
+            about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1]}
+            about |= {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
+            write_map(paint(image, rows["value"].to_numpy(int), numbers), out / files[column], about)
     networks = network_summary(of_folds, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)
 
 
-def _write_map(image: nib.Nifti1Image, path: Path, column: str, about: dict[str, object]) -> None:
+def write_map(image: nib.Nifti1Image, path: Path, about: Mapping[str, object]) -> None:
+    """Write a map (``.nii.gz``) and its sidecar."""
     with atomic(path) as temporary:
         nib.save(image, temporary)
-    about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
     write_json(about, path.with_name(path.name.replace(".nii.gz", ".json")))

@@ -138,7 +138,7 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
         "1 of 3 ROIs are not covered",
         "1 of 3 ROIs are constant",
         "not z-scored",
-        "learned from this very scan",
+        "trained on this very scan",
     ):
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
     assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()
