@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bolt.cli.shared import Shared
+from bolt.config.layout import ModelRun
 from bolt.io.errors import DataError
 from bolt.jobs.provenance import beside
 
@@ -15,65 +14,38 @@ class TrustStages(Shared):
     def train_permuted(self) -> None:
         from bolt.explain.trust.permuted import train_permuted
 
-        options, (run, out) = self.options, self._run_and_out()
-        inputs = [self.layout.cache(options.atlas, options.variant) / "manifest.json", self.layout.folds]
-        outcome = self._outcome("train_permuted", out / "permuted" / "status.json", inputs)
-        outcome.facts = {"fold": self.config.explain.sanity.fold_of(self._folds()), "seed": options.seed}
-        outcome.empty = [out / "permuted" / "checkpoint.safetensors", out / "permuted" / "predictions.tsv"]
-        outcome.of(
-            lambda: train_permuted(
-                self.layout.cache(options.atlas, options.variant),
-                self.layout.folds,
-                self._model(),
-                self.dataset,
-                run,
-                fold=self.config.explain.sanity.fold_of(self._folds()),
-                seed=options.seed,
-                out=out / "permuted",
-                device=self.config.device,
-                threads=options.threads,
-            )
-        )
+        options, run = self.options, self._checked_run()
+        fold = self.config.explain.sanity.fold_of(self._folds())
+        out = run.permuted
+        outcome = self._outcome("train_permuted", out / "status.json", [run.cache / "manifest.json", self.layout.folds])
+        outcome.facts = {"fold": fold, "seed": options.seed}
+        outcome.empty = [out / "checkpoint.safetensors", out / "predictions.tsv"]
+        facts = {"fold": fold, "device": self.config.device, "threads": options.threads}
+        outcome.of(lambda: train_permuted(run, self.layout.folds, self._model(), self.dataset, **facts))
 
     def sanity(self) -> None:
         from bolt.explain.trust.sanity import write_sanity
         from bolt.explain.weights import explained_folds
         from bolt.series.cache import SeriesCache
 
-        options, settings, (run, out) = self.options, self.config.explain.sanity, self._run_and_out()
-        done = explained_folds(run, self._folds())
-
-        def work() -> None:
-            write_sanity(
-                SeriesCache(self.layout.cache(options.atlas, options.variant)),
-                run,
-                done,
-                out / "permuted" if settings.permuted else None,
-                out,
-                draws=settings.draws,
-                scans=settings.scans,
-                independent=settings.independent,
-                device=self.config.device,
-            )
-
-        self._of_folds(done, [out / "sanity.tsv"], work)
-        self._note(beside(out / "sanity.tsv"), self._importance(done), seed=options.seed)
+        settings, run = self.config.explain.sanity, self._checked_run()
+        done, table = explained_folds(run.folder, self._folds()), run.explanation / "sanity.tsv"
+        self._of_folds(
+            done, [table], lambda: write_sanity(SeriesCache(run.cache), run, done, settings, self.config.device)
+        )
+        self._note(beside(table), self._importance(done), seed=self.options.seed)
 
     def stability(self) -> None:
         from bolt.explain.trust.stability import write_stability
         from bolt.explain.weights import explained_folds
 
-        (run, out), folds = self._run_and_out(), self._folds()
-        seeds = {seed: self._run_and_out(seed) for seed in {*self.config.seeds, self.options.seed}}
+        run, folds = self._checked_run(), self._folds()
+        seeds = {*self.config.seeds, self.options.seed}
         classes, fraction = self.dataset.classes or [], self.config.explain.top_rois
-        self._of_folds(
-            explained_folds(run, folds),
-            [out / "stability.tsv"],
-            lambda: write_stability(seeds, self.options.seed, folds, classes, fraction=fraction),
-        )
-        maps = [explained / "coefficients.npy" for _, explained in seeds.values()]
-        inputs = [*self._importance(explained_folds(run, folds)), *sorted(maps)]
-        self._note(beside(out / "stability.tsv"), inputs, seed=self.options.seed)
+        done, table = explained_folds(run.folder, folds), run.explanation / "stability.tsv"
+        self._of_folds(done, [table], lambda: write_stability(run, seeds, folds, classes, fraction=fraction))
+        maps = [run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds]
+        self._note(beside(table), [*self._importance(done), *sorted(maps)], seed=self.options.seed)
 
     def faithfulness_fold(self) -> None:
         from bolt.explain.trust.perturb import perturb_fold
@@ -93,16 +65,16 @@ class TrustStages(Shared):
     def faithfulness(self) -> None:
         from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
 
-        (run, out), folds = self._run_and_out(), self._folds()
-        outputs = [out / "faithfulness.tsv", out / "faithfulness_areas.tsv"]
-        self._of_folds(finished_folds(run, folds), outputs, lambda: write_faithfulness(run, folds, out))
-        curves = [run / f"fold-{fold}" / "faithfulness_curves.npy" for fold in finished_folds(run, folds)]
-        self._note(beside(out / "faithfulness.tsv"), curves, seed=self.options.seed)
+        run, folds = self._checked_run(), self._folds()
+        done = finished_folds(run.folder, folds)
+        outputs = [run.explanation / "faithfulness.tsv", run.explanation / "faithfulness_areas.tsv"]
+        self._of_folds(done, outputs, lambda: write_faithfulness(run, folds))
+        curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
+        self._note(beside(outputs[0]), curves, seed=self.options.seed)
 
-    def _run_and_out(self, seed: int | None = None) -> tuple[Path, Path]:
-        """The run that is looked at, of the seed that is asked for or another, and where its explanation lies."""
+    def _checked_run(self) -> ModelRun:
+        """Return the run whose explanation is checked."""
         if self.dataset.classes is None:
             raise DataError("importance is checked for classes, but the label of this dataset is a number")
         options = self.options
-        which = (options.atlas, options.model, options.seed if seed is None else seed, options.variant)
-        return self.layout.run(*which).folder, self.layout.run(*which).explanation
+        return self.layout.run(options.atlas, options.model, options.seed, options.variant)
