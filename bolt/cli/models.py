@@ -12,6 +12,7 @@ import pandas as pd
 from bolt import config as configuration
 from bolt.cli.shared import Shared, log
 from bolt.config.layout import ORACLE
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_table, write_table
 from bolt.jobs.outcome import Outcome
@@ -195,7 +196,7 @@ class ModelStages(Shared):
     def oracle_cache(self) -> None:
         from bolt.truth.table import build_oracle_cache
 
-        build_oracle_cache(self.config, self.layout, self.dataset, self.options.atlas)
+        build_oracle_cache(Study(self.config, self.dataset), self.options.atlas)
         index, truth = self.layout.cache(self.options.atlas) / "index.tsv", self.layout.truth(self.dataset.path)
         place = self.layout.cache(self.options.atlas, ORACLE) / "provenance.json"
         self._note(place, [index, sorted(truth.rglob("*.npy"))])
@@ -203,7 +204,7 @@ class ModelStages(Shared):
     def truth(self) -> None:
         from bolt.truth.table import write_truth_table
 
-        write_truth_table(self.config, self.dataset, self.layout)
+        write_truth_table(Study(self.config, self.dataset))
         self._note(beside(self.layout.tables / "truth.tsv"), self._results("metrics.tsv", "roi_weights.tsv"))
 
     def explanation(self) -> None:

@@ -1,4 +1,4 @@
-"""How far a registration or a head position is from the truth, mm and degrees."""
+"""Errors of registrations and head positions against the truth, in mm and degrees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bolt.preprocess.functional.resample import places_of_grid
 
 
 class NormalisationError(NamedTuple):
-    """Median over grey matter of the distance between where its tissue was found and where it is, mm."""
+    """Median over grey matter of the distance between estimated and true places of the tissue, mm."""
 
     found: float
     affine_part: float
@@ -23,12 +23,12 @@ class NormalisationError(NamedTuple):
 
 
 def normalisation_error(true: nib.Nifti1Image, grey: nib.Nifti1Image, transform: Path) -> NormalisationError:
-    """Judge a transform from T1w to template.
+    """Compare a transform from T1w to template with the truth.
 
     Parameters
     ----------
     true : image, (X, Y, Z, 3)
-        Where the template's tissue lies in the subject, RAS mm.
+        True place of the template's tissue in the subject, RAS mm.
     grey : image
         Probability of grey matter in the template.
     transform : path
@@ -51,16 +51,16 @@ def normalisation_error(true: nib.Nifti1Image, grey: nib.Nifti1Image, transform:
 
 
 def position_errors(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is wrong with head positions, volume by volume.
+    """Return the errors of head positions, volume by volume.
 
-    The estimate's reference need not be the truth's: the median difference over volumes is taken off.
+    The estimate may have another reference than the truth: the median difference over volumes is subtracted.
 
     Parameters
     ----------
     found, true : (T, 4, 4) arrays
         Reference to volume, RAS mm.
     centre : (3,) array
-        The head's, about which rotations are expressed.
+        Centre of the head, about which rotations are expressed.
 
     Returns
     -------
@@ -75,9 +75,9 @@ def position_errors(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> 
 
 
 def sphere_error(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> float:
-    """Displacement (mm) of a 50-mm sphere about `centre` that was not found: median over volumes.
+    """Return the displacement (mm) of a 50-mm sphere about `centre` that was not corrected, median over volumes.
 
-    `found` and `true` as in `position_errors`; here too the median over volumes is forgiven.
+    `found` and `true` as in `position_errors`; here too the median over volumes is subtracted.
     """
     directions = np.random.default_rng(0).standard_normal((200, 3))
     sphere = centre + confounds.HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
@@ -86,15 +86,16 @@ def sphere_error(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> flo
 
 
 def away(difference: np.ndarray) -> float:
-    """Median over volumes of the mean length of (T, points, 3) differences, their median over time taken off."""
+    """Return the median over volumes of the mean length of (T, points, 3) differences, minus their median over time."""
     return float(np.median(np.linalg.norm(difference - np.median(difference, axis=0), axis=2).mean(axis=1)))
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Pearson correlation of the columns of two (T, R) arrays; NaN where one is constant or not covered."""
+    """Return Pearson's correlation of the columns of two (T, R) arrays; NaN if one is constant or not covered."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.mean((a - a.mean(0)) / a.std(0) * ((b - b.mean(0)) / b.std(0)), axis=0)
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the median distance between points."""
     return float(np.median(np.linalg.norm(a - b, axis=1)))
