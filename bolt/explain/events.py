@@ -1,6 +1,4 @@
-"""Events of a task: the volumes they fall on, the kinds that give the task its shape, and their alignment with
-importance.
-"""
+"""Events of a task: their volumes, the kinds that give the task its shape, and their alignment with importance."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nibabel as nib
 import numpy as np
@@ -61,9 +61,8 @@ class GivenScan:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Atlas:
-    """The model's atlas: its name, where it is found, its ROIs if they are known, and paths for finding its image."""
+class _Atlas(NamedTuple):
+    """The model's atlas: its name and place, its ROIs if they are known, and the paths for finding its image."""
 
     name: str
     place: str
@@ -99,7 +98,7 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 def target_of(info: dict[str, Any], name: str | None) -> int | None:
-    """Return the position of a class; None for None: the predicted class is explained."""
+    """Return the position of a class; None if no name is given."""
     if name is None:
         return None
     classes = info["classes"]
@@ -204,6 +203,7 @@ def _config_of(folders: Sequence[Path]) -> Config | None:
 
 
 def _read_labels(path: Path) -> pd.DataFrame:
+    """Read a table of ROIs given on the command line."""
     labels = read_table(path, text=("name", "network", "hemisphere"))
     missing = [column for column in LABEL_COLUMNS if column not in labels]
     if missing:
@@ -260,14 +260,14 @@ def _add_image(scan: GivenScan, atlas: _Atlas) -> None:
         scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
         return
     try:
-        found = load_atlas(
+        described = load_atlas(
             atlas.place, atlas_dir=atlas.paths.atlas_dir, templateflow_home=atlas.paths.templateflow_home
         )
     except BoltError as error:
         scan.notes.append(f"No map: {error}")
         return
-    if set(scan.rois["value"]) <= set(found.labels["value"]):
-        scan.image, scan.space = found.image, next(iter(found.spaces), "")
+    if set(scan.rois["value"]) <= set(described.labels["value"]):
+        scan.image, scan.space = described.image, next(iter(described.spaces), "")
     else:
         scan.notes.append(f"No map: the image of atlas '{atlas.name}' has other ROIs than the model.")
 

@@ -205,6 +205,7 @@ def write_tasks(
 
 
 def _joined(tables: Iterable[pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
+    """Concatenate tables that have rows."""
     filled = [table for table in tables if len(table)]
     return pd.concat(filled, ignore_index=True)[list(columns)] if filled else pd.DataFrame(columns=list(columns))
 

@@ -43,21 +43,21 @@ def normalisation_error(true: nib.Nifti1Image, grey: nib.Nifti1Image, transform:
     resampled = resample_img(grey, true.affine, shape, interpolation="linear", copy_header=True, force_resample=True)
     inside = np.asarray(resampled.dataobj) > 0.5
     places = true.get_fdata()[inside]
-    found = places_of_grid(shape, true.affine, [transform])[inside]
-    where = images.apply(true.affine, np.argwhere(inside).astype(float))
-    design = np.column_stack([where, np.ones(len(where))])
-    linear = design @ np.linalg.lstsq(design, found, rcond=None)[0]
-    return NormalisationError(*(_distance(guess, places) for guess in (found, linear, where)))
+    estimated = places_of_grid(shape, true.affine, [transform])[inside]
+    unregistered = images.apply(true.affine, np.argwhere(inside).astype(float))
+    design = np.column_stack([unregistered, np.ones(len(unregistered))])
+    linear = design @ np.linalg.lstsq(design, estimated, rcond=None)[0]
+    return NormalisationError(*(_distance(guess, places) for guess in (estimated, linear, unregistered)))
 
 
-def position_errors(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def position_errors(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the errors of head positions, volume by volume.
 
     The estimate may have another reference than the truth: the median difference over volumes is subtracted.
 
     Parameters
     ----------
-    found, true : (T, 4, 4) arrays
+    estimated, true : (T, 4, 4) arrays
         Reference to volume, RAS mm.
     centre : (3,) array
         Centre of the head, about which rotations are expressed.
@@ -69,19 +69,19 @@ def position_errors(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> 
     rotation : (T, 3) array
         Errors of the three angles, degrees.
     """
-    wrong = [images.rigid_parameters(np.linalg.inv(t) @ f, centre) for f, t in zip(found, true, strict=True)]
+    wrong = [images.rigid_parameters(np.linalg.inv(t) @ e, centre) for e, t in zip(estimated, true, strict=True)]
     errors = np.stack(wrong) - np.median(wrong, axis=0)
     return errors[:, :3], np.degrees(errors[:, 3:])
 
 
-def sphere_error(found: np.ndarray, true: np.ndarray, centre: np.ndarray) -> float:
+def sphere_error(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) -> float:
     """Return the displacement (mm) of a 50-mm sphere about `centre` that was not corrected, median over volumes.
 
-    `found` and `true` as in `position_errors`; here too the median over volumes is subtracted.
+    `estimated` and `true` as in `position_errors`; here too the median over volumes is subtracted.
     """
     directions = np.random.default_rng(0).standard_normal((200, 3))
     sphere = centre + confounds.HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    places = np.stack([images.apply(m, sphere) for m in found @ np.linalg.inv(found[0])])
+    places = np.stack([images.apply(m, sphere) for m in estimated @ np.linalg.inv(estimated[0])])
     return away(places - np.stack([images.apply(m, sphere) for m in true]))
 
 

@@ -32,6 +32,55 @@ from bolt.workflow.scan_files import ScanFiles
 
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
+RESERVED = frozenset(
+    [
+        "all",
+        "anatomical",
+        "cache",
+        "choose",
+        "download",
+        "download_table",
+        "evaluate",
+        "experiment",
+        "explain_fold",
+        "explain_inner",
+        "explanation",
+        "faithfulness",
+        "faithfulness_fold",
+        "figures",
+        "folds",
+        "functional",
+        "index",
+        "inner_folds",
+        "measure_complexity",
+        "oracle_cache",
+        "paper",
+        "parcellate",
+        "quality",
+        "quality_pages",
+        "regions",
+        "regress_landmarks",
+        "report",
+        "resources",
+        "sanity",
+        "search",
+        "search_fold",
+        "series",
+        "simulate",
+        "stability",
+        "tables",
+        "take_spectra",
+        "tasks",
+        "template",
+        "train",
+        "train_fold",
+        "train_folds",
+        "train_inner",
+        "train_permuted",
+        "truth",
+    ]
+)
+"""Names of the workflow's rules, which no experiment can have."""
 
 
 class Run(ScanFiles):
@@ -48,7 +97,7 @@ class Run(ScanFiles):
         self.dataset = configuration.load_dataset(self.config.dataset)
         self.models = {m.run_name: m for m in map(configuration.load_model, self.config.models)}
         self.layout = Layout(self.config)
-        check_experiment_names(self.config)
+        check_experiment_names(self.config, RESERVED)
         self.experiments = available(self.config)
         self.experiment_rows = {name: rows_of(one, self.config) for name, one in self.experiments.items()}
         self.experiment_models = trained_models(self.experiments, self.experiment_rows)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bolt.config import ROOT, known, load_experiment
-from bolt.experiments.checks import RESERVED, check_experiment, check_experiment_names, lacks_reference
+from bolt.experiments.checks import check_experiment, check_experiment_names, lacks_reference
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError
-from bolt.workflow.run import Run
+from bolt.workflow.run import RESERVED, Run
 from tests.experiments.test_entries import configured
 from tests.snake import write_yaml
 
@@ -36,20 +36,20 @@ def test_every_rule_of_the_workflow_is_reserved():
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["x/search.yaml"], "'search' is a target already"),
-        (["x/a b.yaml"], "'a b' may have letters"),
+        (["x/search.yaml"], "'search' is already a target"),
+        (["x/a b.yaml"], "'a b' has other characters than letters"),
         (["x/one.yaml", "y/one.yaml"], "'one' is the name of two files"),
     ],
 )
 def test_names_that_are_no_target(names, words):
     with pytest.raises(ConfigError, match=words):
-        check_experiment_names(configured(experiments=names))
+        check_experiment_names(configured(experiments=names), {"all", "search"})
 
 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is called 'Bolt'. Rows: 'BolT'"),
+        ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is named 'Bolt'. Rows: 'BolT'"),
         ({"rows": [{"model": "bolt", "paper": {"model": "BolT"}}]}, "no table 'mine'"),
         (
             {"name": "comparison", "rows": [{"model": "bolt", "paper": {"modle": "BolT"}}]},
@@ -59,7 +59,10 @@ def test_names_that_are_no_target(names, words):
             {"name": "comparison", "rows": [{"model": "bolt", "paper": {"model": "Bolt"}}]},
             "row 'BolT', paper: .* no row with Bolt. Rows of comparison.tsv: .*BolT",
         ),
-        ({"complexity": {}, "rows": [{"model": "svm"}]}, "row 'SVM': only models of series.*'svm' takes connectivity"),
+        (
+            {"complexity": {}, "rows": [{"model": "svm"}]},
+            "row 'SVM': only the cost of models of series.*'svm' takes connectivity",
+        ),
         (
             {"landmarks": {}, "rows": [{"model": "lstm"}]},
             "row 'LSTM': only BolT with CLS tokens and without covariates",

@@ -1,4 +1,4 @@
-"""Faithfulness: does the prediction change more when important volumes are removed than when others are?
+"""Faithfulness: whether predictions change more when important volumes are removed than when others are.
 
 Deletion replaces volumes, the most important first, until nothing of the scan is left; insertion starts from the
 replaced scan and restores the most important volumes first. Curves show the probability of the class that the model

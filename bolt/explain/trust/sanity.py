@@ -114,6 +114,7 @@ class _Fold:
 
     @staticmethod
     def _ranked(weights: list[NDArray[np.floating]]) -> tuple[list[NDArray[np.floating]], ...]:
+        """Return ranks with the effect of position removed, and without."""
         return ranked(without_position(weights)), ranked(weights)
 
     def compare(self, model: BolT, device: str | torch.device, keys: dict[str, Any]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Stability: do models of different folds, or of different random seeds, have similar explanations?
+"""Stability: agreement between explanations of models of different folds, and of different random seeds.
 
 Maps of regression weights, selections of top ROIs and importance curves are compared between every two folds, and
 between seeds. Folds share most of their training subjects: agreement between them shows stability against excluding

@@ -68,12 +68,13 @@ def write_one_scan(
 
 
 def _lead(facts: dict[str, Any]) -> str:
+    """Return the first sentences of the page."""
     name, predicted = facts["explained"], facts["predicted"]
     probability = {label: _plain(p) for label, p in facts["probabilities"].items()}
     start = f"The model classifies this scan as “{predicted}” (probability {probability[predicted]}). This page shows"
     if name == predicted:
         return f"{start} what that rests on."
-    return f"{start} the evidence for and against “{name}” (probability {probability[name]}), as was asked."
+    return f"{start} the evidence for and against “{name}” (probability {probability[name]}), as requested."
 
 
 def _plain(p: float) -> str:
@@ -82,6 +83,7 @@ def _plain(p: float) -> str:
 
 
 def _facts(facts: dict[str, Any]) -> dict[str, str]:
+    """Return the key facts, name to value."""
     known, tested = facts["provenance"], facts["tested"]
     shown = {"class explained": facts["explained"], "probability": _plain(facts["probability"])}
     if tested is not None:
@@ -116,6 +118,7 @@ def _moments(scan: GivenScan, name: str, tables: Sequence[pd.DataFrame], out: Pa
 
 
 def _draw_events(course: Course, shift: float, out: Path) -> None:
+    """Draw importance beside the events."""
     with canvas(out, height=1.8) as figure:
         axis, key = figure.subplots(1, 2, width_ratios=[5.5, 1])
         draw_course(axis, key, curve_table(course), block_table(course, event_masks(course, shift)))
@@ -131,7 +134,7 @@ def _regions(facts: dict[str, Any], rois: pd.DataFrame, image: nib.Nifti1Image |
         f"(as computed: {facts['sum_of_contributions']:+.2f})."
     )
     if abs(before - after) < 0.1 * abs(before):
-        text += " That is little: the rest of the scan tells the model the same, so do not build on single regions."
+        text += " This is little: the rest of the scan carries the same information, so do not rely on single regions."
     blocks: list[Block] = [Text(text)]
     if image is not None and rois["contribution"].any():
         draw_map(image, rois["contribution"].abs(), out / "map.png")
@@ -162,7 +165,8 @@ def draw_map(image: nib.Nifti1Image, sizes: pd.Series, out: Path) -> None:
         PNG.
     """
     threshold = float(sizes.nlargest(max(1, round(DRAWN * len(sizes)))).min()) * (1 - 1e-5)
-    look = {"threshold": threshold, "vmax": float(sizes.max()), "cmap": DIVERGING, "annotate": False}
+    limit = float(sizes.max())
+    look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": DIVERGING, "annotate": False}
     with canvas(out, height=3.5, layout=None) as figure:
         upper, lower = figure.add_axes((0.0, 0.46, 1.0, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
         glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)
