@@ -301,18 +301,18 @@ SCAN_CASES: list[Case] = [
     Case(
         "checkpoint of another model",
         "refused",
-        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT that learned classes from "
+        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT trained on classes and "
         "series alone",
     ),
     Case(
         "model that predicts a number",
         "refused",
-        "this model predicts a number; one scan is explained for a class. Give …",
+        "this model predicts a number, but what is explained is a class. Give …",
     ),
     Case(
         "model that uses covariates",
         "refused",
-        "this model reads covariates beside the series, which Algorithm 1 does not follow. Give …",
+        "this model uses covariates as well as series, which Algorithm 1 does not cover. Give …",
     ),
     Case(
         "weights not in safetensors format",
@@ -327,13 +327,12 @@ SCAN_CASES: list[Case] = [
     Case(
         "transposed series of one scan",
         "refused",
-        "… ROIs, but this model reads …. Transpose the array, it seems: a row a volume, a column an ROI",
+        "… ROIs, but this model reads …. Transpose the array: rows must be volumes, columns ROIs",
     ),
     Case(
         "scan shorter than the model's window",
         "refused",
-        "… volumes, fewer than the … that this model reads at least. Give a longer scan, or a model with a shorter "
-        "window",
+        "… volumes, but this model needs at least …. Give a longer scan, or a model with a shorter window",
     ),
     Case(
         "single NaN in the series of one scan",
@@ -348,13 +347,13 @@ SCAN_CASES: list[Case] = [
     Case(
         "atlas that lacks an ROI of the model",
         "refused",
-        "the model learned from an ROI with the value …, which atlas '…' lacks. Give the atlas that the model was "
-        "trained with, or none: then ROIs go by their values",
+        "the model was trained on an ROI with the value …, which atlas '…' lacks. Give the atlas that the model was "
+        "trained with, or none: ROIs are then named by their values",
     ),
     Case(
         "series from another atlas, according to their JSON file",
         "refused",
-        "these series are of atlas '…', the model learned from '…'. Make series with '…'",
+        "these series are of atlas '…', but the model was trained on '…'. Make series with '…'",
     ),
     Case(
         "unknown class",
@@ -366,8 +365,8 @@ SCAN_CASES: list[Case] = [
         "refused",
         "--events needs the repetition time. Give it in seconds, such as --tr 2",
     ),
-    Case("repetition time of 0", "refused", "--tr 0 is no repetition time. Give seconds, such as --tr 2"),
-    Case("no landmarks", "refused", "--tokens 0: no landmark. Give 1 or more, such as 5"),
+    Case("repetition time of 0", "refused", "--tr 0: a repetition time is positive. Give seconds, such as --tr 2"),
+    Case("no landmarks", "refused", "--tokens 0: no landmarks. Give 1 or more, such as 5"),
     Case("no output folder", "refused", "one scan needs --series and --out. As in: bolt explain …"),
     Case("missing series", "refused", "file not found. Correct the path"),
 ]

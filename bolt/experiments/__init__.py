@@ -1,0 +1,1 @@
+"""Experiments: models or settings compared in one table."""

@@ -1,4 +1,4 @@
-"""What a scan costs a model: parameters, operations, seconds and memory of a training step, against scan length."""
+"""Cost of models against scan length: parameters, and operations, seconds and memory of a training step."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ log = logging.getLogger(__name__)
 
 CLASSES = 2
 COLUMNS: dict[str, str | dict[str, str]] = {
-    "row": "What the experiment's file calls the row",
+    "row": "Row of the experiment",
     "model": "File in config/models",
     "atlas": "Atlas",
-    "n_rois": "ROIs of the atlas",
-    "length": {"Description": "Length of the scan; what depends on the crop is built for it", "Units": "volumes"},
-    "parameters": "Trainable parameters",
+    "n_rois": "Number of ROIs of the atlas",
+    "length": {"Description": "Length of the scan; settings that depend on the crop use it", "Units": "volumes"},
+    "parameters": "Number of trainable parameters",
     "operations": "Floating-point operations of one forward and backward pass of one scan, two for each multiplication "
-    "and addition of matrix products and convolutions; not counted are element-wise work, norms, softmax and sorting. "
-    "Counted on torch's own operators: attention as matrix products, LSTMs step by step, BolT without its C++ kernel",
-    "seconds": {"Description": "The same pass on `device`; the fastest of a few", "Units": "s"},
+    "and addition of matrix products and convolutions; element-wise operations, norms, softmax and sorting are not "
+    "counted. Counted with torch's own operators: attention as matrix products, LSTMs step by step, BolT without its "
+    "C++ kernel",
+    "seconds": {"Description": "Duration of the same pass on `device`; the fastest of several", "Units": "s"},
     "peak_bytes": {
-        "Description": "Largest sum of tensors that live at one time during the pass, beyond weights, gradients and "
-        "scan; on a CPU without what an operator needs within itself, on a GPU as its allocator counts",
+        "Description": "Peak memory of tensors during the pass, beyond weights, gradients and scan; on a CPU without "
+        "temporary memory within operators, on a GPU from its allocator",
         "Units": "bytes",
     },
-    "device": "Where time and memory were measured",
-    "note": "Why there is no measurement",
+    "device": "Device on which time and memory were measured",
+    "note": "Reason why there is no measurement",
 }  # fmt: skip
 
 
 def device_of(wanted: str) -> str:
-    """Where time and memory are measured: ``cuda`` or ``cpu``; `wanted` may be ``auto``."""
+    """Return the device for time and memory: ``cuda`` or ``cpu``; `wanted` may be ``auto``."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return wanted
@@ -72,7 +73,7 @@ def measure(
     Parameters
     ----------
     rows : sequence of (str, Model)
-        Name of the row, and its model.
+        Name of the row and its model.
     atlas : str
     n_rois : int
     lengths : sequence of int
@@ -80,16 +81,16 @@ def measure(
     tr : float
         Seconds, for models whose window is in seconds.
     repeats : int
-        Passes that are timed.
+        Number of timed passes.
     device : {"cpu", "cuda"}
-        Of time and memory; operations are counted on the CPU.
+        For time and memory; operations are counted on the CPU.
 
     Returns
     -------
     DataFrame
-        `COLUMNS`, a row a model and length.
+        `COLUMNS`, one row per model and length.
     """
-    found = []
+    measured = []
     for name, model in rows:
         for length in lengths:
             known = {"row": name, "model": model.name, "atlas": atlas, "n_rois": n_rois, "length": length}
@@ -98,12 +99,12 @@ def measure(
             except (BoltError, torch.OutOfMemoryError) as error:
                 facts = {"note": error.what if isinstance(error, BoltError) else "out of memory"}
             log.info("%s, %d volumes: %s", name, length, facts)
-            found.append(known | facts)
-    return pd.DataFrame(found).reindex(columns=list(COLUMNS)).astype({"note": object}).fillna({"note": ""})
+            measured.append(known | facts)
+    return pd.DataFrame(measured).reindex(columns=list(COLUMNS)).astype({"note": object}).fillna({"note": ""})
 
 
 def exponents(table: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """How operations, time and memory grow with the length: the slope of a line through their logarithms.
+    """Fit how operations, time and memory grow with length: the slope of a line through their logarithms.
 
     Parameters
     ----------
@@ -115,24 +116,25 @@ def exponents(table: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        atlas, row, parameters (at the shortest length), and one exponent a measure, fitted over the upper half of the
-        lengths (`upper_half`): 1 is linear, 2 quadratic. NaN where fewer than two lengths are known.
+        atlas, row, parameters (at the shortest length), and one exponent per measure, fitted over the longer half of
+        the lengths (`upper_half`): 1 is linear, 2 quadratic. NaN if fewer than two lengths are known.
     """
-    found = []
+    fitted = []
     for (atlas, row), part in table.groupby(["atlas", "row"], sort=False):
         upper = part[part["length"].isin(upper_half(part["length"]))]
         slopes = {measure: _slope(upper["length"], upper[measure]) for measure in measures}
-        found.append({"atlas": atlas, "row": row, "parameters": part["parameters"].iloc[0], **slopes})
-    return pd.DataFrame(found)
+        fitted.append({"atlas": atlas, "row": row, "parameters": part["parameters"].iloc[0], **slopes})
+    return pd.DataFrame(fitted)
 
 
 def upper_half(lengths: Iterable[int]) -> list[int]:
-    """The longer half of the lengths that exponents are fitted over; two at least."""
-    every = sorted(set(lengths))
-    return every[-max(2, (len(every) + 1) // 2) :]
+    """Return the longer half of the lengths, at least two, over which exponents are fitted."""
+    unique = sorted(set(lengths))
+    return unique[-max(2, (len(unique) + 1) // 2) :]
 
 
 def _slope(lengths: pd.Series, values: pd.Series) -> float:
+    """Fit a line through the logarithms of known values; NaN if there are fewer than two."""
     known = values.notna() & (values > 0)
     if known.sum() < 2:
         return float("nan")
@@ -140,6 +142,7 @@ def _slope(lengths: pd.Series, values: pd.Series) -> float:
 
 
 def _measure_one(model: Model, n_rois: int, length: int, tr: float, repeats: int, device: str) -> dict[str, Any]:
+    """Measure one model at one length, or say why that is impossible."""
     torch.manual_seed(0)
     settings = with_facts(model.model, model.hyper, {"crop": length, "tr": tr})
     net: SeriesModel = create_model(model.model, n_rois, CLASSES, **settings)
@@ -152,7 +155,7 @@ def _measure_one(model: Model, n_rois: int, length: int, tr: float, repeats: int
     operations = counter.get_total_flops()
     net.to(device)
     scan = scan.to(device)
-    seconds = min(_timed(lambda: _step(net, scan), device) for _ in range(repeats + 1))  # the first warms up
+    seconds = min(_timed(lambda: _step(net, scan), device) for _ in range(repeats + 1))  # the first is a warm-up
     return {
         "parameters": sum(p.numel() for p in net.parameters() if p.requires_grad),
         "operations": operations,
@@ -163,15 +166,15 @@ def _measure_one(model: Model, n_rois: int, length: int, tr: float, repeats: int
 
 
 def _step(net: SeriesModel, scan: Tensor) -> None:
-    """One forward and backward pass."""
+    """Run one forward and backward pass."""
     output = net(scan)
-    truth = torch.zeros(len(scan), dtype=torch.long, device=scan.device)
-    (cross_entropy(output.logits, truth) + sum(output.losses.values())).backward()
+    labels = torch.zeros(len(scan), dtype=torch.long, device=scan.device)
+    (cross_entropy(output.logits, labels) + sum(output.losses.values())).backward()
 
 
 @contextmanager
 def _plain_torch() -> Iterator[None]:
-    """All work in operators that can be counted: no kernel of our own, no fused attention, no fused LSTM."""
+    """Use only operators that can be counted: no custom kernel, no fused attention, no fused LSTM."""
     before = os.environ.get("BOLT_NATIVE")
     os.environ["BOLT_NATIVE"] = "0"
     library.cache_clear()
@@ -184,6 +187,7 @@ def _plain_torch() -> Iterator[None]:
 
 
 def _timed(work: Callable[[], None], device: str) -> float:
+    """Return the duration of a call, seconds."""
     _wait(device)
     start = time.perf_counter()
     work()
@@ -192,11 +196,13 @@ def _timed(work: Callable[[], None], device: str) -> float:
 
 
 def _wait(device: str) -> None:
+    """Wait until the GPU has finished."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def _peak(work: Callable[[], None], device: str) -> int:
+    """Return the peak memory of a call, bytes."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -208,7 +214,7 @@ def _peak(work: Callable[[], None], device: str) -> int:
 
 
 class _LiveTensors(TorchDispatchMode):
-    """Sums the tensors that operators made and that are still there, after each operator."""
+    """Records the peak memory of tensors that operators have made and that are still in use."""
 
     def __init__(self) -> None:
         super().__init__()

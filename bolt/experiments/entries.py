@@ -1,4 +1,4 @@
-"""Experiments: lists of runs whose results stand in one table of the paper."""
+"""Entries of experiments: the runs whose results are compared in one table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_dataset, load_experiment, load_model, parse
-from bolt.config.layout import Layout
+from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_experiment, load_model, parse
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
 from bolt.models.registry import fitted_at_once
@@ -26,26 +26,26 @@ class Entry:
     ----------
     dataset, atlas : str
     row : str
-        What the row is called in the experiment's file and in the paper's tables.
+        Name of the row in the experiment's file and tables.
     model : Model
     folders : list of Path
-        Run folders ``seed-<s>``, one a seed, with one ``fold-<k>`` a fold.
+        Run folders ``seed-<s>``, one per seed, with one ``fold-<k>`` per fold.
     folds : list of int
         The folds that are trained.
     classes : list of str
-        In the dataset's order; of two the last is the positive one; none where the label is a number.
+        In the dataset's order; of two, the last is the positive one; empty if the label is a number.
     note : str
-        Why the row cannot be run on this dataset (a window longer than the crop, say); empty where it can.
+        Why the row cannot be run on this dataset (such as a window longer than the crop); empty if it can.
     paper : dict
-        Columns and values of the paper's own table (`paper_table`) that are this row's; empty where it has no such row.
+        Columns and values that identify this row in the paper's own table (`paper_table`); empty if it has no such row.
     line : str
-        Of a sweep: what its rows have in common, a line of its figure; else empty.
+        In a sweep: the line of its figure to which the row belongs; else empty.
     value : float or None
-        Of a sweep: where on that line the row lies.
+        In a sweep: the row's position on that line.
     explanations : list of Path
-        Folders of what is explained of its runs, one a seed.
+        Folders with the explanations of its runs, one per seed.
     outer : int
-        Folds of the cross-validation; those that are not trained are missing. 0: as many as are trained.
+        Folds of the cross-validation; those that are not trained count as missing. 0: as many as are trained.
     """
 
     dataset: str
@@ -64,18 +64,18 @@ class Entry:
 
 
 def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
-    """The rows of an experiment, sweeps spelled out, each with its model.
+    """Return the rows of an experiment, including those of its sweeps, each with its model.
 
     Parameters
     ----------
     experiment : Experiment
     config : Config
-        `quick` bounds the epochs.
+        Its `quick` limits the epochs.
 
     Raises
     ------
     ConfigError
-        An unknown model or setting, two rows of one name.
+        An unknown model or setting, or a duplicate name.
     """
     titles = {
         name: _title(_base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'"))
@@ -83,19 +83,22 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
         for name in sweep.models
     }
     rows = experiment.rows + [row for sweep in experiment.sweeps for row in sweep.rows(titles)]
-    found = [_with_model(row, config, experiment.name) for row in rows]
-    names = [row.row for row, _ in found]
+    with_models = [_with_model(row, config, experiment.name) for row in rows]
+    names = [row.row for row, _ in with_models]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"two rows are called '{name}'", where=f"experiment '{experiment.name}'", hint="Name one with 'row'"
+                f"two rows are named '{name}'",
+                where=f"experiment '{experiment.name}'",
+                hint="Give one another name with 'row'",
             )
-    return found
+    return with_models
 
 
 def entries(config: Config, experiment: Experiment) -> list[Entry]:
-    """What an experiment trains on the configured dataset; none for experiments that train nothing, or that explain
-    classes where the label is a number.
+    """Return the entries of an experiment on the configured dataset.
+
+    There are none if the experiment trains nothing, or if it explains classes but the label is a number.
 
     Parameters
     ----------
@@ -105,11 +108,12 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
     Returns
     -------
     list of Entry
-        For each atlas (of landmarks one) all rows, in the order of the experiment's file.
+        All rows of each atlas (of one atlas for landmarks), in the order of the experiment's file.
     """
     if not experiment.trains:
         return []
-    dataset, layout = load_dataset(config.dataset), Layout(config)
+    study = Study.of(config)
+    dataset, layout = study.dataset, study.layout
     atlases = list(config.atlas_places)
     if experiment.landmarks is not None:
         atlases = [experiment.landmarks.atlas_of(atlases)] if dataset.classes else []
@@ -136,59 +140,60 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
 
 
 def all_entries(experiment: Experiment, results: Path, present: str = "") -> list[Entry]:
-    """What an experiment trains on every dataset that has begun with it.
+    """Return the entries of an experiment on every dataset that has started it.
 
-    A dataset has begun when it has a run of the experiment that is neither one of its configured models', which every
-    dataset has, nor one that another experiment trains as well. Where all are shared, these count; of the present
-    dataset every run does.
+    A dataset has started an experiment if it has a run that belongs to this experiment alone: neither to the configured
+    models, which every dataset trains, nor to another experiment. If the experiment has no such rows, shared runs
+    count; for the present dataset, every run counts.
 
     Parameters
     ----------
     experiment : Experiment
     results : Path
-        The folder with a folder a dataset; each one's ``config.yaml`` says what its runs are.
+        Holds one folder per dataset, whose ``config.yaml`` defines its runs.
     present : str
-        The dataset that the experiment is made for now.
+        The dataset for which the experiment is made now.
 
     Returns
     -------
     list of Entry
-        Datasets in the order of their names.
+        Datasets in alphabetical order.
     """
-    found: list[Entry] = []
+    started: list[Entry] = []
     for config in configurations(results, present):
         try:
-            own = entries(config, experiment)
+            candidates = entries(config, experiment)
             usual = {load_model(name).run_name for name in config.models}
-            shared = usual | _of_others(config, experiment.name)
-        except BoltError as error:  # a dataset's file that has moved, say
-            log.warning("dataset '%s' is left out of '%s': %s", config.dataset_name, experiment.name, error)
+            shared = usual | _runs_of_others(config, experiment.name)
+        except BoltError as error:  # such as a dataset's file that was moved
+            log.warning("dataset '%s' is excluded from '%s': %s", config.dataset_name, experiment.name, error)
             continue
-        kinds = [[entry for entry in own if entry.model.run_name not in names] for names in (shared, usual)]
-        telling = own if config.dataset_name == present else next(filter(None, kinds), own)
+        groups = [[entry for entry in candidates if entry.model.run_name not in names] for names in (shared, usual)]
+        telling = candidates if config.dataset_name == present else next(filter(None, groups), candidates)
         if any(folder.is_dir() for entry in telling for folder in entry.folders):
-            found += own
-    return found
+            started += candidates
+    return started
 
 
-def _of_others(config: Config, name: str) -> set[str]:
-    """Names of the runs that a dataset's experiments other than this one train."""
-    found: set[str] = set()
+def _runs_of_others(config: Config, name: str) -> set[str]:
+    """Return the names of the runs that a dataset's other experiments train."""
+    names: set[str] = set()
     for place in {*known("experiment"), *config.experiments}:
         if Path(place).stem == name:
             continue
         try:
             other = load_experiment(place)
-            found |= {model.run_name for _, model in rows_of(other, config)} if other.trains else set()
-        except BoltError as error:  # a file that has moved, say
-            log.warning("experiment '%s' of dataset '%s' is left out: %s", place, config.dataset_name, error)
-    return found
+            names |= {model.run_name for _, model in rows_of(other, config)} if other.trains else set()
+        except BoltError as error:  # such as a file that was moved
+            log.warning("experiment '%s' of dataset '%s' is ignored: %s", place, config.dataset_name, error)
+    return names
 
 
 def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]) -> Experiment:
-    """The experiment, its description saying of which datasets among those shown it is only a first look (`quick`)."""
+    """Add to an experiment's description which of the shown datasets had a first look only (`quick`)."""
     looks = [
-        f"Only a first look at {config.dataset_name}: torch models learned for at most {config.quick.epochs} epoch(s)."
+        f"Only a first look at {config.dataset_name}: torch models were trained for at most {config.quick.epochs} "
+        "epoch(s)."
         for config in configurations(results)
         if config.quick and config.dataset_name in shown
     ]
@@ -196,18 +201,19 @@ def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]
 
 
 def configurations(results: Path, present: str = "") -> Iterator[Config]:
-    """What was run below a folder of results: a configuration a dataset, in the order of their names.
+    """Yield the configuration of each dataset below a folder of results, in alphabetical order.
 
     Parameters
     ----------
     results : Path
     present : str
-        The dataset whose configuration must be valid; others' that are not, of an older version say, are passed over.
+        The dataset whose configuration must be valid; invalid ones of other datasets, such as those of an older
+        version, are skipped.
 
     Raises
     ------
     ConfigError, DataError
-        Of the present dataset.
+        The configuration of the present dataset is invalid.
     """
     for file in sorted(results.glob("*/config.yaml")):
         try:
@@ -215,42 +221,44 @@ def configurations(results: Path, present: str = "") -> Iterator[Config]:
         except BoltError as error:
             if file.parent.name == present:
                 raise
-            log.warning("dataset '%s' is left out: %s", file.parent.name, error)
+            log.warning("dataset '%s' is excluded: %s", file.parent.name, error)
             continue
         yield config.model_copy(update={"paths": config.paths.model_copy(update={"results": results})})
 
 
 def available(config: Config) -> dict[str, Experiment]:
-    """Every experiment that can be asked for: those configured, and those of `config/experiments`."""
+    """Return all experiments by name: those configured, and those in `config/experiments`."""
     names = {name: name for name in known("experiment")} | config.experiment_places
     return {name: load_experiment(place) for name, place in names.items()}
 
 
 def paper_table(name: str) -> Path:
-    """Where the paper's own values of an experiment are kept, if it has some."""
+    """Return the file with the paper's own values of an experiment; it need not exist."""
     return ROOT / "config/experiments/paper" / f"{name}.tsv"
 
 
 def experiment_models(config: Config) -> dict[str, Model]:
-    """The models that experiments train, by the names of their runs."""
-    found = available(config)
-    return trained_models(found, {name: rows_of(one, config) for name, one in found.items()})
+    """Return the models that experiments train, by the names of their runs."""
+    experiments = available(config)
+    rows = {name: rows_of(experiment, config) for name, experiment in experiments.items()}
+    return trained_models(experiments, rows)
 
 
 def trained_models(
     experiments: Mapping[str, Experiment], rows: Mapping[str, list[tuple[Row, Model]]]
 ) -> dict[str, Model]:
-    """Of experiments whose rows are known, the models that are trained, by the names of their runs."""
-    trained = [name for name, one in experiments.items() if one.trains]
+    """Return the models that experiments train, by the names of their runs; `rows` are those of each experiment."""
+    trained = [name for name, experiment in experiments.items() if experiment.trains]
     return {model.run_name: model for name in trained for _, model in rows[name]}
 
 
 def _title(model: Model) -> str:
+    """Return the name of a model in tables."""
     return model.title or model.name
 
 
 def _base(name: str, where: str) -> Model:
-    """The model that a row names; refused with the row's place."""
+    """Load the model that a row names; errors name the row."""
     try:
         return load_model(name)
     except ConfigError as error:
@@ -258,19 +266,19 @@ def _base(name: str, where: str) -> Model:
 
 
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
-    """The row with its name, and its model: the named one with the row's changes."""
+    """Return the row with its name, and its model with the row's changes."""
     base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'")
     data = base.model_dump(mode="json", exclude_unset=True)
     data["hyper"] = base.hyper | row.hyper
     training: dict[str, Any] = data.get("training", {}) | row.training
     if config.quick and not fitted_at_once(base.model):
         training["epochs"] = min(training.get("epochs", base.training.epochs), config.quick.epochs)
-        data.pop("by_fold", None)  # a first look has no settings of its own for a fold
+        data.pop("by_fold", None)  # a first look has no settings per fold
     if training:
         data["training"] = training
-    for own in data.get("by_fold", {}).values():  # what a row asks for was not searched
-        for group, asked in {"hyper": row.hyper, "training": row.training}.items():
-            own[group] = {key: value for key, value in own.get(group, {}).items() if key not in asked}
+    for fold in data.get("by_fold", {}).values():  # settings of the row replace searched ones
+        for group, changed in {"hyper": row.hyper, "training": row.training}.items():
+            fold[group] = {key: value for key, value in fold.get(group, {}).items() if key not in changed}
     data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
     named = row.model_copy(update={"row": row.row or _title(base)})
     return named, parse(Model, data, f"experiment '{experiment}', row '{named.row}'")

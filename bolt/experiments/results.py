@@ -1,8 +1,8 @@
-"""What an experiment has found: entries turned into tables of numbers, from ``predictions.tsv`` alone.
+"""Results of experiments: tables of numbers, computed from ``predictions.tsv`` alone.
 
-A fold counts where all its seeds are finished. A fold of the cross-validation that was not trained is a missing one;
-one in which a metric is undefined is missing for that metric. Several seeds of a fold are averaged before the mean over
-folds, and pooled together, a person's predictions drawn together. All numbers are shares, not per cent.
+A fold counts if all its seeds are finished. Folds of the cross-validation that were not trained are missing; a fold in
+which a metric is undefined is missing for that metric. Seeds of a fold are averaged before the mean over folds, and
+pooled together; bootstrap samples keep all predictions of a subject together. All numbers are shares, not per cent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bolt.config import ROOT, Experiment
+from bolt.config import Experiment
 from bolt.evaluate.metrics import (
     LOWER_IS_BETTER,
     by_fold,
@@ -24,7 +24,7 @@ from bolt.evaluate.metrics import (
     pooled,
 )
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
-from bolt.experiments.entries import Entry
+from bolt.experiments.entries import Entry, paper_table
 from bolt.io.files import read_table
 
 KEYS = {"dataset": "Dataset", "atlas": "Atlas", "row": "Row of the experiment"}
@@ -36,61 +36,61 @@ RESULT_COLUMNS = {
     "n_folds": "Finished folds in which the metric is defined",
     "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
     "missing_folds": "The other folds",
-    "n_scans": "Test scans of the finished folds",
+    "n_scans": "Number of test scans of the finished folds",
     "low": "Lower end of the mean's 95 % bootstrap interval over families (else subjects)",
     "high": "Upper end of that interval",
-    "pooled": "Over all test scans of the finished folds together",
+    "pooled": "Value over all test scans of the finished folds together",
     "pooled_low": "Lower end of its 95 % bootstrap interval over families (else subjects)",
     "pooled_high": "Upper end of that interval",
-    "no_skill": "What it would be without skill: the most frequent class (accuracy), a coin (AUC, balanced accuracy)",
+    "no_skill": "Value without skill: the most frequent class (accuracy), a coin (AUC, balanced accuracy)",
     "paper_mean": "The paper's mean over folds",
     "paper_sd": "The paper's standard deviation over folds",
     "difference": "mean - paper_mean",
-    "paper_inside": "Whether paper_mean lies between low and high",
+    "paper_inside": "Whether paper_mean is between low and high",
     "note": "Why a row or a fold is missing",
 }
 SITE_COLUMNS = {
     **KEYS,
     "site": "Site",
-    "n_scans": "Its test scans",
-    "n_groups": "Their families (else subjects)",
+    "n_scans": "Number of its test scans",
+    "n_groups": "Number of their families (else subjects)",
     "majority_accuracy": "Accuracy of always guessing the site's most frequent class",
     "metric": "Metric",
-    "pooled": "Over the site's test scans",
+    "pooled": "Value over the site's test scans",
     "low": "Lower end of its 95 % bootstrap interval",
     "high": "Upper end",
 }
 FAMILY_COLUMNS = {
     "dataset": "Dataset",
-    "family": "Family of methods, as the models' files name it",
+    "family": "Family of methods, as named in the models' files",
     "metric": "Metric",
     "improvement": "Reference minus method: mean over the methods of the family and the atlases",
     "n_pairs": "Pairs of method and atlas in the mean: both rows finished all their folds, and the paper has both",
-    "expected_pairs": "Pairs that should be there",
-    "paper_improvement": "The same pairs from the paper's own table",
+    "expected_pairs": "Number of pairs if all had finished",
+    "paper_improvement": "The same pairs in the paper's own table",
 }
 
 
 NOT_ASKED = "not asked for (folds.run)"
 
 
-class Found(NamedTuple):
-    """What the folders of an entry hold."""
+class Gathered(NamedTuple):
+    """Predictions of an entry, and its missing folds."""
 
     predictions: pd.DataFrame
-    """Rows of all parts, of whole folds and all seeds."""
+    """Training, validation and test rows of the finished folds, all seeds."""
     missing: dict[int, str]
     """Fold to reason."""
 
 
 def due(entry: Entry) -> list[int]:
-    """The folds that a whole row has: all of the cross-validation; none where the row cannot be run."""
+    """Return the folds of a complete row: all of the cross-validation; none if the row cannot be run."""
     return [] if entry.note else sorted({*entry.folds, *range(entry.outer)})
 
 
-def gather(entry: Entry) -> Found:
+def gather(entry: Entry) -> Gathered:
     """Read the predictions of an entry's finished folds."""
-    kept, missing = [], {}
+    finished, missing = [], {}
     for fold in due(entry):
         if fold not in entry.folds:
             missing[fold] = NOT_ASKED
@@ -100,23 +100,23 @@ def gather(entry: Entry) -> Found:
         if reasons:
             missing[fold] = reasons[0]
         else:
-            kept += [predictions for _, _, predictions in parts]
-    return Found(pd.concat(kept, ignore_index=True) if kept else pd.DataFrame({"role": []}), missing)
+            finished += [predictions for _, _, predictions in parts]
+    return Gathered(pd.concat(finished, ignore_index=True) if finished else pd.DataFrame({"role": []}), missing)
 
 
-def summaries(entry: Entry, found: Found) -> pd.DataFrame:
-    """`RESULT_COLUMNS` without the paper's, one row a metric."""
+def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
+    """Return `RESULT_COLUMNS` without the paper's, one row per metric."""
     classes = entry.classes or None
-    tests = found.predictions[found.predictions["role"] == "test"]
+    tests = gathered.predictions[gathered.predictions["role"] == "test"]
     counts: dict[str, Any] = {
         "dataset": entry.dataset,
         "atlas": entry.atlas,
         "row": entry.row,
         "n_folds": 0,
         "expected_folds": len(due(entry)),
-        "missing_folds": ", ".join(map(str, found.missing)) or None,
+        "missing_folds": ", ".join(map(str, gathered.missing)) or None,
         "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
-        "note": entry.note or "; ".join(dict.fromkeys(found.missing.values())) or None,
+        "note": entry.note or "; ".join(dict.fromkeys(gathered.missing.values())) or None,
     }
     if tests.empty:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
@@ -132,18 +132,18 @@ def summaries(entry: Entry, found: Found) -> pd.DataFrame:
         spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0)}
         spread |= dict(zip(("low", "high"), ends[metric], strict=True))
         undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
-        words = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
-        whole: dict[str, Any] = {"metric": metric, "n_folds": int(folds[metric].notna().sum())}
-        whole["missing_folds"] = ", ".join(map(str, sorted([*found.missing, *undefined]))) or None
-        whole["note"] = "; ".join(filter(None, [counts["note"], words])) or None
-        rows.append(counts | whole | spread | values | {"no_skill": no_skill.get(metric)})
+        remark = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
+        defined: dict[str, Any] = {"metric": metric, "n_folds": int(folds[metric].notna().sum())}
+        defined["missing_folds"] = ", ".join(map(str, sorted([*gathered.missing, *undefined]))) or None
+        defined["note"] = "; ".join(filter(None, [counts["note"], remark])) or None
+        rows.append(counts | defined | spread | values | {"no_skill": no_skill.get(metric)})
     return pd.DataFrame(rows)
 
 
-def sites(entry: Entry, found: Found) -> pd.DataFrame:
-    """`SITE_COLUMNS`; no rows where there are not two sites."""
+def sites(entry: Entry, gathered: Gathered) -> pd.DataFrame:
+    """Return `SITE_COLUMNS`; no rows if there are fewer than two sites."""
     classes = entry.classes or None
-    tests = found.predictions[found.predictions["role"] == "test"]
+    tests = gathered.predictions[gathered.predictions["role"] == "test"]
     key = {"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row}
     rows = []
     for site in by_site(tests, classes) if len(tests) else []:
@@ -156,8 +156,8 @@ def sites(entry: Entry, found: Found) -> pd.DataFrame:
 
 
 def paper_values(experiment: Experiment) -> pd.DataFrame | None:
-    """The paper's own table of this name, in shares: its columns, ``dataset``, and ``paper_mean`` and ``paper_sd``."""
-    file = ROOT / "config" / "experiments" / "paper" / f"{experiment.name}.tsv"
+    """Read the paper's own table of an experiment; adds ``dataset``, ``paper_mean`` and ``paper_sd``, in shares."""
+    file = paper_table(experiment.name)
     if not file.is_file():
         return None
     table = read_table(file).rename(columns={"mean_percent": "paper_mean", "sd_percent": "paper_sd"})
@@ -170,15 +170,15 @@ def paper_values(experiment: Experiment) -> pd.DataFrame | None:
 
 
 def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFrame | None) -> pd.DataFrame:
-    """`table` with the paper's values, and where they lie."""
+    """Add the paper's values, and whether they are inside our intervals."""
     known: dict[tuple[str, str, str, str], tuple[float, float]] = {}
     for entry in entries if paper is not None else []:
-        wanted = {"dataset": entry.dataset, "atlas": entry.atlas, **entry.paper}
-        if paper is None or not entry.paper or not set(wanted) <= set(paper):
+        key = {"dataset": entry.dataset, "atlas": entry.atlas, **entry.paper}
+        if paper is None or not entry.paper or not set(key) <= set(paper):
             continue
-        own = paper[np.logical_and.reduce([paper[column] == value for column, value in wanted.items()])]
-        for line in own.itertuples():
-            known[entry.dataset, entry.atlas, entry.row, str(line.metric)] = (line.paper_mean, line.paper_sd)
+        rows = paper[np.logical_and.reduce([paper[column] == value for column, value in key.items()])]
+        for row in rows.itertuples():
+            known[entry.dataset, entry.atlas, entry.row, str(row.metric)] = (row.paper_mean, row.paper_sd)
     keys = list(zip(table["dataset"], table["atlas"], table["row"], table["metric"], strict=True))
     table = table.reindex(columns=list(RESULT_COLUMNS))
     table[["paper_mean", "paper_sd"]] = np.array([known.get(key, (np.nan, np.nan)) for key in keys]).reshape(-1, 2)
@@ -191,16 +191,16 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
 
 
 def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, column: str = "mean") -> pd.DataFrame:
-    """By how much the reference is better than the methods of each family, averaged over them and the atlases.
+    """Return how much better the reference is than the methods of each family, averaged over methods and atlases.
 
     Parameters
     ----------
     table : DataFrame
-        ``dataset``, ``atlas``, ``row``, ``metric``, and the `column` of values; NaN where a row is not whole.
+        ``dataset``, ``atlas``, ``row``, ``metric``, and the `column` of values; NaN if a row is incomplete.
     family_of : mapping
-        Row to family; others are left out.
+        Row to family; other rows are excluded.
     reference : str
-        The row that is compared.
+        The row that others are compared with.
     column : str
 
     Returns
@@ -209,52 +209,53 @@ def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, 
         `FAMILY_COLUMNS` without the paper's, in the order of `table` and of `family_of`.
     """
     keys = ["dataset", "atlas", "metric"]
-    best = table[table["row"] == reference].set_index(keys)[column]
+    of_reference = table[table["row"] == reference].set_index(keys)[column]
     others = table[(table["row"] != reference) & table["row"].isin(family_of)]
     others = others.assign(family=others["row"].map(family_of))
-    others["gain"] = best.reindex(pd.MultiIndex.from_frame(others[keys])).to_numpy() - others[column].to_numpy()
+    others["gain"] = of_reference.reindex(pd.MultiIndex.from_frame(others[keys])).to_numpy() - others[column].to_numpy()
     grouped = others.groupby(["dataset", "family", "metric"], sort=False)["gain"]
-    found = grouped.agg(improvement="mean", n_pairs="count", expected_pairs="size").reset_index()
-    order = {family: i for i, family in enumerate(dict.fromkeys(family_of.values()))}
-    placed = found["dataset"].map({name: i for i, name in enumerate(found["dataset"].unique())})
-    return found.iloc[np.lexsort([found["family"].map(order), placed])].reset_index(drop=True)
+    gains = grouped.agg(improvement="mean", n_pairs="count", expected_pairs="size").reset_index()
+    family_order = {family: i for i, family in enumerate(dict.fromkeys(family_of.values()))}
+    dataset_order = {name: i for i, name in enumerate(gains["dataset"].unique())}
+    order = np.lexsort([gains["family"].map(family_order), gains["dataset"].map(dataset_order)])
+    return gains.iloc[order].reset_index(drop=True)
 
 
 def family_table(results: pd.DataFrame, entries: Sequence[Entry], reference: str) -> pd.DataFrame:
-    """`FAMILY_COLUMNS` of an experiment; no rows where all are of one family.
+    """Return `FAMILY_COLUMNS` of an experiment; no rows if all methods are of one family.
 
-    Only rows with all their folds count, on both sides: our average and the paper's are over the same rows, atlases and
-    metrics. Rows that the paper does not have, on a dataset that it has, are families of their own.
+    Only complete rows count, so that our average and the paper's are over the same rows, atlases and metrics. Rows that
+    are not in the paper, on a dataset that is, form families of their own.
     """
     family_of = {entry.row: entry.model.family for entry in entries if entry.model.family and entry.row != reference}
     if len(set(family_of.values())) < 2 or reference not in set(results["row"]):
         return pd.DataFrame(columns=list(FAMILY_COLUMNS))
     results = results[~results["metric"].isin(LOWER_IS_BETTER)]
-    keys, has = ["dataset", "family", "metric"], results["paper_mean"].notna()
-    its_metric = has.groupby([results["dataset"], results["metric"]]).transform("any")
-    counts = (results["n_folds"] == results["expected_folds"]) & (has | ~its_metric)
+    keys, in_paper = ["dataset", "family", "metric"], results["paper_mean"].notna()
+    metric_in_paper = in_paper.groupby([results["dataset"], results["metric"]]).transform("any")
+    complete = results["n_folds"] == results["expected_folds"]
+    counts = complete & (in_paper | ~metric_in_paper)
     shared = results.assign(mean=results["mean"].where(counts), paper_mean=results["paper_mean"].where(counts))
-    new = ~has.groupby([results[key] for key in ("dataset", "atlas", "row")]).transform("any")
-    new &= has.groupby(results["dataset"]).transform("any") & (results["row"] != reference)
-    found, theirs = (families(shared[~new], family_of, reference, column) for column in ("mean", "paper_mean"))
+    new = ~in_paper.groupby([results[key] for key in ("dataset", "atlas", "row")]).transform("any")
+    new &= in_paper.groupby(results["dataset"]).transform("any") & (results["row"] != reference)
+    ours, theirs = (families(shared[~new], family_of, reference, column) for column in ("mean", "paper_mean"))
     theirs = theirs.rename(columns={"improvement": "paper_improvement"})[[*keys, "paper_improvement"]]
-    whole = results["n_folds"] == results["expected_folds"]
-    others = results.assign(mean=results["mean"].where(whole))[new | (results["row"] == reference)]
+    others = results.assign(mean=results["mean"].where(complete))[new | (results["row"] == reference)]
     others = families(others, family_of, reference)
     others["family"] += ", not in the paper"
-    parts = [part for part in (found.merge(theirs, on=keys, how="left"), others) if len(part)]
+    parts = [part for part in (ours.merge(theirs, on=keys, how="left"), others) if len(part)]
     table = pd.concat(parts, ignore_index=True).reindex(columns=list(FAMILY_COLUMNS))
     order = {name: i for i, name in enumerate(dict.fromkeys(results["dataset"]))}
     return table.sort_values("dataset", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
-def paired_tests(entries: Sequence[Entry], found: Sequence[Found], reference: str) -> pd.DataFrame:
-    """Every row against the reference on the same dataset and atlas: `KEYS`, ``reference`` and `TEST_COLUMNS`."""
+def paired_tests(entries: Sequence[Entry], gathered: Sequence[Gathered], reference: str) -> pd.DataFrame:
+    """Test each row against the reference on the same dataset and atlas: `KEYS`, ``reference`` and `TEST_COLUMNS`."""
     parts: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
     classes = {}
-    for entry, own in zip(entries, found, strict=True):
-        if len(own.predictions):
-            parts.setdefault((entry.dataset, entry.atlas), {})[entry.row] = own.predictions
+    for entry, (predictions, _) in zip(entries, gathered, strict=True):
+        if len(predictions):
+            parts.setdefault((entry.dataset, entry.atlas), {})[entry.row] = predictions
             classes[entry.dataset] = entry.classes or None
     tables = [
         compare_all(rows, reference, classes[dataset]).assign(dataset=dataset, atlas=atlas, reference=reference)

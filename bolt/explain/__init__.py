@@ -1,0 +1,1 @@
+"""Explanations: which volumes and regions drive a prediction."""

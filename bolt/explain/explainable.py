@@ -1,4 +1,4 @@
-"""Which models have importance weights, and so an explanation; asked before any work."""
+"""Which models can be explained; checked before any work."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bolt.config import Dataset, Model
 
 
 def has_importance(model: Model) -> bool:
-    """Whether Algorithm 1 can follow a model: BolT with CLS tokens in every fold, and no input but series."""
-    every = [model, *(model.for_fold(fold) for fold in model.by_fold)]
-    tokens = all(own.hyper.get("cls_token") != "none" for own in (every[1:] or every))
+    """Return whether Algorithm 1 applies: to BolT with CLS tokens in every fold, and with no input but series."""
+    folds = [model.for_fold(fold) for fold in model.by_fold] or [model]
+    tokens = all(fold.hyper.get("cls_token") != "none" for fold in folds)
     return model.model == "bolt" and not model.covariates and tokens
 
 
 def can_be_explained(model: Model, dataset: Dataset) -> bool:
-    """Whether a model of this dataset gets an explanation: landmarks and regions are regressions of classes."""
+    """Return whether a model of this dataset is explained; landmarks and regions need classes."""
     return has_importance(model) and dataset.classes is not None

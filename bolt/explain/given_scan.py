@@ -1,12 +1,12 @@
-"""One scan by hand, to be explained: a checkpoint, the scan's series and what is known of its ROIs and events."""
+"""One scan given on the command line: its ROI series, and what is known of its ROIs, events and model."""
 
 from __future__ import annotations
 
 import argparse
-import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nibabel as nib
 import numpy as np
@@ -17,16 +17,14 @@ from bolt.atlases.image import LABEL_COLUMNS, load_atlas, load_labels
 from bolt.config import Config, Paths, load_config, nearest
 from bolt.explain.events import read_events
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_table
+from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import kept_volumes, read_series
 from bolt.models.registry import shortest_of
 from bolt.series.cache import is_constant, zscore
 
-log = logging.getLogger("bolt")
-
 
 @dataclass
-class Scan:
+class GivenScan:
     """A scan as a checkpoint reads it.
 
     Attributes
@@ -40,15 +38,15 @@ class Scan:
     rois : DataFrame
         value, name, network, hemisphere of the R columns.
     atlas : str
-        Its name; empty where it is not known.
+        Its name; empty if unknown.
     image : label image or None
     space : str
         Of the image.
     events : DataFrame or None
     tested : tuple of int or None
-        How many test scans the model told right, and of how many.
+        Number of test scans that the model classified correctly, and of all its test scans.
     notes : list of str
-        What is odd, for people.
+        Warnings for the reader.
     """
 
     series: NDArray[np.float32]
@@ -63,41 +61,44 @@ class Scan:
     notes: list[str] = field(default_factory=list)
 
 
+class _Atlas(NamedTuple):
+    """The model's atlas: its name and place, its ROIs if they are known, and the paths for finding its image."""
+
+    name: str
+    place: str
+    labels: pd.DataFrame | None
+    paths: Paths
+
+
 def read_info(folder: Path) -> dict[str, Any]:
-    """What ``checkpoint.json`` says of a model that can be explained.
+    """Read the ``checkpoint.json`` of a model that can be explained.
 
     Raises
     ------
     DataError
-        There is none, or the model is not BolT, reads covariates, or predicts a number.
+        There is none; or the model is not BolT, reads covariates, or predicts a number.
     """
     path = folder / "checkpoint.json"
     if not path.is_file():
-        inside = sorted(one.parent.name for one in folder.glob("*/checkpoint.json"))
-        hint = f"Give one of the folders in it: {', '.join(inside)}" if inside else ""
-        raise DataError(
-            "no checkpoint in this folder",
-            where=folder,
-            hint=hint
-            or "Give the folder of a fold: results/<dataset>/runs/<atlas>/<variant>/<model>/seed-<s>/fold-<k>",
-        )
+        inside = ", ".join(sorted(file.parent.name for file in folder.glob("*/checkpoint.json")))
+        place = "results/<dataset>/runs/<atlas>/<variant>/<model>/seed-<s>/fold-<k>"
+        hint = f"Give one of its subfolders: {inside}" if inside else f"Give the folder of a fold: {place}"
+        raise DataError("no checkpoint in this folder", where=folder, hint=hint)
     info: dict[str, Any] = read_json(path)
     problem = ""
     if info["model"]["model"] != "bolt":
         problem = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
     elif info.get("covariates"):
-        problem = "this model reads covariates beside the series, which Algorithm 1 does not follow"
+        problem = "this model uses covariates as well as series, which Algorithm 1 does not cover"
     elif info["classes"] is None:
-        problem = "this model predicts a number; one scan is explained for a class"
+        problem = "this model predicts a number, but what is explained is a class"
     if problem:
-        raise DataError(
-            problem, where=path, hint="Give the checkpoint of a BolT that learned classes from series alone"
-        )
+        raise DataError(problem, where=path, hint="Give the checkpoint of a BolT trained on classes and series alone")
     return info
 
 
 def target_of(info: dict[str, Any], name: str | None) -> int | None:
-    """The position of a class; None: the predicted one is explained."""
+    """Return the position of a class; None if no name is given."""
     if name is None:
         return None
     classes = info["classes"]
@@ -109,7 +110,7 @@ def target_of(info: dict[str, Any], name: str | None) -> int | None:
     return int(classes.index(name))
 
 
-def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> Scan:
+def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
     """Read the scan of ``bolt explain --checkpoint``.
 
     Parameters
@@ -122,119 +123,120 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> Scan:
     Raises
     ------
     ConfigError, DataError
-        As `bolt.io.series_files.read_series`; ROIs or length that do not fit the checkpoint; a constant series; events
-        without a repetition time.
+        As `bolt.io.series_files.read_series`; the ROIs or the length do not fit the checkpoint; all series are
+        constant; events without a repetition time.
     """
     path: Path = options.series
-    beside = path.with_suffix(".json")
-    about = read_json(beside) if beside.is_file() else {}
-    name, labels, paths = _atlas_of(options, info)
-    said = about.get("Atlas")
-    if said is not None and name and said != name:
+    sidecar = path.with_suffix(".json")
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    atlas = _find_atlas(options, info)
+    if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
         raise DataError(
-            f"these series are of atlas '{said}', the model learned from '{name}'",
-            where=beside,
-            hint=f"Make series with '{name}' (bolt parcellate IMAGE --atlas {name})",
+            f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'",
+            where=sidecar,
+            hint=f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name})",
         )
-    series = _fitting(read_series(path, None if labels is None else labels["value"].tolist()), info, labels, name, path)
+    series = _read_columns(path, info, atlas)
     shortest = max(2, shortest_of("bolt", info["model"]["hyper"]))
     if len(series) < shortest:
         raise DataError(
-            f"{len(series)} volumes, fewer than the {shortest} that this model reads at least",
+            f"{len(series)} volumes, but this model needs at least {shortest}",
             where=path,
             hint="Give a longer scan, or a model with a shorter window",
         )
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
     if tr is not None and not tr > 0:
-        raise ConfigError(f"--tr {tr:g} is no repetition time", hint="Give seconds, such as --tr 2")
+        raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")
     if options.events is not None and tr is None:
         raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
-    rois = _named(info["rois"], labels)
-    scan = Scan(series, kept_volumes(path, len(series)), tr, rois, name)
+    scan = GivenScan(series, kept_volumes(path, len(series)), tr, _name_rois(info["rois"], atlas.labels), atlas.name)
     if options.events is not None:
         scan.events = read_events(options.events)
     _standardize(scan, path, options.standardize)
-    _find_image(scan, options, paths)
-    _compare_with_training(scan, options)
+    _add_image(scan, atlas)
+    _compare_with_training(scan, options.checkpoint, path.stem)
     return scan
 
 
-def _atlas_of(options: argparse.Namespace, info: dict[str, Any]) -> tuple[str, pd.DataFrame | None, Paths]:
-    """Name and labels of the atlas that is given, else of the one whose run the checkpoint lies in."""
-    config, given = _configuration(options), options.atlas
+def _find_atlas(options: argparse.Namespace, info: dict[str, Any]) -> _Atlas:
+    """Find the atlas that was given, or that of the results which hold the checkpoint."""
+    folders = _folders_of_run(options.checkpoint)
+    config = load_config(options.config) if options.config is not None else _config_of(folders)
     paths = config.paths if config else Paths()
+    given, labels = (options.atlas or "").rstrip("/"), None
     if options.labels is not None:
-        labels = read_table(options.labels, text=("name", "network", "hemisphere"))
-        missing = [column for column in LABEL_COLUMNS if column not in labels]
-        if missing:
-            raise DataError(f"columns missing: {', '.join(missing)}", where=options.labels, hint="Add them")
-        name = given or ""
-    elif given is not None:
-        atlas = given.rstrip("/")
-        if atlas.endswith((".nii", ".nii.gz")):
-            found = load_atlas(atlas)
-            name, labels = found.name, found.labels
-        else:
-            name, labels = Path(atlas).name, load_labels(atlas, atlas_dir=paths.atlas_dir)
+        name, place, labels = options.atlas or "", given, _read_labels(options.labels)
+    elif given.endswith((".nii", ".nii.gz")):
+        image = load_atlas(given)
+        name, place, labels = image.name, given, image.labels
+    elif given:
+        name, place, labels = Path(given).name, given, load_labels(given, atlas_dir=paths.atlas_dir)
     else:
-        place = options.checkpoint.resolve()
-        name = place.parents[3].name if len(place.parents) > 4 and place.parents[4].name == "runs" else ""
+        name = folders[3].name if folders else ""
+        place = config.atlas_places.get(name, name) if config else name
         try:
-            labels = load_labels(_place(name, config), atlas_dir=paths.atlas_dir) if name else None
+            labels = load_labels(place, atlas_dir=paths.atlas_dir) if name else None
         except BoltError:
             labels = None
     absent = sorted(set(info["rois"]) - set(labels["value"])) if labels is not None else []
     if absent and (given or options.labels):
         raise DataError(
-            f"the model learned from an ROI with the value {absent[0]}, which atlas '{name or options.labels}' lacks",
+            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or options.labels}' lacks",
             where=options.checkpoint / "checkpoint.json",
-            hint="Give the atlas that the model was trained with, or none: then ROIs go by their values",
+            hint="Give the atlas that the model was trained with, or none: ROIs are then named by their values",
         )
-    return name, None if absent else labels, paths
+    return _Atlas(name, place, None if absent else labels, paths)
 
 
-def _configuration(options: argparse.Namespace) -> Config | None:
-    """The configuration that is given, else that of the results in which the checkpoint lies."""
-    if options.config is not None:
-        return load_config(options.config)
-    place = options.checkpoint.resolve()
-    own = place.parents[5] / "config.yaml" if len(place.parents) > 5 and place.parents[4].name == "runs" else None
+def _folders_of_run(checkpoint: Path) -> Sequence[Path]:
+    """Return the folders above a fold of a run, from its seed up to the results; empty if it is elsewhere."""
+    parents = checkpoint.resolve().parents
+    return parents if len(parents) > 5 and parents[4].name == "runs" else ()
+
+
+def _config_of(folders: Sequence[Path]) -> Config | None:
+    """Read the configuration kept with the results; None if there is none, or it is of another version."""
     try:
-        return load_config(own) if own is not None and own.is_file() else None
-    except BoltError:  # of another version: paths and atlases by their defaults
+        return load_config(folders[5] / "config.yaml") if folders and (folders[5] / "config.yaml").is_file() else None
+    except BoltError:
         return None
 
 
-def _place(name: str, config: Config | None) -> str:
-    return config.atlas_places.get(name, name) if config else name
+def _read_labels(path: Path) -> pd.DataFrame:
+    """Read a table of ROIs given on the command line."""
+    labels = read_table(path, text=("name", "network", "hemisphere"))
+    missing = [column for column in LABEL_COLUMNS if column not in labels]
+    if missing:
+        raise DataError(f"columns missing: {', '.join(missing)}", where=path, hint="Add them")
+    return labels
 
 
-def _fitting(
-    series: NDArray[np.float32], info: dict[str, Any], labels: pd.DataFrame | None, name: str, path: Path
-) -> NDArray[np.float32]:
-    """The columns that the model reads: all, or those ROIs of the atlas that its cache kept."""
-    due = info["n_rois"]
-    if series.shape[1] == due:
+def _read_columns(path: Path, info: dict[str, Any], atlas: _Atlas) -> NDArray[np.float32]:
+    """Read the columns that the model was trained on: all, or those ROIs of the atlas that its cache kept."""
+    series = read_series(path, None if atlas.labels is None else atlas.labels["value"].tolist())
+    n_rois, n_columns = info["n_rois"], series.shape[1]
+    if n_columns == n_rois:
         return series
-    if labels is not None and series.shape[1] == len(labels):
-        return series[:, np.flatnonzero(labels["value"].isin(info["rois"]))]
-    said = f"this model reads {due}" + (f" (atlas '{name}')" if name else "")
-    if len(series) == due:
-        hint = "Transpose the array, it seems: a row a volume, a column an ROI"
+    if atlas.labels is not None and n_columns == len(atlas.labels):
+        return series[:, np.flatnonzero(atlas.labels["value"].isin(info["rois"]))]
+    if len(series) == n_rois:
+        hint = "Transpose the array: rows must be volumes, columns ROIs"
     else:
-        hint = "Make series with the atlas that the model was trained with" + (f", '{name}'" if name else "")
-    raise DataError(f"{series.shape[1]} ROIs, but {said}", where=path, hint=hint)
+        hint = "Make series with the atlas that the model was trained with" + (f", '{atlas.name}'" * bool(atlas.name))
+    known = f" (atlas '{atlas.name}')" if atlas.name else ""
+    raise DataError(f"{n_columns} ROIs, but this model reads {n_rois}{known}", where=path, hint=hint)
 
 
-def _named(values: list[int], labels: pd.DataFrame | None) -> pd.DataFrame:
+def _name_rois(values: list[int], labels: pd.DataFrame | None) -> pd.DataFrame:
+    """Return value, name, network and hemisphere of the model's ROIs."""
     if labels is None:
         names = [f"ROI {value}" for value in values]
         return pd.DataFrame({"value": values, "name": names, "network": None, "hemisphere": None})
     return labels.set_index("value", drop=False).loc[values, list(LABEL_COLUMNS)].reset_index(drop=True)
 
 
-def _standardize(scan: Scan, path: Path, wanted: bool) -> None:
-    """Z-score as the cache does, and say what is odd about the ROIs."""
+def _standardize(scan: GivenScan, path: Path, wanted: bool) -> None:
+    """Z-score as the cache does, and note what is unusual about the ROIs."""
     uncovered = np.isnan(scan.series).any(axis=0)
     values = np.where(uncovered, 0, scan.series)
     constant = is_constant(values)
@@ -242,44 +244,45 @@ def _standardize(scan: Scan, path: Path, wanted: bool) -> None:
         raise DataError(
             "no ROI changes over time", where=path, hint="Give the BOLD series of a scan, not a mean or an empty file"
         )
-    for what, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
+    for problem, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():
             names = ", ".join(scan.rois["name"][which][:5])
-            scan.notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {what}, and taken as zeros: {names}.")
+            scan.notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {problem} and are set to zero: {names}.")
     scan.series = zscore(scan.series) if wanted else values.astype(np.float32)
     alive = scan.series[:, ~constant]
     if np.abs(alive.mean(axis=0)).max() > 0.2 or np.abs(alive.std(axis=0) - 1).max() > 0.2:
-        scan.notes.append("The series are not z-scored, though models learn from series that are.")
+        scan.notes.append("The series are not z-scored, but the model was trained on series that are.")
 
 
-def _find_image(scan: Scan, options: argparse.Namespace, paths: Paths) -> None:
-    config = _configuration(options)
-    atlas = options.atlas.rstrip("/") if options.atlas else _place(scan.atlas, config)
-    if not atlas:
+def _add_image(scan: GivenScan, atlas: _Atlas) -> None:
+    """Load the atlas's label image for the map; note why there is none."""
+    if not atlas.place:
         scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
         return
     try:
-        found = load_atlas(atlas, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+        described = load_atlas(
+            atlas.place, atlas_dir=atlas.paths.atlas_dir, templateflow_home=atlas.paths.templateflow_home
+        )
     except BoltError as error:
         scan.notes.append(f"No map: {error}")
         return
-    if set(scan.rois["value"]) <= set(found.labels["value"]):
-        scan.image, scan.space = found.image, next(iter(found.spaces), "")
+    if set(scan.rois["value"]) <= set(described.labels["value"]):
+        scan.image, scan.space = described.image, next(iter(described.spaces), "")
     else:
-        scan.notes.append(f"No map: the image of atlas '{scan.atlas}' has other ROIs than the model.")
+        scan.notes.append(f"No map: the image of atlas '{atlas.name}' has other ROIs than the model.")
 
 
-def _compare_with_training(scan: Scan, options: argparse.Namespace) -> None:
-    """How well the model does on its test scans; and whether this scan, by its name, is one that it learned from."""
-    path = options.checkpoint / "predictions.tsv"
-    if not path.is_file() or not path.stat().st_size:
+def _compare_with_training(scan: GivenScan, checkpoint: Path, name: str) -> None:
+    """Count the model's correct predictions of test scans; note if it was trained on the scan of this file name."""
+    path = checkpoint / "predictions.tsv"
+    if not holds_something(path):
         return
     table = read_table(path, text=("scan_id", "role", "label", "predicted"))
     test = table[table["role"] == "test"]
     if len(test):
         scan.tested = (int((test["label"] == test["predicted"]).sum()), len(test))
-    own = [options.series.stem == one or options.series.stem.startswith(f"{one}_") for one in table["scan_id"]]
-    for role in table.loc[own, "role"][:1]:
-        if role != "test":
-            said = {"train": "learned from", "validation": "was watched on while it learned"}[role]
-            scan.notes.append(f"This model {said} this very scan: believe its probability less than for a new one.")
+    same = [name == scan_id or name.startswith(f"{scan_id}_") for scan_id in table["scan_id"]]
+    uses = {"train": "was trained on this very scan", "validation": "was validated on this very scan during training"}
+    for role in table.loc[same, "role"][:1]:
+        if role in uses:
+            scan.notes.append(f"This model {uses[role]}: trust its probability less than for a new scan.")

@@ -1,4 +1,4 @@
-"""Integrated gradients: what each value of a scan adds to the decision. A rival of Algorithm 1.
+"""Integrated gradients: what each value of a scan adds to a class's logit. An alternative to Algorithm 1.
 
 Sundararajan, Taly and Yan 2017, Axiomatic attribution for deep networks, arXiv:1703.01365; computed by captum.
 """
@@ -10,11 +10,11 @@ from captum.attr import IntegratedGradients
 from torch import Tensor, nn
 
 PASSES = 8
-"""Points of the path in one pass."""
+"""Points of the path per forward and backward pass."""
 
 
 def integrated_gradients(model: nn.Module, x: Tensor, target: Tensor, steps: int) -> Tensor:
-    """What each value adds to a class's logit, beside a scan of zeros (the mean of a z-scored series).
+    """Attribute a class's logit to each value, relative to a scan of zeros (the mean of z-scored series).
 
     Parameters
     ----------
@@ -30,16 +30,17 @@ def integrated_gradients(model: nn.Module, x: Tensor, target: Tensor, steps: int
     Returns
     -------
     Tensor
-        (batch, time, rois). Over a scan they sum to the logit less that of zeros, but for what `steps` leave out.
+        (batch, time, rois). Over a scan they add up to the logit minus that of zeros, but for the error of a finite
+        number of `steps`.
     """
     method = IntegratedGradients(lambda scans: model(scans).logits)
     with torch.enable_grad():
-        found: Tensor = method.attribute(
+        attributions: Tensor = method.attribute(
             x.detach(), baselines=0.0, target=target, n_steps=steps, internal_batch_size=max(PASSES, len(x))
         )
-    return found.detach()
+    return attributions.detach()
 
 
 def volume_weights(attributions: Tensor) -> Tensor:
-    """Weight of every volume, (batch, time): the sum over ROIs of absolute attributions."""
+    """Return the weight of each volume, (batch, time): the sum over ROIs of absolute attributions."""
     return attributions.abs().sum(-1)

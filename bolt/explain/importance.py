@@ -1,4 +1,4 @@
-"""The importance weights of one fold's scans, computed once and kept as arrays with an index."""
+"""Importance weights of all scans of a fold, computed once and stored as arrays with an index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 8
 
 
 def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
-    """Write the importance weights of every scan of one fold, training and test alike.
+    """Write the importance weights of every scan of one fold: training, validation and test.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     Raises
     ------
     DataError
-        For a model without attention maps to explain it by.
+        The model is not BolT.
     """
     write_importance(*_explained(cache, run_fold, device), run_fold)
 
 
 def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = "auto") -> None:
-    """Write the importance weights of an outer fold's training side, each part by the model that did not see it.
+    """Write the importance weights of an outer fold's training side, each part explained by the model that held it out.
 
     Parameters
     ----------
@@ -52,14 +52,36 @@ def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = 
         The inner folds.
     device : {"auto", "cpu", "cuda"}
     """
-    parts = [_explained(cache, folder / f"fold-{one}", device, role="test") for one in inner]
+    parts = [_explained(cache, folder / f"fold-{fold}", device, role="test") for fold in inner]
     write_importance(pd.concat([table for table, _ in parts]), [w for _, weights in parts for w in weights], folder)
 
 
 def _explained(
     cache: Any, run_fold: Path, device: str, role: str = ""
 ) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
-    """Scans of a fold, or of one part of it, and the weights of each."""
+    """Return the scans of a fold, or those of one role, and the weights of each."""
+    model, _ = load_bolt(run_fold)
+    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
+    table = table[table["role"] == role] if role else table
+    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    return table, importance_of(model, [cache.series(position[scan]) for scan in table["scan_id"]], device)
+
+
+def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
+    """Load a BolT checkpoint; refuse any other model.
+
+    Returns
+    -------
+    model : BolT
+        In evaluation mode, on the CPU.
+    info : dict
+        ``checkpoint.json``.
+
+    Raises
+    ------
+    DataError
+        Also as `bolt.training.checkpoint.load_checkpoint`.
+    """
     model, info = load_checkpoint(run_fold)
     if not isinstance(model, BolT):
         raise DataError(
@@ -67,10 +89,7 @@ def _explained(
             where=run_fold / "checkpoint.json",
             hint="Explain a BolT run",
         )
-    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
-    table = table[table["role"] == role] if role else table
-    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    return table, importance_of(model, [cache.series(position[scan]) for scan in table["scan_id"]], device)
+    return model, info
 
 
 def importance_of(
@@ -79,7 +98,7 @@ def importance_of(
     device: str | torch.device = "auto",
     targets: Sequence[int] | None = None,
 ) -> list[NDArray[np.floating]]:
-    """Importance weights of scans of any lengths, in batches of equal ones.
+    """Compute the importance weights of scans of any length, in batches of equal length.
 
     Parameters
     ----------
@@ -88,7 +107,7 @@ def importance_of(
     series : sequence of (T, R) arrays
     device : {"auto", "cpu", "cuda"} or torch.device
     targets : sequence of int, optional
-        Number of the class to be explained, a scan; by default the one that `model` predicts.
+        Position of the class to explain, one per scan; by default the one that `model` predicts.
 
     Returns
     -------

@@ -1,13 +1,12 @@
-"""Which moments of a scan decide, and whether those moments alone are enough.
+"""Which volumes of a scan drive the prediction, and whether those volumes alone suffice to classify it.
 
-The importance weights of every scan (Algorithm 1 of the paper, for the class that the model
-*predicts*) name its landmarks: the few most important volumes. A logistic regression is then fitted
-on landmarks of training scans and tested on landmarks of test scans, and compared with the same
-regression on random volumes (the paper's table of landmark regressions). The true label is used to
-fit the regression, never to choose volumes.
+The landmarks of a scan are its most important volumes (Algorithm 1 of the paper, for the class that the model
+*predicts*). A logistic regression is fitted on landmarks of training scans, tested on landmarks of test scans, and
+compared with the same regression on random volumes (the paper's table of landmark regressions). True labels are used
+to fit the regression, never to choose volumes.
 
-A model's weights for the scans it was fitted to may be unlike those for new scans. So the same is done once more with
-weights of training scans from models that did not see them, where there are such (`bolt.folds.inner`).
+A model's weights for scans it was trained on may differ from those for new scans. So the regression is repeated with
+weights of training scans from models that did not see them, if there are any (`bolt.folds.inner`).
 """
 
 from __future__ import annotations
@@ -23,23 +22,22 @@ from numpy.typing import NDArray
 from bolt.evaluate.classes import METRICS
 from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
 from bolt.explain.token_regression import LEVELS, FoldScans
-from bolt.explain.weights import explained_folds, is_explained, read_importance
-from bolt.io.errors import DataError
+from bolt.explain.weights import is_explained, read_importance, require_explained
 from bolt.io.files import atomic, write_table
 
 METRIC_COLUMNS = {
-    "accuracy": "share judged right",
+    "accuracy": "share classified correctly",
     "recall": "of the positive class (two classes), or macro average",
     "precision": "of the positive class (two classes), or macro average",
     "auc": "of the positive class's probability (mean over the volumes of a unit), or macro average",
 }
 LANDMARK_COLUMNS = {
     "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "importance": "fitted: training scans are explained by the model that was fitted to them; inner: by models that "
+    "importance": "fitted: training scans are explained by the model that was trained on them; inner: by models that "
     "did not see them; none: random volumes",
-    "tokens": "important: the most important volumes of each scan; random: as many others, mean over the draws",
+    "tokens": "important: the most important volumes of each scan; random: as many random volumes, mean over draws",
     "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()) + " (ties: mean probability)",
-    "n_test": "test scans; number of folds in the last rows",
+    "n_test": "number of test scans; in the rows mean and sd, number of folds",
     **METRIC_COLUMNS,
 }
 KINDS = (("fitted", "important"), ("inner", "important"), ("none", "random"))
@@ -47,7 +45,7 @@ KINDS = (("fitted", "important"), ("inner", "important"), ("none", "random"))
 
 
 def top_tokens(weights: NDArray[np.floating], tokens: int) -> NDArray[np.intp]:
-    """Volumes with the largest weights, largest first; of equals, the earlier."""
+    """Return the volumes with the largest weights, largest first; of equal weights, the earlier volume first."""
     return np.argsort(-weights, kind="stable")[:tokens]
 
 
@@ -74,13 +72,13 @@ def landmark_regression(
     classes : sequence of str
         The last is the positive one.
     tokens : int
-        Volumes a scan.
+        Volumes per scan.
     random_draws : int
-        Random choices (seeded, without replacement) that are averaged.
+        Random draws (seeded, without replacement) that are averaged.
     offsets : int
-        Places of the subset-index curve, see `bolt.explain.subsets.subset_offsets`; 0: no curve.
+        Points of the subset-index curve, see `bolt.explain.subsets.subset_offsets`; 0: no curve.
     inner : bool
-        Judge importance of training scans by models that did not see them too.
+        Also evaluate importance of training scans by models that did not see them.
     seed : int
 
     Returns
@@ -98,17 +96,16 @@ def landmark_regression(
     for fold, (table, values) in explained.items():
         weights = dict(zip(table["scan_id"], values, strict=True))
         data = FoldScans(cache, table, classes, where=run / f"fold-{fold}")
-        chosen = {scan: top_tokens(w, tokens) for scan, w in weights.items()}
-        found, coefficient = data.regress(chosen)
+        landmarks = {scan: top_tokens(w, tokens) for scan, w in weights.items()}
+        fitted, coefficient = data.regress(landmarks)
         coefficients.append(coefficient)
-        groups = [found]
         unseen = _inner_tokens(run / f"fold-{fold}", data, tokens) if inner else {}
-        groups.append(data.regress(chosen | unseen)[0] if unseen else [])
-        groups.append(_random(data, weights, tokens, random_draws, np.random.default_rng([seed, fold])))
-        for (importance, what), group in zip(KINDS, groups, strict=True):
-            rows += [{"fold": str(fold), "importance": importance, "tokens": what, **row} for row in group]
-        places = subset_offsets(shortest, tokens, offsets)
-        curve += [{"fold": str(fold), **row} for row in subset_rows(data, weights, places, tokens)]
+        by_inner = data.regress(landmarks | unseen)[0] if unseen else []
+        random = _random(data, weights, tokens, random_draws, np.random.default_rng([seed, fold]))
+        for (importance, kind), group in zip(KINDS, (fitted, by_inner, random), strict=True):
+            rows += [{"fold": str(fold), "importance": importance, "tokens": kind, **row} for row in group]
+        points = subset_offsets(shortest, tokens, offsets)
+        curve += [{"fold": str(fold), **row} for row in subset_rows(data, weights, points, tokens)]
     return (
         with_means(pd.DataFrame(rows), ["importance", "tokens", "level"])[list(LANDMARK_COLUMNS)],
         np.stack(coefficients),
@@ -117,16 +114,16 @@ def landmark_regression(
 
 
 def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The rows of folds, and for each group mean and sd (ddof 0) over them, `n_test` being the number of folds."""
+    """Append mean and sd (ddof 0) over folds for each group; their `n_test` is the number of folds."""
     if table.empty:
         return table
     numbers = [name for name in table if name in ("score", *METRICS)]
     groups = table.groupby(keys, sort=False)
     counts = groups.size().rename("n_test").reset_index()
-    found = [table]
+    parts = [table]
     for name, values in (("mean", groups[numbers].mean()), ("sd", groups[numbers].std(ddof=0))):
-        found.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
-    return pd.concat(found, ignore_index=True)
+        parts.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _random(
@@ -136,17 +133,17 @@ def _random(
     draws: int,
     random: np.random.Generator,
 ) -> list[dict[str, Any]]:
-    """Metrics of random volumes, without replacement, mean over the draws."""
-    found = []
+    """Return the metrics of regressions on random volumes (without replacement), mean over draws."""
+    rows = []
     for _ in range(draws):
         drawn = {scan: random.choice(len(w), min(tokens, len(w)), replace=False) for scan, w in weights.items()}
-        found += data.regress(drawn)[0]
-    means = pd.DataFrame(found).groupby("level", sort=False).mean().reset_index()
+        rows += data.regress(drawn)[0]
+    means = pd.DataFrame(rows).groupby("level", sort=False).mean().reset_index()
     return means.astype({"n_test": int}).to_dict("records")
 
 
 def _inner_tokens(run_fold: Path, data: FoldScans, tokens: int) -> dict[str, NDArray[np.intp]]:
-    """Volumes of training scans by models that did not see them; none where such a model is missing."""
+    """Return landmarks of training scans by models that did not see them; empty if any of these is missing."""
     folder = run_fold / "inner"
     if not is_explained(folder):
         return {}
@@ -169,13 +166,21 @@ def write_landmarks(
     offsets: int = 0,
     inner: bool = False,
 ) -> None:
-    """Write ``landmarks.tsv``, ``subsets.tsv`` and ``coefficients.npy`` (folds, classes, rois) into `out`, from the
-    folds that finished. Parameters as in `landmark_regression`."""
-    done = explained_folds(run, folds)
-    if not done:
-        raise DataError(
-            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
-        )
+    """Write ``landmarks.tsv``, ``subsets.tsv`` and ``coefficients.npy`` (folds, classes, rois).
+
+    Parameters
+    ----------
+    out : Path
+        Folder.
+    cache, run, folds, classes, tokens, random_draws, seed, offsets, inner
+        As in `landmark_regression`; folds that are not explained are skipped.
+
+    Raises
+    ------
+    DataError
+        No fold has importance weights.
+    """
+    done = require_explained(run, folds)
     table, coefficients, curve = landmark_regression(
         cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, inner=inner, seed=seed
     )

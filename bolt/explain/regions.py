@@ -1,18 +1,18 @@
-"""Which regions the landmarks point to: from regression weights to brain maps.
+"""Regions that drive predictions: from weights of the landmark regressions to brain maps.
 
-The coefficients of the landmark regressions are averaged over folds: ``w[c, r]``, log odds of class
-``c`` per standard deviation of ROI ``r``. The importance of an ROI for a class is its odds ratio
-less one, ``exp(w[c, r]) - 1``. With two classes ``w[0] = -w[1]``, so that exchanging the classes
-exchanges their maps. The paper's published code takes ``1 - exp(w[1, r])`` for the first class, which
-never exceeds one: ``odds_ratio="published"``. Both rank the ROIs alike, and so select the same ones.
-The ROIs with the largest positive importance, the top 2 % unless configured, are drawn for each class.
+Coefficients of the landmark regressions are averaged over folds: ``w[c, r]``, log odds of class ``c`` per standard
+deviation of ROI ``r``. The importance of an ROI for a class is its odds ratio minus one, ``exp(w[c, r]) - 1``. With two
+classes ``w[0] = -w[1]``, so exchanging the classes exchanges their maps. The paper's published code uses
+``1 - exp(w[1, r])`` for the first class, which never exceeds one: ``odds_ratio="published"``. Both rank ROIs equally
+and so select the same ones. The ROIs with the largest positive importance (by default the top 2 %) are drawn for each
+class.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from bolt.io.files import atomic, write_json, write_table
 
 OddsRatio = Literal["symmetric", "published"]
 ROI_COLUMNS = {
-    "class": "class that the weight speaks for",
+    "class": "class for which a positive weight is evidence",
     "rank": "1 is the most important ROI of the class",
     "value": "label value of the ROI in the atlas's image",
     "name": "ROI",
@@ -34,23 +34,23 @@ ROI_COLUMNS = {
     "hemisphere": "hemisphere of the ROI",
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
-    "importance": "odds ratio less one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
+    "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
     "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
     "selection_frequency": "share of folds in which the ROI is among that fold's top ROIs",
-    "n_folds": "folds that the numbers are of",
+    "n_folds": "number of folds",
 }
 NETWORK_COLUMNS = {
-    "class": "class that the weights speak for",
+    "class": "class for which positive weights are evidence",
     "network": "network",
     "n_rois": "ROIs of the network",
-    "n_selected": "of these, selected for the class",
+    "n_selected": "number of them that are selected for the class",
     "mean_importance": "mean importance over the network's ROIs",
-    "importance_sd": "standard deviation over folds of the network's mean importance in each (ddof 0)",
-    "mean_selection_frequency": "mean over the network's ROIs of the share of folds in which they are selected, "
-    "which is the mean over folds of the share of ROIs that are",
+    "importance_sd": "standard deviation over folds of the network's mean importance in each fold (ddof 0)",
+    "mean_selection_frequency": "mean over the network's ROIs of the share of folds in which they are selected; equal "
+    "to the mean over folds of the share of selected ROIs",
     "selection_sd": "standard deviation over folds of the share of the network's ROIs that are selected (ddof 0)",
-    "n_folds": "folds that the numbers are of",
+    "n_folds": "number of folds",
 }
 
 
@@ -64,15 +64,15 @@ def select(weights: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
 
 
 def importance(weights: NDArray[np.floating], odds_ratio: OddsRatio = "symmetric") -> NDArray[np.floating]:
-    """Odds ratios less one.
+    """Return odds ratios minus one.
 
     Parameters
     ----------
     weights : float array (..., classes, rois)
-        Log odds per standard deviation; of two classes the first row is the second's with the sign changed.
+        Log odds per standard deviation; of two classes, the first row is the negated second one.
     odds_ratio : {"symmetric", "published"}
-        ``exp(w) - 1`` for every class; or, for the first of two, ``1 - exp(w)`` of the second's weights,
-        as in the code published with the paper (doi:10.1016/j.media.2023.102841).
+        ``exp(w) - 1`` for every class; or, for the first of two, ``1 - exp(w)`` with the weights of the second, as in
+        the code published with the paper (doi:10.1016/j.media.2023.102841).
 
     Returns
     -------
@@ -98,7 +98,7 @@ def roi_weights(
     coefficients : float array (folds, classes, rois)
         From `bolt.explain.landmarks.landmark_regression`.
     rois : DataFrame
-        ``value, name, network, hemisphere``, one row a ROI, in the order of the last axis.
+        ``value, name, network, hemisphere``, one row per ROI, in the order of the last axis.
     classes : sequence of str
     fraction : float
         Share of ROIs to select, rounded up.
@@ -114,7 +114,7 @@ def roi_weights(
         raise DataError(
             f"coefficients are for {coefficients.shape[1]} classes and {coefficients.shape[2]} ROIs, "
             f"but there are {len(classes)} classes and {len(rois)} ROIs",
-            hint="Explain the run again with the cache that it was trained on",
+            hint="Explain the run again with the cache it was trained on",
         )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
@@ -148,25 +148,26 @@ def network_summary(
     fraction: float = 0.02,
     odds_ratio: OddsRatio = "symmetric",
 ) -> pd.DataFrame:
-    """Add up the ROIs of each network; parameters as in `roi_weights`, columns of `NETWORK_COLUMNS`."""
+    """Summarise the ROIs of each network; parameters as in `roi_weights`, columns of `NETWORK_COLUMNS`."""
     mean = coefficients.mean(axis=0, dtype=float)
-    important, chosen = importance(mean, odds_ratio), select(mean, fraction)
-    important_of, chosen_of = importance(coefficients.astype(float), odds_ratio), select(coefficients, fraction)
+    important, selected = importance(mean, odds_ratio), select(mean, fraction)
+    fold_important = importance(coefficients.astype(float), odds_ratio)
+    fold_selected = select(coefficients, fraction)
     networks = rois["network"].fillna("n/a").to_numpy()
     rows = []
     for network in sorted(set(networks)):
-        its = np.flatnonzero(networks == network)
+        members = np.flatnonzero(networks == network)
         for c, name in enumerate(classes):
             rows.append(
                 {
                     "class": name,
                     "network": network,
-                    "n_rois": len(its),
-                    "n_selected": chosen[c, its].sum(),
-                    "mean_importance": important[c, its].mean(),
-                    "importance_sd": important_of[:, c, its].mean(axis=-1).std(),
-                    "mean_selection_frequency": chosen_of[:, c, its].mean(),
-                    "selection_sd": chosen_of[:, c, its].mean(axis=-1).std(),
+                    "n_rois": len(members),
+                    "n_selected": selected[c, members].sum(),
+                    "mean_importance": important[c, members].mean(),
+                    "importance_sd": fold_important[:, c, members].mean(axis=-1).std(),
+                    "mean_selection_frequency": fold_selected[:, c, members].mean(),
+                    "selection_sd": fold_selected[:, c, members].mean(axis=-1).std(),
                     "n_folds": len(coefficients),
                 }
             )
@@ -177,7 +178,7 @@ def network_summary(
 
 
 def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[np.generic]) -> nib.Nifti1Image:
-    """Give each ROI of a label image a number; voxels outside get zero.
+    """Write a number into each ROI of a label image, and zero elsewhere.
 
     Parameters
     ----------
@@ -185,14 +186,14 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
     values : int array (n,)
         Label values.
     numbers : array (n,)
-        What to write there; the result has its data type.
+        One per ROI; the result has their data type.
     """
     labels = np.asanyarray(image.dataobj).astype(np.int64)
     absent = np.setdiff1d(values, labels)
     if len(absent):
         raise DataError(
             f"the atlas's image has no voxel with the label value {absent[0]}",
-            hint="The ROIs of the cache must come from the same atlas",
+            hint="Use the atlas that the cache was made with",
         )
     order = np.argsort(values)
     place = np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)
@@ -210,35 +211,36 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
 
 MAPS = {
     "weight": ("stat-logodds_statmap", "log odds per standard deviation of the ROI, mean over folds; all ROIs"),
-    "importance": ("stat-oddsratio_statmap", "odds ratio less one; all ROIs"),
-    "selected": ("desc-top_mask", "1: the ROI is among the top ones of the class"),
+    "importance": ("stat-oddsratio_statmap", "odds ratio minus one; all ROIs"),
+    "selected": ("desc-top_mask", "1: the ROI is among the top ROIs of the class"),
 }
-"""Column of `ROI_COLUMNS` to the end of its map's name and what the voxels hold."""
+"""Column of `ROI_COLUMNS` to the end of its map's file name, and what the voxels hold."""
 
 
 def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[dict[str, str]]:
-    """File names of each class's maps, in the manner of BIDS derivatives, by the keys of `MAPS`.
+    """Return the file names of each class's maps, in the style of BIDS derivatives, by the keys of `MAPS`.
 
-    Only letters and digits stay in a name. Where nothing stays, or the same as of another class ("-1" and "1"), the
-    class's position, from 1, follows.
+    Only letters and digits are kept of a class's name. If nothing is left, or two names become equal ("-1" and "1"),
+    the position of the class, from 1, is appended.
     """
-    places = "_".join(f"{key}-{_plain(value)}" for key, value in (("space", space), ("atlas", atlas)) if _plain(value))
+    entities = (("space", _plain(space)), ("atlas", _plain(atlas)))
     plain = [_plain(name) for name in classes]
-    alike = [name.casefold() for name in plain]  # some disks do not tell case apart
-    taken = {name for name in alike if alike.count(name) == 1}
-    found = []
-    for position, (name, key) in enumerate(zip(plain, alike, strict=True), start=1):
-        if not name or alike.count(key) > 1:
+    folded = [name.casefold() for name in plain]  # some file systems ignore case
+    taken = {name for name in folded if folded.count(name) == 1}
+    names = []
+    for position, (name, key) in enumerate(zip(plain, folded, strict=True), start=1):
+        if not name or folded.count(key) > 1:
             name = f"{name}x{position}" if name else f"{position}"
             while name.casefold() in taken:
                 name += "x"
             taken.add(name.casefold())
-        start = "_".join(filter(None, (places, f"class-{name}")))
-        found.append({column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()})
-    return found
+        start = "_".join(f"{entity}-{value}" for entity, value in (*entities, ("class", name)) if value)
+        names.append({column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()})
+    return names
 
 
 def _plain(name: str) -> str:
+    """Remove all but letters and digits."""
     return re.sub(r"[^A-Za-z0-9]", "", name)
 
 
@@ -254,7 +256,7 @@ def write_regions(
     atlas: str = "",
     space: str = "",
 ) -> None:
-    """Write ``roi_weights.tsv``, ``networks.tsv`` and, a class, three maps in the atlas's space.
+    """Write ``roi_weights.tsv``, ``networks.tsv`` and, for each class, three maps in the atlas's space.
 
     Parameters
     ----------
@@ -263,14 +265,14 @@ def write_regions(
     rois, classes, fraction, odds_ratio
         As in `roi_weights`.
     image : label image, optional
-        ``load_atlas(...).image``; without it (ready series whose atlas has no image) no maps are written.
+        ``load_atlas(...).image``; without it (ready series of an atlas without an image) no maps are written.
     out : Path
         Folder. Maps of an earlier call are removed.
     atlas, space : str
-        The atlas's name and space, for the names of the maps and their sidecars.
+        The atlas's name and space, for the file names of the maps and their sidecars.
     """
-    of_folds = np.load(coefficients, allow_pickle=False)
-    table = roi_weights(of_folds, rois, classes, fraction, odds_ratio)
+    weights = np.load(coefficients, allow_pickle=False)
+    table = roi_weights(weights, rois, classes, fraction, odds_ratio)
     names = map_names(classes, atlas, space)
     for column, (ending, _) in MAPS.items():
         for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
@@ -280,16 +282,16 @@ def write_regions(
         for name, files in zip(classes, names, strict=True):
             rows = table[table["class"] == name]
             numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
-            about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(of_folds)}
-            painted = paint(image, rows["value"].to_numpy(int), numbers)
-            _write_map(painted, out / files[column], column, about)
-    networks = network_summary(of_folds, rois, classes, fraction, odds_ratio)
+            about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(weights)}
+            about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
+            write_map(paint(image, rows["value"].to_numpy(int), numbers), out / files[column], about)
+    networks = network_summary(weights, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)
 
 
-def _write_map(image: nib.Nifti1Image, path: Path, column: str, about: dict[str, object]) -> None:
+def write_map(image: nib.Nifti1Image, path: Path, about: Mapping[str, object]) -> None:
+    """Write a map (``.nii.gz``) and its sidecar."""
     with atomic(path) as temporary:
         nib.save(image, temporary)
-    about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
     write_json(about, path.with_name(path.name.replace(".nii.gz", ".json")))

@@ -1,7 +1,7 @@
-"""Which volumes decided: the paper's Algorithm 1, gradient-weighted attention rolled out over blocks.
+"""Importance of volumes for a prediction: the paper's Algorithm 1, gradient-weighted attention rollout over blocks.
 
 The algorithm multiplies maps of (F+T)² entries, Rel[m+1] = (I + A[m]) Rel[m], and reads the F rows of the CLS tokens.
-Those rows alone are computed here: rows · (I + A[M-1]) · … · (I + A[0]), from the last block to the first.
+Only those rows are computed here: rows · (I + A[M-1]) · … · (I + A[0]), from the last block to the first.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bolt.models.bolt import BolT
 
 
 def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
-    """Relevance of every volume to every CLS token.
+    """Compute the relevance of every volume to every CLS token.
 
     Parameters
     ----------
     model : BolT
-        Used in evaluation mode; left in the mode it came in, its gradients untouched.
+        Run in evaluation mode; its mode and gradients are left unchanged.
     x : Tensor
         (batch, time, rois).
     target : Tensor, optional
@@ -33,17 +33,18 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     Returns
     -------
     Tensor
-        (batch, windows, time), not negative. Volumes that a dropped tail leaves out have zeros.
+        (batch, windows, time), not negative. Volumes of a dropped tail are zero.
 
     Raises
     ------
     DataError
-        For a model without CLS tokens, whose rows the algorithm reads; for covariates, which it does not know.
+        The model has no CLS tokens, whose rows the algorithm reads; or it uses covariates, which the algorithm does not
+        cover.
 
     Notes
     -----
-    Entries of the global map are summed over the windows that hold a pair of tokens and divided by how many do, which
-    is how the published code reads Algorithm 1's assignments and ``A_norm``.
+    Entries of the global map are the mean over the windows that contain a pair of tokens, as the published code
+    implements the assignments and ``A_norm`` of Algorithm 1.
     """
     record: list[Attended] = []
     with explainable(model), torch.enable_grad():
@@ -57,7 +58,7 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
 
 @contextmanager
 def explainable(model: BolT) -> Iterator[None]:
-    """Evaluation mode within the block; refuses a model without CLS tokens, or with covariates (`DataError`)."""
+    """Set evaluation mode within the block; refuse a model without CLS tokens or with covariates (`DataError`)."""
     if model.cls_token == "none" or model.n_covariates:
         raise DataError(
             "relevance is defined for models with CLS tokens and without covariates", hint="Explain another model"
@@ -71,31 +72,31 @@ def explainable(model: BolT) -> Iterator[None]:
 
 
 def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, rows_of_one: bool = False) -> Tensor:
-    """Rows of the CLS tokens in the product of I + A over all blocks.
+    """Return the rows of the CLS tokens in the product of I + A over all blocks.
 
     Parameters
     ----------
     record : sequence of Attended
-        One a block, first to last.
+        One per block, first to last.
     maps : iterable of Maps
         Of the same blocks, last to first.
     x : Tensor
         (batch, time, rois).
     rows_of_one : bool
-        Divide every row of A by its sum before.
+        Divide each row of A by its sum first.
 
     Returns
     -------
     Tensor
-        (batch, windows, time); volumes that a dropped tail leaves out have zeros.
+        (batch, windows, time); volumes of a dropped tail are zero.
     """
     shape = record[0].shape
     n_cls, covered = shape.windows.n_cls // len(x), shape.windows.lengths[0]
     on_cls = torch.eye(n_cls, dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
     on_bold = x.new_zeros(len(x), n_cls, x.shape[1])
     rows = on_bold[..., :covered]  # a view: the tail stays zero
-    for attended, own in zip(reversed(record), maps, strict=True):
-        parts = _global_map(own, attended.shape)
+    for attended, block_maps in zip(reversed(record), maps, strict=True):
+        parts = _global_map(block_maps, attended.shape)
         cls_cls, cls_bold, bold_cls, bold_bold = _normalised(*parts) if rows_of_one else parts
         from_bold = rows @ bold_cls
         rows += on_cls @ cls_bold + rows @ bold_bold
@@ -104,15 +105,15 @@ def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, row
 
 
 def importance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
-    """Importance weight of every volume, (batch, time): relevance averaged over the windows' CLS tokens (equation 11).
+    """Compute the importance weight of every volume, (batch, time).
 
-    Parameters are those of `relevance`.
+    It is relevance, averaged over the windows' CLS tokens (equation 11). Parameters are those of `relevance`.
     """
     return relevance(model, x, target).mean(1)
 
 
 def _normalised(cls_cls: Tensor, cls_bold: Tensor, bold_cls: Tensor, bold_bold: Tensor) -> tuple[Tensor, ...]:
-    """The parts of `_global_map`, each row of the whole over its sum; rows of zeros stay."""
+    """Divide each row of a global map by its sum; rows of zeros are kept."""
     tiny = torch.finfo(cls_cls.dtype).tiny
     of_cls = (cls_cls + cls_bold.sum(-1)).clamp(min=tiny)
     of_bold = (bold_cls.sum(-1) + bold_bold.sum(-1)).clamp(min=tiny)[..., None]
@@ -120,7 +121,7 @@ def _normalised(cls_cls: Tensor, cls_bold: Tensor, bold_cls: Tensor, bold_bold: 
 
 
 def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four parts of A_G (equations 6 to 10) for scans of one length.
+    """Return the four parts of A_G (equations 6 to 10) for scans of one length.
 
     Returns
     -------
@@ -149,7 +150,7 @@ def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tenso
     if not local:
         bold_cls /= gather.times[:, None].to(bold_cls.dtype)
 
-    # a diagonal band, read as columns of a matrix that is wider by the reach on both sides
+    # a diagonal band: columns of a matrix that is wider by the reach on both sides
     margin = shape.reach - 1
     wide = maps.near.new_zeros(n_batch, length, length + 2 * margin)
     band = wide.as_strided((n_batch, length, 2 * margin + 1), (wide.stride(0), wide.stride(1) + 1, 1))

@@ -1,9 +1,9 @@
-"""Plain attention rollout: what attention alone, without gradients, says of the volumes. A rival of Algorithm 1.
+"""Plain attention rollout: importance from attention alone, without gradients. An alternative to Algorithm 1.
 
 Abnar and Zuidema 2020, Quantifying attention flow in transformers, doi:10.18653/v1/2020.acl-main.385: attention is
-averaged over heads, a block is (A + I) / 2 with rows that sum to one, and blocks are multiplied. Windows are gathered
-into a map of the whole scan as Algorithm 1 gathers them (mean over the windows that hold a pair of tokens); its rows
-are then divided by their sums. The factors 1/2 scale all volumes alike, and are left out.
+averaged over heads, a block is (A + I) / 2 with rows that sum to one, and blocks are multiplied. Windows are combined
+into a map of the whole scan as in Algorithm 1 (mean over the windows that contain a pair of tokens), whose rows are
+then divided by their sums. The factors 1/2 scale all volumes equally and are omitted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bolt.models.bolt import BolT
 
 
 def rollout(model: BolT, x: Tensor) -> Tensor:
-    """Attention that reaches each volume from the CLS tokens, mean over these.
+    """Return the attention from the CLS tokens to each volume, mean over CLS tokens.
 
-    It knows of no class: the same weights explain every prediction.
+    It does not depend on a class: the same weights explain every prediction.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def rollout(model: BolT, x: Tensor) -> Tensor:
     Raises
     ------
     DataError
-        For a model without CLS tokens, or with covariates.
+        The model has no CLS tokens, or uses covariates.
     """
     record: list[Attended] = []
     with explainable(model), torch.no_grad():
@@ -45,8 +45,10 @@ def rollout(model: BolT, x: Tensor) -> Tensor:
 
 
 def attention_of(attended: Attended) -> Maps:
-    """Attention weights of one block in place of gradient-weighted ones: values and gradients are replaced by such as
-    give every pair of tokens the gradient 1."""
+    """Return the attention weights of one block instead of gradient-weighted ones.
+
+    Values and output gradients are replaced so that every pair of tokens has the gradient 1.
+    """
     size = attended.q.shape[1] // attended.shape.n_heads
     kv, ones = attended.kv.clone(), torch.zeros_like(attended.output)
     kv[:, attended.q.shape[1] :] = 0
@@ -54,6 +56,6 @@ def attention_of(attended: Attended) -> Maps:
     ones[:, ::size] = 1
     windows = attended.shape.windows
     gather = windows.gather(attended.shape.fringe, attended.shape.beyond, ones.device)
-    if attended.shape.bold_rows:  # their outputs are means over windows, whose gradients are that much smaller
+    if attended.shape.bold_rows:  # their outputs are means over windows, so gradients are smaller by that factor
         ones[windows.n_cls :] *= gather.times[:, None].to(ones.dtype)
     return attended._replace(kv=kv).maps(ones)

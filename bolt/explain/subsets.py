@@ -1,7 +1,7 @@
-"""Does a regression get worse the less important the volumes are that it sees? The paper's figure of subset indices.
+"""Does a regression get worse on less important volumes? The paper's figure of subset indices.
 
-The volumes of each scan are ordered by importance, and five consecutive ones slide down that list: at offset 0 they are
-the landmarks.
+The volumes of each scan are sorted by importance, and a window of a few consecutive ones slides down that list: at
+offset 0 they are the landmarks.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from bolt.explain.token_regression import LEVELS, FoldScans
 
 SUBSET_COLUMNS = {
     "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "offset": "subset index: how many volumes of the scan are more important than those that are seen",
-    "score": "mean weight of the volumes that are seen over the scan's smallest weight that is not zero (at least "
-    "1/1000 of its mean weight), mean over test scans",
+    "offset": "subset index: number of volumes of the scan that are more important than those of the subset",
+    "score": "mean weight of the subset's volumes, divided by the scan's smallest weight above zero (at least 1/1000 "
+    "of its mean weight); mean over test scans",
     "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()),
-    "n_test": "test scans; number of folds in the last rows",
+    "n_test": "number of test scans; in the rows mean and sd, number of folds",
     **dict.fromkeys(METRICS, "as in landmarks.tsv"),
 }
 FLOOR = 1e-3
-"""Of a scan's mean weight: the least that scores are relative to. Volumes that no window reaches have no weight at all,
-and one that is next to nothing would make a scan's score the mean of all."""
+"""Share of a scan's mean weight: the smallest denominator of scores. Volumes that no window reaches have no weight at
+all, and a weight near zero would let one scan dominate the mean."""
 
 
 def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.intp]:
-    """Places of the subset in the ordered list: evenly spread from the first to the last of the shortest scan.
+    """Return offsets in the sorted list, evenly spaced from the first to the last of the shortest scan.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.int
     tokens : int
         Volumes of the subset.
     n_offsets : int
-        How many places at most; 0: none.
+        Largest number of offsets; 0: none.
     """
     last = shortest - tokens
     if n_offsets == 0 or last < 0:
@@ -50,7 +50,7 @@ def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.int
 def subset_rows(
     data: FoldScans, weights: Mapping[str, NDArray[np.floating]], offsets: NDArray[np.intp], tokens: int
 ) -> list[dict[str, Any]]:
-    """The curve of one fold.
+    """Return the subset-index curve of one fold.
 
     Parameters
     ----------
@@ -67,21 +67,21 @@ def subset_rows(
     """
     if not len(offsets):
         return []
-    needed = np.unique(offsets[:, None] + np.arange(tokens))  # places in the ordered list that any subset holds
+    needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
     order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
     ordered = data.only(order)  # every series is read once for all offsets
     relative = np.stack([_relative(weights[scan.name])[order[scan.name]] for scan in data.parts["test"]])
     rows = []
     for offset in offsets:
-        own = np.searchsorted(needed, offset + np.arange(tokens))
-        found, _ = ordered.regress(dict.fromkeys(weights, own))
-        score = float(relative[:, own].mean())
-        rows += [{"offset": int(offset), "score": score, **row} for row in found]
+        subset = np.searchsorted(needed, offset + np.arange(tokens))
+        metrics, _ = ordered.regress(dict.fromkeys(weights, subset))
+        score = float(relative[:, subset].mean())
+        rows += [{"offset": int(offset), "score": score, **row} for row in metrics]
     return rows
 
 
 def _relative(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Weights over the scan's smallest that is not zero; ones where all are zero."""
+    """Divide weights by the scan's smallest above zero; ones if all are zero."""
     positive = weights[weights > 0]
     if not len(positive):
         return np.ones(len(weights))

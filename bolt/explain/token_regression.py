@@ -1,4 +1,4 @@
-"""Logistic regressions that see a few volumes of each scan: fitted on training scans, judged on test scans."""
+"""Logistic regressions on a few volumes of each scan: fitted on training scans, evaluated on test scans."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bolt.evaluate.classes import METRICS, scores
 from bolt.io.errors import DataError
 
 LEVELS = {
-    "token": "each volume is judged",
-    "scan": "the volumes of a scan vote",
-    "subject": "the volumes of all of a subject's test scans of one label vote",
+    "token": "each volume is classified",
+    "scan": "majority vote of the volumes of a scan",
+    "subject": "majority vote of the volumes of all test scans of a subject that have the same label",
 }
-"""What is judged; ties of votes go to the larger mean probability."""
+"""What is classified; ties are broken by the larger mean probability."""
 
 Chosen = Mapping[str, NDArray[np.intp]]
-"""Scan to its volumes that a regression sees."""
+"""Scan to the volumes of it that a regression sees."""
 
 
-class Scan(NamedTuple):
-    """A scan's series (T, rois), its label (position in the list of classes) and who was scanned."""
+class ScanTokens(NamedTuple):
+    """A scan's series (T, rois), whose volumes are its tokens; its label (position in the classes) and subject."""
 
     name: str
     series: NDArray[np.floating]
@@ -35,7 +35,7 @@ class Scan(NamedTuple):
 
 
 class FoldScans:
-    """Training and test scans of one fold, from which volumes are chosen again and again. Each is read once.
+    """Training and test scans of one fold, each read once for many regressions.
 
     Parameters
     ----------
@@ -50,29 +50,28 @@ class FoldScans:
     Raises
     ------
     DataError
-        A class without training scan, or no test scan.
+        A class has no training scan, or there is no test scan.
     """
 
     def __init__(self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path) -> None:
-        place = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+        position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
         code = {name: i for i, name in enumerate(classes)}
         labels, subjects = (cache.index[name].astype(str).tolist() for name in ("label", "subject"))
         self.n_classes = len(classes)
-        self.parts: dict[str, list[Scan]] = {}
+        self.parts: dict[str, list[ScanTokens]] = {}
         for role in ("train", "test"):
-            names = table.loc[table["role"] == role, "scan_id"]
-            found = [(name, place[name]) for name in names]
-            self.parts[role] = [Scan(n, cache.series(i), code[labels[i]], subjects[i]) for n, i in found]
+            named = [(name, position[name]) for name in table.loc[table["role"] == role, "scan_id"]]
+            self.parts[role] = [ScanTokens(n, cache.series(i), code[labels[i]], subjects[i]) for n, i in named]
         present = {scan.label for scan in self.parts["train"]}
         if len(present) < self.n_classes or not self.parts["test"]:
             raise DataError(
-                "landmarks cannot be judged: a class has no training scan, or there is no test scan",
+                "landmarks cannot be evaluated: a class has no training scan, or there is no test scan",
                 where=where,
                 hint="Explain the fold again, or use fewer folds",
             )
 
     def only(self, chosen: Chosen) -> FoldScans:
-        """The same scans with the chosen volumes alone, in that order, copied into memory."""
+        """Return the same scans with only the chosen volumes, in that order, copied into memory."""
         few = object.__new__(FoldScans)
         few.n_classes = self.n_classes
         few.parts = {
@@ -82,7 +81,7 @@ class FoldScans:
         return few
 
     def regress(self, chosen: Chosen) -> tuple[list[dict[str, Any]], NDArray[np.floating]]:
-        """Fit on training scans, judge on test scans.
+        """Fit on training scans, evaluate on test scans.
 
         L2-regularised logistic regression with ``C=1``, as in the paper's published code, on z-scored ROI values; each
         volume is a sample with its scan's label.
@@ -97,38 +96,42 @@ class FoldScans:
         rows : list of dict
             level (of `LEVELS`), n_test (scans) and the metrics.
         coefficients : float array (classes, rois)
-            In log odds per standard deviation; with two classes the first class's are the second's with the opposite
-            sign.
+            In log odds per standard deviation; with two classes, those of the first are those of the second with the
+            opposite sign.
         """
         regression = LogisticRegression(C=1.0, max_iter=1000).fit(*self._samples("train", chosen))
         x, truth = self._samples("test", chosen)
         coefficients = regression.coef_
         if self.n_classes == 2:
             coefficients = np.concatenate([-coefficients, coefficients])
-        return self._judged(regression.predict_proba(x), truth, chosen), coefficients
+        return self._evaluated(regression.predict_proba(x), truth, chosen), coefficients
 
     def _samples(self, part: str, chosen: Chosen) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return volumes (samples, rois) and their labels."""
         scans = self.parts[part]
         x = np.concatenate([scan.series[chosen[scan.name]] for scan in scans]).astype(float)
         return x, np.repeat([scan.label for scan in scans], [len(chosen[scan.name]) for scan in scans])
 
-    def _judged(self, probability: NDArray[np.floating], truth: NDArray[Any], chosen: Chosen) -> list[dict[str, Any]]:
+    def _evaluated(
+        self, probability: NDArray[np.floating], truth: NDArray[Any], chosen: Chosen
+    ) -> list[dict[str, Any]]:
+        """Return one row of metrics per level."""
         tests = self.parts["test"]
         n_each = [len(chosen[scan.name]) for scan in tests]
-        people = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]
+        subjects = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]
         units = {"token": range(len(truth)), "scan": np.repeat(range(len(tests)), n_each)}
-        units["subject"] = np.repeat(people, n_each)
+        units["subject"] = np.repeat(subjects, n_each)
         rows = []
         for level, unit in units.items():
-            found = _voted(np.asarray(unit), probability, truth)
-            rows.append({"level": level, "n_test": len(tests), **{m: float(found[m][0]) for m in METRICS}})
+            metrics = _voted(np.asarray(unit), probability, truth)
+            rows.append({"level": level, "n_test": len(tests), **{m: float(metrics[m][0]) for m in METRICS}})
         return rows
 
 
 def _voted(
     unit: NDArray[np.intp], probability: NDArray[np.floating], truth: NDArray[Any]
 ) -> dict[str, NDArray[np.floating]]:
-    """Metrics of units, whose volumes vote; the probability of a unit is the mean over its volumes."""
+    """Return the metrics of units whose volumes vote; a unit's probability is the mean over its volumes."""
     votes, means = np.zeros((2, unit.max() + 1, probability.shape[1]))
     np.add.at(votes, (unit, probability.argmax(axis=1)), 1)
     np.add.at(means, unit, probability)

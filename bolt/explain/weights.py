@@ -1,4 +1,4 @@
-"""Importance weights as files: one array of all scans of a fold, and its index. Needs no torch."""
+"""Importance weights as files: one array with all scans of a fold, and its index. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.io.errors import DataError
 from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
 
 IMPORTANCE_COLUMNS = {
@@ -21,12 +22,12 @@ IMPORTANCE_COLUMNS = {
 
 
 def write_importance(table: pd.DataFrame, weights: list[NDArray[np.floating]], run_fold: Path) -> None:
-    """Write ``importance.npy`` (float32, the scans' weights one after the other) and ``importance.tsv``.
+    """Write ``importance.npy`` (float32, the weights of all scans, concatenated) and ``importance.tsv``.
 
     Parameters
     ----------
     table : DataFrame
-        scan_id, role, predicted; one row a scan.
+        scan_id, role, predicted; one row per scan.
     weights : list of (T,) arrays
         In the order of the table.
     run_fold : Path
@@ -40,23 +41,32 @@ def write_importance(table: pd.DataFrame, weights: list[NDArray[np.floating]], r
 
 
 def read_importance(run_fold: Path) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
-    """The table and, in its order, each scan's weights (T,)."""
+    """Read the table and, in its order, each scan's weights (T,)."""
     table = read_table(run_fold / "importance.tsv", text=("scan_id", "role", "predicted"))
     weights = np.load(run_fold / "importance.npy", allow_pickle=False)
     return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
 
 
 def is_explained(folder: Path) -> bool:
-    """Whether a fold's folder holds importance weights."""
-    index = folder / "importance.tsv"
-    return holds_something(index)
+    """Return whether the folder of a fold holds importance weights."""
+    return holds_something(folder / "importance.tsv")
 
 
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
-    """Folds of `run` that are finished and have importance weights."""
+    """Return the folds of `run` that are finished and have importance weights."""
     folders = {fold: run / f"fold-{fold}" for fold in folds}
     return [
         fold
         for fold, folder in folders.items()
         if is_explained(folder) and read_json(folder / "status.json")["state"] == "ok"
     ]
+
+
+def require_explained(run: Path, folds: Sequence[int]) -> list[int]:
+    """Return `explained_folds`; raise `DataError` if there are none."""
+    done = explained_folds(run, folds)
+    if not done:
+        raise DataError(
+            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
+        )
+    return done

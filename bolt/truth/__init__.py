@@ -1,0 +1,1 @@
+"""Comparison of results on the phantom with its truth."""

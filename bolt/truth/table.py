@@ -1,12 +1,13 @@
-"""The demo judges itself: results on the phantom against its truth.
+"""Results on the phantom, compared with its truth.
 
-This is the only module, the simulator apart, that opens the phantom's truth. Nothing that it writes is read by a
-model, a registration or an explanation; the oracle's caches and runs lie apart, under the variant `layout.ORACLE`.
+Apart from the simulator, this is the only module that opens the phantom's truth. Nothing it writes is read by a model,
+a registration or an explanation; the oracle's caches and runs are separate, under the variant `layout.ORACLE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from bolt.atlases.image import load_labels
-from bolt.config import Config, Dataset, Model, Range, load_model
-from bolt.config.layout import ORACLE, Layout, folder_of, prefix_of
+from bolt.config import Range, load_model
+from bolt.config.layout import ORACLE, Layout, ModelRun, folder_of, prefix_of
+from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import explained_folds, read_importance
@@ -33,25 +35,25 @@ from bolt.truth.geometry import correlation, normalisation_error, position_error
 
 PERMUTATIONS = 10_000
 TRUTH_COLUMNS = {
-    "measure": "What is measured",
+    "measure": "Name of the measure",
     "value": "Its value in this run",
     "unit": "Unit of value, null and oracle",
-    "null": "The same measure without any skill, as the row says",
-    "null_meaning": "What the null is",
-    "oracle": "The same measure where the truth is given to the method",
+    "null": "The measure without any skill, as described by null_meaning",
+    "null_meaning": "Meaning of the null",
+    "oracle": "The measure if the method is given the truth",
     "low": "Lower end of the expected range",
     "high": "Upper end of the expected range",
-    "passed": "Whether the value lies in the expected range; n/a: no range is set",
+    "passed": "Whether the value is in the expected range; n/a: no range is set",
 }
 LANDMARK_COLUMNS = {
     "scan_id": "Scan",
     "volume": "Row of the scan's series (from 0) in which the planted response exceeds half its peak; dropped volumes "
-    "are not counted",
+    "do not count",
 }
 
 
 class Truth:
-    """The phantom's truth about one subject and scan, as `derivatives/truth/README.md` there describes it."""
+    """The phantom's truth about one subject and scan, as described by its `derivatives/truth/README.md`."""
 
     def __init__(self, folder: Path, scan_id: str) -> None:
         subject = folder_of(scan_id).split("/")[0]
@@ -60,26 +62,27 @@ class Truth:
 
     @property
     def series(self) -> Path:
+        """Return the file of the true ROI series."""
         return Path(f"{self._stem}_roiseries.npy")
 
     @property
     def landmarks(self) -> np.ndarray:
-        """(T,) bool."""
+        """Return whether each volume is a planted one, (T,) bool."""
         return read_table(f"{self._stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
 
     @property
     def places(self) -> nib.Nifti1Image:
-        """(X, Y, Z, 3): where the template's tissue lies in the subject, mm."""
+        """Return the places of the template's tissue in the subject, (X, Y, Z, 3), mm."""
         return nib.Nifti1Image.from_filename(f"{self._subject}_from-template_to-T1w_points.nii.gz")
 
     @property
     def motion(self) -> np.ndarray:
-        """(T, 4, 4): first volume to volume."""
+        """Return the transform from the first volume to each volume, (T, 4, 4)."""
         return _matrices(read_table(f"{self._stem}_motion.tsv"))
 
     @property
     def t1w_to_bold(self) -> np.ndarray:
-        """(4, 4): T1w to first volume."""
+        """Return the transform from T1w to the first volume, (4, 4)."""
         return _matrices(read_table(f"{self._stem}_from-T1w_to-bold.tsv"))[0]
 
 
@@ -93,87 +96,100 @@ class Measure(NamedTuple):
     oracle: float = np.nan
 
 
-def build_oracle_cache(config: Config, layout: Layout, dataset: Dataset, atlas: str) -> None:
-    """Pack the true ROI series as a cache of their own, so that the same model can be trained on them."""
-    scans = read_table(layout.scans, text=TEXT_COLUMNS)
-    folder, out = layout.truth(dataset.path), layout.cache(atlas, ORACLE)
-    found = read_table(layout.cache(atlas) / "index.tsv", text=TEXT_COLUMNS)  # who moved how much was measured
+def build_oracle_cache(study: Study, atlas: str) -> None:
+    """Pack the true ROI series as a separate cache, so that the same model can be trained on them."""
+    config, layout = study.config, study.layout
+    folder, out = layout.truth(study.dataset.path), layout.cache(atlas, ORACLE)
+    index = read_table(layout.cache(atlas) / "index.tsv", text=TEXT_COLUMNS)  # has the measured head motion
     excluded = build_cache(
-        scans,
+        read_table(layout.scans, text=TEXT_COLUMNS),
         atlas,
         load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir),
         lambda scan: Truth(folder, scan.scan_id).series,
         out,
-        mean_fd=dict(found.set_index("scan_id")["mean_fd"].dropna()),
+        mean_fd=dict(index.set_index("scan_id")["mean_fd"].dropna()),
     )
     write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
 
 
-def write_truth_table(config: Config, dataset: Dataset, layout: Layout) -> None:
+def write_truth_table(study: Study) -> None:
     """Write ``truth.tsv`` and, for the report's time courses, ``true_landmarks.tsv``.
 
-    The first atlas, model that can be explained and seed of the configuration are judged.
+    The first atlas, explainable model and seed of the configuration are evaluated.
 
     Raises
     ------
     ConfigError
         The dataset's `expected` names a measure that does not exist.
     """
-    atlas, seed = next(iter(config.atlas_places)), config.seeds[0]
-    model = next(m for m in map(load_model, config.models) if can_be_explained(m, dataset))
-    folds = config.folds.of(model.name)
-    scans = pd.read_csv(layout.cache(atlas) / "index.tsv", sep="\t").scan_id
+    config, dataset, layout = study.config, study.dataset, study.layout
+    model = next(model for model in map(load_model, config.models) if can_be_explained(model, dataset))
+    run = layout.run(next(iter(config.atlas_places)), model, config.seeds[0])
+    scans = pd.read_csv(run.cache / "index.tsv", sep="\t").scan_id
     truths = {scan: Truth(layout.truth(dataset.path), scan) for scan in scans}
     landmarks = {scan: truth.landmarks for scan, truth in truths.items()}
+    planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
     measures = {
         **_registration(truths, layout),
         **_motion(truths, layout),
-        "series correlation": _series(truths, layout, atlas),
-        "pooled accuracy": _accuracy(layout, atlas, model, seed),
-        **_landmarks(landmarks, layout, atlas, model, seed, folds),
-        "planted ROIs, p": _regions(layout, dataset, atlas, model, seed),
+        "series correlation": _series(truths, layout, run.atlas),
+        "pooled accuracy": _accuracy(run),
+        **_landmarks(landmarks, layout, run, config.folds.of(model.name)),
+        "planted ROIs, p": _regions(run, planted),
     }
     unknown = set(dataset.expected) - set(measures)
     if unknown:
-        raise ConfigError(f"'expected' names unknown measures: {', '.join(sorted(unknown))}", where=dataset.name)
+        raise ConfigError(
+            f"'expected' names unknown measures: {', '.join(sorted(unknown))}",
+            where=dataset.name,
+            hint=f"Known: {', '.join(measures)}",
+        )
     rows = [_row(name, measure, dataset.expected.get(name, Range())) for name, measure in measures.items()]
-    write_table(_landmark_rows(landmarks, layout, atlas), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
+    write_table(_landmark_rows(landmarks, layout, run.atlas), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
     write_table(pd.DataFrame(rows), layout.tables / "truth.tsv", TRUTH_COLUMNS)
 
 
+def _oracle(run: ModelRun) -> ModelRun:
+    """Return the same run on the true series."""
+    return replace(run, variant=ORACLE)
+
+
 def _landmark_rows(landmarks: dict[str, np.ndarray], layout: Layout, atlas: str) -> pd.DataFrame:
-    """`LANDMARK_COLUMNS`: in the rows of the series, as importance has them."""
-    seen = {scan: marks[_kept(layout, scan, atlas)] for scan, marks in landmarks.items()}
-    rows = [(scan, row) for scan, marks in seen.items() for row in np.flatnonzero(marks)]
+    """Return `LANDMARK_COLUMNS`; volumes are rows of the series, as in the importance weights."""
+    kept = {scan: marks[_kept(layout, scan, atlas)] for scan, marks in landmarks.items()}
+    rows = [(scan, row) for scan, marks in kept.items() for row in np.flatnonzero(marks)]
     return pd.DataFrame(rows, columns=list(LANDMARK_COLUMNS))
 
 
 def _row(name: str, measure: Measure, expected: Range) -> dict[str, Any]:
+    """Return a row of `TRUTH_COLUMNS`; a value of NaN has not passed."""
     low = -np.inf if expected.low is None else expected.low
     high = np.inf if expected.high is None else expected.high
-    ranged = expected.low is not None or expected.high is not None
-    passed = str(bool(low <= measure.value <= high)).lower() if ranged else None  # a value that is NaN has not passed
+    has_range = expected.low is not None or expected.high is not None
+    passed = str(bool(low <= measure.value <= high)).lower() if has_range else None
     return {"measure": name, **measure._asdict(), "low": expected.low, "high": expected.high, "passed": passed}
 
 
 def _registration(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
-    """Distance between where grey matter was found and where it is; median over voxels, then over subjects."""
+    """Measure the distance between estimated and true places of grey matter: median over voxels, then over subjects."""
     grey = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
     errors = []
     for scan, truth in truths.items():
         folder = folder_of(scan)
         transform = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["forward"]
         errors.append(normalisation_error(truth.places, grey, transform))
-    found, affine, nothing = np.median(errors, axis=0).tolist()
+    whole, affine, unregistered = np.median(errors, axis=0).tolist()
     return {
-        "registration error": Measure(found, "mm", nothing, "no registration", 0.0),
-        "registration error, affine part alone": Measure(affine, "mm", nothing, "no registration", 0.0),
+        "registration error": Measure(whole, "mm", unregistered, "no registration", 0.0),
+        "registration error, affine part alone": Measure(affine, "mm", unregistered, "no registration", 0.0),
     }
 
 
 def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
-    """Head positions: displacement of a 50-mm sphere that was not found, and the parameters' own errors; median over
-    volumes, then over scans."""
+    """Measure errors of head positions: median over volumes, then over scans.
+
+    These are the uncorrected displacement of a 50-mm sphere, and the errors of the motion parameters.
+    """
     errors: list[list[float]] = []
     nulls: list[list[float]] = []
     for scan, truth in truths.items():
@@ -182,11 +198,10 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
             layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
         )
         centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine))
-        found = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
-        for kept, guess in ((errors, found), (nulls, np.broadcast_to(np.eye(4), found.shape))):
-            parts = position_errors(guess, truth.motion, centre)
-            lengths = np.linalg.norm(parts, axis=2)
-            kept.append([sphere_error(guess, truth.motion, centre), *np.median(lengths, axis=1)])
+        estimate = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
+        for scan_errors, positions in ((errors, estimate), (nulls, np.broadcast_to(np.eye(4), estimate.shape))):
+            lengths = np.linalg.norm(position_errors(positions, truth.motion, centre), axis=2)
+            scan_errors.append([sphere_error(positions, truth.motion, centre), *np.median(lengths, axis=1)])
     rows = zip(np.median(errors, axis=0).tolist(), np.median(nulls, axis=0).tolist(), strict=True)
     names = {"motion error": "mm", "translation error": "mm", "rotation error": "degrees"}
     return {
@@ -196,30 +211,30 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
 
 
 def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
-    """Correlation of recovered with true ROI series: median over ROIs and scans; null: another scan's truth."""
-    found, other = [], []
+    """Measure the correlation of recovered with true ROI series: median over ROIs and scans; null: another scan."""
+    same, other = [], []
     names = list(truths)
     true = {scan: np.load(truths[scan].series) for scan in names}
     for i, scan in enumerate(names):
         recovered, kept = np.load(layout.series_file(scan, atlas)), _kept(layout, scan, atlas)
-        found.append(correlation(recovered, true[scan][kept]))
-        strangers = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(true[scan])]
-        other += [correlation(recovered, stranger[kept]) for stranger in strangers[:1]]
-    value, null = float(np.nanmedian(found)), float(np.nanmedian(other))
+        same.append(correlation(recovered, true[scan][kept]))
+        others = [true[s] for s in names[i + 1 :] + names[:i] if len(true[s]) == len(true[scan])]
+        other += [correlation(recovered, series[kept]) for series in others[:1]]
+    value, null = float(np.nanmedian(same)), float(np.nanmedian(other))
     return Measure(value, "", null, "true series of another scan", 1.0)
 
 
 def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
-    """Volumes of the scan that its series hold: not those before the steady state, nor scrubbed ones."""
+    """Return the volumes of a scan that are in its series: not those before the steady state, nor scrubbed ones."""
     path = layout.series_file(scan, atlas)
     about = read_json(path.with_suffix(".json"))
     return kept_volumes(path, about.get("NumberOfVolumesKept", about["NumberOfVolumes"]))
 
 
-def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
-    """Pooled test accuracy, as the run's own summary has it."""
-    pooled = read_json(layout.run(atlas, model, seed).folder / "summary.json")["pooled"]
-    oracle = read_json(layout.run(atlas, model, seed, ORACLE).folder / "summary.json")["pooled"]
+def _accuracy(run: ModelRun) -> Measure:
+    """Return pooled test accuracy, from the summary of the run."""
+    pooled = read_json(run.folder / "summary.json")["pooled"]
+    oracle = read_json(_oracle(run).folder / "summary.json")["pooled"]
     if pooled is None:  # every fold failed
         return Measure(np.nan, "", np.nan, "always the larger class")
     best = oracle["accuracy"]["value"] if oracle else np.nan
@@ -227,16 +242,16 @@ def _accuracy(layout: Layout, atlas: str, model: Model, seed: int) -> Measure:
 
 
 def _landmarks(
-    landmarks: dict[str, np.ndarray], layout: Layout, atlas: str, model: Model, seed: int, folds: Sequence[int]
+    landmarks: dict[str, np.ndarray], layout: Layout, run: ModelRun, folds: Sequence[int]
 ) -> dict[str, Measure]:
-    """How well importance ranks planted volumes of test scans: mean over scans of the area under the ROC curve.
+    """Measure how well importance ranks planted volumes of test scans: area under the ROC curve, mean over scans.
 
-    The null is the mean importance of all other test scans at the same position: what position alone says.
+    The null is the mean importance of all other test scans at the same position: the effect of position alone.
     """
-    weights = _test_importance(layout.run(atlas, model, seed).folder, folds)
+    weights = _test_importance(run.folder, folds)
     if not weights:  # every fold failed
         return {name: Measure(np.nan, "", np.nan, "") for name in ("landmark AUC", "landmark AUC of position alone")}
-    oracle = _test_importance(layout.run(atlas, model, seed, ORACLE).folder, folds)
+    oracle = _test_importance(_oracle(run).folder, folds)
     scaled = {scan: w / (w.sum() or 1) for scan, w in weights.items()}  # a scan without any weight adds nothing
     curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w) for scan, w in scaled.items()}
     total = np.sum(list(curves.values()), axis=0)
@@ -244,8 +259,8 @@ def _landmarks(
         scan: np.interp(np.linspace(0, 1, len(w)), np.linspace(0, 1, 200), total - curves[scan])
         for scan, w in weights.items()
     }
-    seen = {scan: landmarks[scan][_kept(layout, scan, atlas)] for scan in weights}
-    value, null, best = _mean_auc(seen, weights), _mean_auc(seen, position), _mean_auc(landmarks, oracle)
+    kept = {scan: landmarks[scan][_kept(layout, scan, run.atlas)] for scan in weights}
+    value, null, best = _mean_auc(kept, weights), _mean_auc(kept, position), _mean_auc(landmarks, oracle)
     meaning = "mean importance of the other scans: position alone"
     return {
         "landmark AUC": Measure(value, "", null, meaning, best),
@@ -254,39 +269,39 @@ def _landmarks(
 
 
 def _test_importance(run: Path, folds: Sequence[int]) -> dict[str, np.ndarray]:
-    """Scan to importance weights (T,), each from the fold in which the scan was tested."""
-    found: dict[str, np.ndarray] = {}
+    """Return the importance weights (T,) of each scan, from the fold in which it was tested."""
+    tested: dict[str, np.ndarray] = {}
     for fold in explained_folds(run, folds):
         table, weights = read_importance(run / f"fold-{fold}")
-        found |= {scan: w for scan, role, w in zip(table.scan_id, table.role, weights, strict=True) if role == "test"}
-    return found
+        tested |= {scan: w for scan, role, w in zip(table.scan_id, table.role, weights, strict=True) if role == "test"}
+    return tested
 
 
 def _mean_auc(landmarks: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> float:
+    """Return the mean over scans of the area under the ROC curve."""
     return float(np.mean([roc_auc_score(landmarks[scan], w) for scan, w in weights.items()])) if weights else np.nan
 
 
-def _regions(layout: Layout, dataset: Dataset, atlas: str, model: Model, seed: int) -> Measure:
-    """Chance that so many of the selected ROIs are planted ones, were they drawn at random (permutation test)."""
-    planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
+def _regions(run: ModelRun, planted: set[int]) -> Measure:
+    """Test whether more of the selected ROIs are planted than expected of random ROIs (permutation test)."""
+    return Measure(_p_value(run, planted), "", 0.5, "ROIs drawn at random", _p_value(_oracle(run), planted))
 
-    def p_value(variant: str | None) -> float:
-        file = layout.run(atlas, model, seed, variant).explanation / "roi_weights.tsv"
-        if not holds_something(file):  # every fold failed
-            return np.nan
-        table = read_table(file)
-        rois = table.groupby("value").selected.any()
-        hits = np.isin(rois.index, list(planted))
-        observed = int(hits[rois.to_numpy()].sum())
-        rng = np.random.default_rng(0)
-        drawn = [rng.choice(hits, int(rois.sum()), replace=False).sum() for _ in range(PERMUTATIONS)]
-        return float((1 + np.sum(np.array(drawn) >= observed)) / (1 + PERMUTATIONS))
 
-    return Measure(p_value(None), "", 0.5, "ROIs drawn at random", p_value(ORACLE))
+def _p_value(run: ModelRun, planted: set[int]) -> float:
+    """Return the probability that random ROIs include at least as many planted ones; NaN if all folds failed."""
+    file = run.explanation / "roi_weights.tsv"
+    if not holds_something(file):
+        return np.nan
+    rois = read_table(file).groupby("value").selected.any()
+    is_planted = np.isin(rois.index, list(planted))
+    observed = int(is_planted[rois.to_numpy()].sum())
+    rng = np.random.default_rng(0)
+    random = [rng.choice(is_planted, int(rois.sum()), replace=False).sum() for _ in range(PERMUTATIONS)]
+    return float((1 + np.sum(np.array(random) >= observed)) / (1 + PERMUTATIONS))
 
 
 def _matrices(table: pd.DataFrame) -> np.ndarray:
-    """(T, 4, 4) from the columns m00 to m23."""
+    """Return the matrices (T, 4, 4) in the columns m00 to m23."""
     matrices = np.tile(np.eye(4), (len(table), 1, 1))
     names = [f"m{row}{column}" for row in range(3) for column in range(4)]
     matrices[:, :3] = table[names].to_numpy().reshape(-1, 3, 4)

@@ -32,7 +32,6 @@ RESERVED |= {"all", "figures", "paper", "search", "series", "tables", "train"}
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
 
-
 RunName = tuple[str, str, int]
 """Atlas, model (the name of its runs) and seed."""
 InputFunction = Callable[[Any], list[Path] | Path]

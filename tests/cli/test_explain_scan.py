@@ -74,6 +74,7 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     page = (out / "index.html").read_text()
     for place in re.findall(r'(?:src|href)="([^"#]+)"', page):
         assert (out / place).is_file()
+    assert "events.png" in page
     assert "http" not in page and found["explained"] in page and f"{found['probability']:.2f}" in page
     assert found["tested"] is None and "right in its test scans" not in page
 
@@ -91,7 +92,7 @@ def test_another_class_without_atlas_or_repetition_time(tmp_path: Path, scan: Pa
     assert found["map"] is None and "seconds" not in found["landmarks"] and len(found["landmarks"]["rank"]) == 3
     assert any("No map: the atlas is not known" in note for note in found["notes"])
     assert read_table(tmp_path / "b/rois.tsv")["name"].str.startswith("ROI ").all()
-    assert "as was asked" in (tmp_path / "b/index.html").read_text()
+    assert "as requested" in (tmp_path / "b/index.html").read_text()
 
 
 def test_contributions_are_those_of_the_landmarks_alone() -> None:
@@ -138,7 +139,7 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
         "1 of 3 ROIs are not covered",
         "1 of 3 ROIs are constant",
         "not z-scored",
-        "learned from this very scan",
+        "trained on this very scan",
     ):
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
     assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()

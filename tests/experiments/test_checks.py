@@ -36,8 +36,8 @@ def test_every_rule_of_the_workflow_is_reserved():
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["x/search.yaml"], "'search' is a target already"),
-        (["x/a b.yaml"], "'a b' may have letters"),
+        (["x/search.yaml"], "'search' is already a target"),
+        (["x/a b.yaml"], "'a b' has other characters than letters"),
         (["x/one.yaml", "y/one.yaml"], "'one' is the name of two files"),
     ],
 )
@@ -49,7 +49,7 @@ def test_names_that_are_no_target(names, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is called 'Bolt'. Rows: 'BolT'"),
+        ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is named 'Bolt'. Rows: 'BolT'"),
         ({"rows": [{"model": "bolt", "paper": {"model": "BolT"}}]}, "no table 'mine'"),
         (
             {"name": "comparison", "rows": [{"model": "bolt", "paper": {"modle": "BolT"}}]},
@@ -59,7 +59,10 @@ def test_names_that_are_no_target(names, words):
             {"name": "comparison", "rows": [{"model": "bolt", "paper": {"model": "Bolt"}}]},
             "row 'BolT', paper: .* no row with Bolt. Rows of comparison.tsv: .*BolT",
         ),
-        ({"complexity": {}, "rows": [{"model": "svm"}]}, "row 'SVM': only models of series.*'svm' takes connectivity"),
+        (
+            {"complexity": {}, "rows": [{"model": "svm"}]},
+            "row 'SVM': only the cost of models of series.*'svm' takes connectivity",
+        ),
         (
             {"landmarks": {}, "rows": [{"model": "lstm"}]},
             "row 'LSTM': only BolT with CLS tokens and without covariates",

@@ -113,7 +113,7 @@ def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
     [
         ({"rows": [{"model": "bolt", "training": {"epoch": 1}}]}, "row 'BolT'.*training.epoch.*did you mean 'epochs'"),
         ({"rows": [{"model": "bollt"}]}, "unknown model 'bollt'.*did you mean 'bolt'"),
-        ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are called 'BolT'"),
+        ({"rows": [{"model": "bolt"}, {"model": "bolt"}]}, "two rows are named 'BolT'"),
         ({"rows": [{"model": "bolt", "hyperr": {}}]}, "hyperr"),
         ({"sweeps": [{"row": "x", "models": ["bolt"], "key": "window", "values": [1]}]}, "hyper.<setting>"),
         ({"sweeps": [SWEEP | {"row": "{modell}"}]}, "mine.yaml: 'sweeps.0'.*may contain {model}.*'{modell}'"),
@@ -197,7 +197,7 @@ def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog
     (results / "old").mkdir()
     write_yaml(results / "old" / "config.yaml", {"dataset": "abide1", "experimnts": []})
     assert {entry.dataset for entry in all_entries(mine, results, "hcp_rest")} == {"hcp_rest"}
-    assert "dataset 'old' is left out" in caplog.text
+    assert "dataset 'old' is excluded" in caplog.text
     with pytest.raises(ConfigError, match="unknown key 'experimnts'"):
         all_entries(mine, results, "old")
 
@@ -231,7 +231,7 @@ def test_a_table_says_where_it_is_only_a_first_look(tmp_path):
     for name, quick in (("abide1", {"epochs": 2}), ("hcp_rest", None), ("hcp_task", {"epochs": 3})):
         write_yaml_of(configured(dataset=name, quick=quick), tmp_path / name / "config.yaml")
     said = with_first_looks(load_experiment("ablation"), tmp_path, {"abide1", "hcp_rest"}).description
-    assert "a first look at abide1: torch models learned for at most 2 epoch(s)" in said
+    assert "a first look at abide1: torch models were trained for at most 2 epoch(s)" in said
     assert "hcp" not in said
 
 

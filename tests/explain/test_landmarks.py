@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.landmarks import explained_folds, landmark_regression, top_tokens, write_landmarks
-from bolt.explain.weights import read_importance
+from bolt.explain.landmarks import landmark_regression, top_tokens, write_landmarks
+from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 from tests.explain.runs import INFORMATIVE, make_run

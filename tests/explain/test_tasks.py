@@ -190,7 +190,7 @@ def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(tmp_path: Path, cap
     Path(cache.index["events"][2]).write_text("nonsense\n")
     write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
     assert set(read_table(tmp_path / "tasks.tsv")["n_scans"]) == {2}
-    assert "1 scans with another repetition time" in caplog.text and "without the events of s2" in caplog.text
+    assert "1 scans with another repetition time" in caplog.text and "s2 is used without its events" in caplog.text
     cache.index["events"] = np.nan
     write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
     for name in ("tasks", "tasks_blocks", "tasks_alignment"):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import ROOT, Config, Dataset, Model, Range, load_dataset
+from bolt.config import ROOT, Config, Model, Range, load_dataset
 from bolt.config.layout import ORACLE, Layout
 from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.weights import read_importance, write_importance
@@ -16,7 +16,7 @@ from bolt.truth.table import Measure, _mean_auc, _row
 
 
 def test_nobody_else_knows_where_the_truth_lies():
-    """The simulator writes it, the layout names it, `truth/table.py` reads it."""
+    """The simulator writes it, the layout names it, `bolt/truth/table.py` reads it."""
     allowed = {"bolt/datasets/phantom/dataset.py", "bolt/config/layout.py", "bolt/truth/table.py"}
     mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|bolt\.truth\.table import|bolt\.truth import")
     found = {
@@ -111,7 +111,7 @@ def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, 
     """Importance that lies on the events ranks them; of a shape that all scans share, position alone says as much."""
     layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
     marks = planted_run(layout, told=told)
-    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    found = truth._landmarks(marks, layout, layout.run("x", MODEL, 0), range(FOLDS))
     own, alone = found["landmark AUC"], found["landmark AUC of position alone"]
     expected = load_dataset("phantom").expected
     assert (_row("", own, expected["landmark AUC"])["passed"] == "true") == told
@@ -127,7 +127,7 @@ def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
     table, weights = read_importance(folder)
     weights[0] = np.zeros(LENGTH)  # a test scan of fold 0
     write_importance(table[["scan_id", "role", "predicted"]], weights, folder)
-    found = truth._landmarks(marks, layout, "x", MODEL, 0, range(FOLDS))
+    found = truth._landmarks(marks, layout, layout.run("x", MODEL, 0), range(FOLDS))
     assert np.isfinite([found["landmark AUC"].value, found["landmark AUC of position alone"].value]).all()
 
 
@@ -135,9 +135,6 @@ def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
 def test_selected_regions_are_judged_against_regions_drawn_at_random(tmp_path, hits, passed):
     """160 ROIs of which 30 are planted; eight are selected."""
     layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
-    dataset = Dataset(name="own", source="phantom", path=tmp_path, label="x", classes=["a", "b"])
-    described = {"value": "Value of the ROI"}
-    write_table(pd.DataFrame({"value": range(1, 31)}), layout.truth(tmp_path) / "informative_rois.tsv", described)
     chosen = [*range(1, 1 + hits), *range(100, 108 - hits)]
     table = pd.DataFrame({"value": range(1, 161)}).assign(**{c: 0 for c in ROI_COLUMNS if c != "value"})
     table["selected"] = table["value"].isin(chosen)
@@ -145,5 +142,5 @@ def test_selected_regions_are_judged_against_regions_drawn_at_random(tmp_path, h
         write_table(
             table[list(ROI_COLUMNS)], layout.run("x", MODEL, 0, variant).explanation / "roi_weights.tsv", ROI_COLUMNS
         )
-    measure = truth._regions(layout, dataset, "x", MODEL, 0)
+    measure = truth._regions(layout.run("x", MODEL, 0), set(range(1, 31)))
     assert _row("", measure, load_dataset("phantom").expected["planted ROIs, p"])["passed"] == passed

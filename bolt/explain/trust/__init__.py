@@ -1,0 +1,1 @@
+"""Checks of explanations: sanity, faithfulness and stability."""

@@ -1,91 +1,93 @@
-"""Whether important volumes matter to the model: what their removal does to its decision, against other orders.
+"""Faithfulness: whether predictions change more when important volumes are removed than when others are.
 
-Deletion replaces volumes, the most important first, until nothing of the scan is left; insertion begins with the
-replaced scan and puts the most important volumes back first. What is followed is the probability of the class that the
-model predicts for the intact scan. A faithful order makes it fall early in deletion (small area under the curve) and
-rise early in insertion (large area). `bolt.explain.trust.perturb` computes the curves of single scans; this
-module gathers them.
+Deletion replaces volumes, the most important first, until nothing of the scan is left; insertion starts from the
+replaced scan and restores the most important volumes first. Curves show the probability of the class that the model
+predicts for the intact scan. A faithful order makes it fall early in deletion (small area under the curve) and rise
+early in insertion (large area). `bolt.explain.trust.perturb` computes the curves of single scans; this module
+summarises them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.config.layout import ModelRun
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_json, read_table, write_table
+from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
 
 ORDERS = ("importance", "rollout", "integrated_gradients", "random")
 REPLACEMENTS = ("mean", "surrogate")
 DIRECTIONS = ("deletion", "insertion")
 FEWEST_GROUPS = 6
-"""Below it no interval is trusted to say which order is better."""
+"""Smallest number of families for which intervals decide which order is better."""
 
 _KEYS = {
-    "replacement": "what takes the place of volumes: mean, the scan's mean volume, volume by volume; surrogate, a "
+    "replacement": "what volumes are replaced by: mean, the scan's mean volume, volume by volume; surrogate, a "
     "phase-randomised copy of the scan, block by block",
-    "direction": "deletion: most important replaced first; insertion: put back first",
-    "order": "of the volumes: importance (Algorithm 1), rollout (attention without gradients), integrated_gradients, "
-    "random (mean over draws)",
+    "direction": "deletion: most important volumes replaced first; insertion: restored first",
+    "order": "order of the volumes: importance (Algorithm 1), rollout (attention without gradients), "
+    "integrated_gradients, random (mean over draws)",
 }
 _COUNTS = {
-    "n_scans": "test scans",
-    "n_groups": "families (else subjects) of these",
-    "folds": "folds they are of",
+    "n_scans": "number of test scans",
+    "n_groups": "number of their families (else subjects)",
+    "folds": "folds of these scans",
     "missing_folds": "folds of the run without curves",
 }
 CURVE_COLUMNS = {
     **_KEYS,
-    "share": "share of the volumes (or blocks) that are replaced (deletion) or back (insertion)",
-    "probability": "of the class that is predicted for the intact scan, mean over test scans",
+    "share": "share of the volumes (or blocks) that are replaced (deletion) or restored (insertion)",
+    "probability": "probability of the class that is predicted for the intact scan, mean over test scans",
     "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
     "high": "upper end",
     **_COUNTS,
 }
 AREA_COLUMNS = {
     **_KEYS,
-    "area": "under the curve of the probability, mean over test scans: small is good in deletion, large in insertion",
+    "area": "area under the curve of the probability, mean over test scans: small is good in deletion, large in "
+    "insertion",
     "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
     "high": "upper end",
-    "difference": "area less that of the random order of the same scans",
+    "difference": "area minus that of the random order of the same scans",
     "difference_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
     "difference_high": "upper end",
-    "better_than_random": "yes: the interval of the difference lies on the good side of 0; worse: on the other; no: it "
-    f"holds 0; n/a: fewer than {FEWEST_GROUPS} families",
+    "better_than_random": "yes: the interval of the difference is on the good side of 0; worse: on the other side; no: "
+    f"it contains 0; n/a: fewer than {FEWEST_GROUPS} families",
     **_COUNTS,
 }
 INDEX_COLUMNS = {
-    "scan_id": "test scan; one row each, in the order of faithfulness_curves.npy",
-    "group": "family where known, else subject",
-    "predicted": "class whose probability is followed: the one that is predicted for the intact scan",
+    "scan_id": "test scan; one row per scan, in the order of faithfulness_curves.npy",
+    "group": "family if known, else subject",
+    "predicted": "class that is predicted for the intact scan, whose probability is followed",
 }
 CURVES = "faithfulness_curves"
 
 
 def write_fold(table: pd.DataFrame, curves: NDArray[np.floating], run_fold: Path) -> None:
-    """Keep the curves of one fold, (scans, orders, replacements, directions, steps + 1), as
-    ``faithfulness_curves.npy``, and its index."""
+    """Write the curves of one fold, (scans, orders, replacements, directions, steps + 1), and their index."""
     with atomic(run_fold / f"{CURVES}.npy") as temporary:
         np.save(temporary, curves.astype(np.float32))
     write_table(table[list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
 
 def finished_folds(run: Path, folds: Sequence[int]) -> list[int]:
-    """Folds of `run` that have curves."""
+    """Return the folds of `run` that have curves."""
     done = []
     for fold in folds:
         index, status = (run / f"fold-{fold}" / name for name in (f"{CURVES}.tsv", "faithfulness_status.json"))
-        if status.is_file() and read_json(status)["state"] == "ok" and index.is_file() and index.stat().st_size:
+        if status.is_file() and read_json(status)["state"] == "ok" and holds_something(index):
             done.append(fold)
     return done
 
 
 def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[np.floating]]:
-    """The indices of some folds one after the other (`INDEX_COLUMNS`), and their curves."""
+    """Read the concatenated indices (`INDEX_COLUMNS`) and curves of folds."""
     tables, arrays = [], []
     for fold in folds:
         folder = run / f"fold-{fold}"
@@ -93,22 +95,22 @@ def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[n
         arrays.append(np.load(folder / f"{CURVES}.npy", allow_pickle=False).astype(float))
         if arrays[-1].shape[1:] != arrays[0].shape[1:] or len(arrays[-1]) != len(tables[-1]):
             raise DataError(
-                "its curves do not have the steps of the other folds, or not one for each scan of its index",
+                "these curves have other steps than those of the other folds, or do not match the scans of their index",
                 where=folder / f"{CURVES}.npy",
-                hint="Delete it and run again",
+                hint="Delete the file and run again",
             )
     return pd.concat(tables, ignore_index=True), np.concatenate(arrays)
 
 
 def areas(curves: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Area under curves over equally spaced shares from 0 to 1, the last axis: mean height of their trapezoids."""
+    """Return the area under curves by the trapezoidal rule; the last axis is equally spaced from 0 to 1."""
     return (curves[..., 1:] + curves[..., :-1]).mean(-1) / 2
 
 
 def summarise(
     groups: Sequence[str], curves: NDArray[np.floating], *, draws: int = 1000, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Means over scans with their intervals.
+    """Return means over scans with their intervals.
 
     Parameters
     ----------
@@ -116,7 +118,7 @@ def summarise(
         Family, else subject, of each scan.
     curves : float array (scans, orders, replacements, directions, steps + 1)
     draws : int
-        Bootstrap samples: groups are drawn with replacement, so that several scans of a person stay together.
+        Bootstrap samples; groups are drawn with replacement, so that the scans of a subject stay together.
     seed : int
 
     Returns
@@ -125,9 +127,9 @@ def summarise(
         `CURVE_COLUMNS` and `AREA_COLUMNS` without the folds.
     """
     drawn = _drawn(groups, draws, seed)
-    own = areas(curves)
-    beside = own - own[:, ORDERS.index("random")][:, None]
-    curve, area, difference = (_with_interval(values, drawn) for values in (curves, own, beside))
+    scan_areas = areas(curves)
+    gains = scan_areas - scan_areas[:, ORDERS.index("random")][:, None]
+    curve, area, difference = (_with_interval(values, drawn) for values in (curves, scan_areas, gains))
     shares = np.linspace(0, 1, curves.shape[-1])
     n_groups = len(set(groups))
     counts = {"n_scans": len(curves), "n_groups": n_groups}
@@ -136,55 +138,57 @@ def summarise(
         for d, direction in enumerate(DIRECTIONS):
             for o, order in enumerate(ORDERS):
                 key = {"replacement": replacement, "direction": direction, "order": order}
-                names = ("probability", "low", "high")
-                values = dict(zip(names, (part[o, r, d] for part in curve), strict=True))
-                lines.append(pd.DataFrame({**key, "share": shares.round(6), **values, **counts}))
-                row = dict(zip(("area", "low", "high"), (float(part[o, r, d]) for part in area), strict=True))
+                line = dict(zip(("probability", "low", "high"), (part[o, r, d] for part in curve), strict=True))
+                lines.append(pd.DataFrame({**key, "share": shares.round(6), **line, **counts}))
+                values = (float(part[o, r, d]) for part in area)
+                row: dict[str, Any] = dict(zip(("area", "low", "high"), values, strict=True))
                 if order != "random":
                     mean, low, high = (float(part[o, r, d]) for part in difference)
                     row |= {"difference": mean, "difference_low": low, "difference_high": high}
-                    judged = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
-                    rows.append({**key, **row, "better_than_random": judged, **counts})
-                else:
-                    rows.append({**key, **row, **counts})
+                    row["better_than_random"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
+                rows.append({**key, **row, **counts})
     table = pd.DataFrame(rows)
     return pd.concat(lines, ignore_index=True), table[[c for c in AREA_COLUMNS if c in table]]
 
 
 def better(direction: str, low: float, high: float) -> str:
-    """What the interval of a difference to random says: yes, no or worse."""
+    """Return whether an order is better than random, from the interval of the difference: yes, no or worse."""
     low, high = (low, high) if direction == "insertion" else (-high, -low)
     return "yes" if low > 0 else "worse" if high < 0 else "no"
 
 
-def write_faithfulness(run: Path, folds: Sequence[int], out: Path) -> None:
-    """Write ``faithfulness.tsv`` (mean curves) and ``faithfulness_areas.tsv`` into `out`, of the folds with curves.
+def write_faithfulness(run: ModelRun, folds: Sequence[int]) -> None:
+    """Write ``faithfulness.tsv`` (mean curves) and ``faithfulness_areas.tsv`` of a run.
 
     Parameters
     ----------
-    run : Path
-        Folder ``seed-<s>``.
+    run : ModelRun
     folds : sequence of int
-        Those of the run; what is missing is said in the tables.
-    out : Path
+        Folds of the run; the tables name those without curves.
+
+    Raises
+    ------
+    DataError
+        No fold has curves.
     """
-    done = finished_folds(run, folds)
+    done = finished_folds(run.folder, folds)
     if not done:
         raise DataError(
             "no fold of this run has curves of deletion and insertion",
-            where=run,
+            where=run.folder,
             hint="See faithfulness_status.json of its folds",
         )
-    index, curves = read_folds(run, done)
+    index, curves = read_folds(run.folder, done)
     missing = ", ".join(str(fold) for fold in folds if fold not in done)
-    said = {"folds": ", ".join(map(str, done)), "missing_folds": missing or None}
+    known = {"folds": ", ".join(map(str, done)), "missing_folds": missing or None}
     lines, rows = summarise(index["group"].astype(str).tolist(), curves)
-    write_table(lines.assign(**said)[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
-    write_table(rows.assign(**said)[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)
+    out = run.explanation
+    write_table(lines.assign(**known)[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
+    write_table(rows.assign(**known)[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)
 
 
 def _drawn(groups: Sequence[str], draws: int, seed: int) -> NDArray[np.floating]:
-    """Weight of each scan in each bootstrap sample, (draws, scans); a sample's weights sum to one."""
+    """Return the weight of each scan in each bootstrap sample, (draws, scans); a sample's weights sum to one."""
     names, member = np.unique(np.asarray(groups), return_inverse=True)
     shares = np.full(len(names), 1 / len(names))
     times = np.random.default_rng(seed).multinomial(len(names), shares, size=draws)[:, member]
@@ -194,7 +198,7 @@ def _drawn(groups: Sequence[str], draws: int, seed: int) -> NDArray[np.floating]
 def _with_interval(
     values: NDArray[np.floating], drawn: NDArray[np.floating]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
-    """Mean over scans (the first axis), and the ends of its 95 % percentile interval."""
+    """Return the mean over scans (the first axis), and the ends of its 95 % percentile interval."""
     samples = np.tensordot(drawn, values, axes=1)
     low, high = np.percentile(samples, [2.5, 97.5], axis=0)
     return values.mean(0), low, high

@@ -1,8 +1,8 @@
-"""A model that has learned permuted labels: what an explanation of real reasons must not look like.
+"""A model trained on permuted labels, whose explanation should differ from that of the real model.
 
-Labels change places between families, or between the largest units of scans (families, subjects, scans) that each have
-one label, among the training scans and among the validation scans. `bolt.training.runner` trains,
-on a cache without the true labels of these scans; an interrupted training resumes.
+Labels are permuted between families, or else between the largest units (subjects, scans) that have one label each,
+separately among training and validation scans. The model is trained on a cache without the true labels of these scans;
+an interrupted training resumes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Dataset, Model
+from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.io.errors import DataError
@@ -26,7 +27,7 @@ LEARNED = ("train", "validation")
 
 
 def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
-    """Labels that have changed places, so that each says nothing about its scan.
+    """Permute labels, so that they carry no information about scans.
 
     Parameters
     ----------
@@ -38,22 +39,22 @@ def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
     -------
     Series
         Labels in the order of `scans`; test scans keep theirs, which training does not read. All scans of a unit get
-        one label, and the number of units with each label stays the same in training and in validation.
+        the same label, and the number of units with each label stays the same in training and in validation.
     """
     labels = scans["label"].copy()
     for part, role in enumerate(LEARNED):
-        own = scans[scans["role"] == role].sort_values("scan_id")
-        if own.empty:
+        learned = scans[scans["role"] == role].sort_values("scan_id")
+        if learned.empty:
             continue
-        unit = _units(own)
-        first = own.groupby(unit, sort=True)["label"].first()
-        moved = np.random.default_rng([seed, part]).permutation(first.to_numpy())
-        labels.loc[own.index] = unit.map(dict(zip(first.index, moved, strict=True)))
+        unit = _units(learned)
+        first = learned.groupby(unit, sort=True)["label"].first()
+        permuted = np.random.default_rng([seed, part]).permutation(first.to_numpy())
+        labels.loc[learned.index] = unit.map(dict(zip(first.index, permuted, strict=True)))
     return labels
 
 
 def _units(scans: pd.DataFrame) -> pd.Series:
-    """The name of each scan's unit: family, subject or scan, the largest of which each has one label."""
+    """Return the name of each scan's unit: the largest of family, subject and scan whose units have one label each."""
     family = scans["group"].fillna(scans["subject"])
     for unit in (family, scans["subject"]):
         if (scans.groupby(unit)["label"].nunique() == 1).all():
@@ -62,8 +63,10 @@ def _units(scans: pd.DataFrame) -> pd.Series:
 
 
 def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Path) -> None:
-    """Write a cache with the same series, in whose index the labels of a fold's training and validation scans are
-    permuted (`permuted_labels`). The series are no second copy where the disk allows."""
+    """Write a cache with the same series, but permuted labels of a fold's training and validation scans.
+
+    The series are linked, not copied, if the file system allows.
+    """
     index = SeriesCache(cache).index
     roles = read_table(folds, text=("scan_id",))
     roles = roles[roles["fold"] == fold].set_index("scan_id")["role"]
@@ -75,46 +78,41 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
 
 
 def train_permuted(
-    cache: Path,
+    run: ModelRun,
     folds: Path,
     model: Model,
     dataset: Dataset,
-    run: Path,
     *,
     fold: int,
-    seed: int,
-    out: Path,
     device: str = "auto",
     threads: int | None = None,
 ) -> None:
-    """Train a model as in one fold of a run, but on permuted labels.
+    """Train a model as in one fold of a run, but on permuted labels, in `run.permuted`.
+
+    That folder has the files of a fold. Labels in its ``predictions.tsv`` are the permuted ones, but for test scans the
+    true ones.
 
     Parameters
     ----------
-    cache, folds, model, dataset, seed, device, threads
+    run : ModelRun
+        The run that is checked.
+    folds, model, dataset, fold, device, threads
         As in `bolt.training.runner.train_fold`.
-    run : Path
-        Folder ``seed-<s>`` of the run that is checked.
-    fold : int
-        Which fold.
-    out : Path
-        Receives what a run's fold has; no run itself. Labels in its ``predictions.tsv`` are the permuted ones, of test
-        scans the true ones.
 
     Raises
     ------
     DataError
-        Where that fold has not finished; and what `bolt.training.runner.train_fold` raises.
+        That fold of the run has not finished; also as `bolt.training.runner.train_fold`.
     """
-    if fold_predictions(run / f"fold-{fold}")[0] != "ok":
+    if fold_predictions(run.fold(fold))[0] != "ok":
         raise DataError(
-            f"fold {fold}, which is to be compared with, has not finished",
-            where=run / f"fold-{fold}",
+            f"fold {fold} of the run has not finished, so there is nothing to compare with",
+            where=run.fold(fold),
             hint="See its status.json, or name another fold as 'explain: sanity: fold'",
         )
-    write_permuted_cache(cache, folds, fold, seed, out / CACHE)
+    seed, cache = int(run.seed), run.permuted / CACHE
+    write_permuted_cache(run.cache, folds, fold, seed, cache)
     try:
-        settings = {"fold": fold, "seed": seed, "out": out, "device": device, "threads": threads}
-        train_fold(out / CACHE, folds, model, dataset, **settings)  # type: ignore[arg-type]
-    finally:  # labels that are wrong on purpose shall not lie about; they are drawn the same again
-        shutil.rmtree(out / CACHE, ignore_errors=True)
+        train_fold(cache, folds, model, dataset, fold=fold, seed=seed, out=run.permuted, device=device, threads=threads)
+    finally:  # wrong labels must not be kept; they can be drawn again from the seed
+        shutil.rmtree(cache, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Curves of deletion and insertion of single scans: volumes replaced in one order or another, the model asked again.
+"""Curves of deletion and insertion of single scans: predictions with volumes replaced in one order or another.
 
-Single volumes are no evidence by themselves: BOLD is so smooth that a model can read a missing one off its neighbours.
-So volumes are also replaced in blocks, by those of a phase-randomised copy of the scan, which looks like the scan to
-everything but the time at which things happen.
+Replacing single volumes may have little effect, because BOLD is smooth and a model can infer a missing volume from its
+neighbours. So volumes are also replaced in blocks, by those of a phase-randomised copy of the scan, which differs from
+the scan in timing only.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from bolt.config import Faithfulness
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.gradients import integrated_gradients, volume_weights
+from bolt.explain.importance import load_bolt
 from bolt.explain.rollout import rollout
 from bolt.explain.trust.faithfulness import ORDERS, write_fold
 from bolt.explain.trust.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.io.errors import DataError
 from bolt.models.bolt import BolT
-from bolt.training.checkpoint import load_checkpoint
 from bolt.training.device import device_of
 
 TOGETHER = 2048
-"""Volumes in one pass of the model; more are slower on a CPU."""
+"""Volumes per pass of the model; more are slower on a CPU."""
 
 Ranks = NDArray[np.intp]
-"""(time,): the place of each volume in an order, 0 first; equal within a block."""
+"""(time,): position of each volume in an order, from 0; equal within a block."""
 
 
 def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: int, device: str = "auto") -> None:
@@ -43,20 +43,20 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
         Folder of a finished fold that has importance weights.
     settings : Faithfulness
     seed : int
-        Of the choice of scans, the random orders and the surrogates.
+        For the choice of scans, the random orders and the surrogates.
     device : {"auto", "cpu", "cuda"}
 
     Raises
     ------
     DataError
-        For a model that Algorithm 1 does not know, or weights that are not those of the cache's series.
+        The model is not BolT or does not predict classes, or the weights do not belong to the cache's series.
     """
-    model, info = load_checkpoint(run_fold)
-    if not isinstance(model, BolT) or info["classes"] is None:
+    model, info = load_bolt(run_fold)
+    if info["classes"] is None:
         raise DataError(
-            "curves of deletion and insertion need importance weights, which BolT alone has, and a predicted class",
+            "curves of deletion and insertion need a predicted class",
             where=run_fold / "checkpoint.json",
-            hint="Leave this run out",
+            hint="Explain a model of classes",
         )
     model.to(device_of(device, None))
     table, weights = read_importance(run_fold)
@@ -65,7 +65,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
     tests = np.flatnonzero(table["role"] == "test")
     chosen = tests[chosen_scans(table["label"].iloc[tests].to_numpy(str), settings.scans, seed)]
     rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    found = []
+    curves = []
     for i in chosen:
         scan = table["scan_id"].iloc[i]
         series = np.array(cache.finite_series(rows[scan]))
@@ -77,17 +77,17 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
                 hint="Train and explain the fold again with this cache",
             )
         random = np.random.default_rng([seed, rows[scan]])
-        found.append(scan_curves(model, series, weights[i], settings, random))
-    write_fold(table.iloc[chosen], np.stack(found), run_fold)
+        curves.append(scan_curves(model, series, weights[i], settings, random))
+    write_fold(table.iloc[chosen], np.stack(curves), run_fold)
 
 
 def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:
-    """At most `n` scans, in their order, with each class's share as it is."""
-    random, place = np.random.default_rng(seed), np.empty(len(labels))
+    """Choose at most `n` scans, stratified by class; their positions in ascending order."""
+    random, quantile = np.random.default_rng(seed), np.empty(len(labels))
     for label in sorted(set(labels)):
-        own = np.flatnonzero(labels == label)
-        place[own] = (random.permutation(len(own)) + 0.5) / len(own)
-    return np.sort(np.argsort(place, kind="stable")[:n])
+        members = np.flatnonzero(labels == label)
+        quantile[members] = (random.permutation(len(members)) + 0.5) / len(members)
+    return np.sort(np.argsort(quantile, kind="stable")[:n])
 
 
 def scan_curves(
@@ -97,7 +97,7 @@ def scan_curves(
     settings: Faithfulness,
     random: np.random.Generator,
 ) -> NDArray[np.floating]:
-    """Curves of one scan, (orders, replacements, directions, steps + 1).
+    """Compute the curves of one scan, (orders, replacements, directions, steps + 1).
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def scan_curves(
         In evaluation mode.
     series : float array (time, rois)
     importance : float array (time,)
-        Of Algorithm 1.
+        From Algorithm 1.
     settings : Faithfulness
     random : numpy.random.Generator
     """
@@ -122,30 +122,30 @@ def scan_curves(
     mean = np.broadcast_to(series.mean(0), series.shape)
     copies = [phase_randomised(series, random) for _ in range(settings.surrogates)]
     parts = []
-    for block, fillings in ((1, [mean]), (settings.block, copies)):
+    for block, replacements in ((1, [mean]), (settings.block, copies)):
         orders = [block_ranks(scores[order], block) for order in ORDERS[:-1]]
         orders += [random_ranks(len(series), block, random) for _ in range(settings.random_draws)]
-        parts.append(_curves(model, series, fillings, np.stack(orders), int(target), settings.steps))
+        parts.append(_curves(model, series, replacements, np.stack(orders), int(target), settings.steps))
     return np.stack(parts, axis=1)
 
 
 def block_ranks(scores: NDArray[np.floating], block: int) -> Ranks:
-    """Blocks of `block` volumes (the last may be shorter) by their mean score, largest first; of equals the earlier."""
-    of = np.arange(len(scores)) // block
-    means = np.bincount(of, weights=scores) / np.bincount(of)
-    return np.argsort(np.argsort(-means, kind="stable"))[of]
+    """Rank blocks of `block` volumes (the last may be shorter) by mean score, largest first; ties by position."""
+    blocks = np.arange(len(scores)) // block
+    means = np.bincount(blocks, weights=scores) / np.bincount(blocks)
+    return np.argsort(np.argsort(-means, kind="stable"))[blocks]
 
 
 def random_ranks(volumes: int, block: int, random: np.random.Generator) -> Ranks:
-    """Blocks in a random order."""
-    of = np.arange(volumes) // block
-    return random.permutation(of[-1] + 1)[of]
+    """Rank blocks in random order."""
+    blocks = np.arange(volumes) // block
+    return random.permutation(blocks[-1] + 1)[blocks]
 
 
 def replaced(ranks: Ranks, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which volumes are replaced at each step of deletion, and of insertion; each (steps + 1, time).
+    """Mark the volumes that are replaced at each step of deletion, and of insertion; each (steps + 1, time).
 
-    Insertion in an order is deletion in the reverse order, read backwards.
+    Insertion in an order is deletion in the reverse order, run backwards.
     """
     n = ranks.max() + 1
     counts = np.floor(np.linspace(0, 1, steps + 1) * n + 0.5).astype(int)[:, None]
@@ -155,39 +155,39 @@ def replaced(ranks: Ranks, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bo
 def _curves(
     model: BolT,
     series: NDArray[np.floating],
-    fillings: list[NDArray[np.floating]],
+    replacements: list[NDArray[np.floating]],
     orders: Ranks,
     target: int,
     steps: int,
 ) -> NDArray[np.floating]:
-    """Of one replacement, mean over its fillings: (orders, directions, steps + 1), the random orders' mean last.
+    """Return the curves of one kind of replacement, mean over `replacements`: (orders, directions, steps + 1).
 
-    The random orders are deleted alone: their insertion is their deletion read backwards, for the reverse of a random
-    order is as random.
+    The mean over random orders is last. They are only deleted: their insertion is their deletion run backwards, because
+    the reverse of a random order is as random.
     """
     known = len(ORDERS) - 1
     masks = [mask for ranks in orders[:known] for mask in replaced(ranks, steps)]
     masks += [replaced(ranks, steps)[0] for ranks in orders[known:]]
-    different, where = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
-    asked = np.mean([_probability(model, series, filling, different, target) for filling in fillings], axis=0)
-    found = asked[where.ravel()].reshape(len(masks), steps + 1)
-    random = found[2 * known :].mean(0)
-    return np.concatenate([found[: 2 * known].reshape(known, 2, -1), [[random, random[::-1]]]])
+    unique, inverse = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
+    probability = np.mean([_probability(model, series, other, unique, target) for other in replacements], axis=0)
+    curves = probability[inverse.ravel()].reshape(len(masks), steps + 1)
+    random = curves[2 * known :].mean(0)
+    return np.concatenate([curves[: 2 * known].reshape(known, 2, -1), [[random, random[::-1]]]])
 
 
 def _probability(
     model: BolT,
     series: NDArray[np.floating],
-    filling: NDArray[np.floating],
+    replacement: NDArray[np.floating],
     masks: NDArray[np.bool_],
     target: int,
 ) -> NDArray[np.floating]:
-    """Probability of the class `target` with what `masks` (n, time) marks replaced by `filling`, (n,)."""
+    """Return the probability of the class `target` with volumes replaced where `masks` (n, time) is true, (n,)."""
     device = next(model.parameters()).device
-    intact, other, marked = (torch.from_numpy(np.array(part)).to(device) for part in (series, filling, masks))
-    found = []
+    intact, other, marked = (torch.from_numpy(np.array(part)).to(device) for part in (series, replacement, masks))
+    parts = []
     with torch.inference_mode():
-        for some in marked.split(max(1, TOGETHER // len(series))):
-            logits = model(torch.where(some[..., None], other, intact)).logits
-            found.append(logits.softmax(-1)[:, target].cpu().numpy())
-    return np.concatenate(found).astype(float)
+        for batch in marked.split(max(1, TOGETHER // len(series))):
+            logits = model(torch.where(batch[..., None], other, intact)).logits
+            parts.append(logits.softmax(-1)[:, target].cpu().numpy())
+    return np.concatenate(parts).astype(float)

@@ -1,8 +1,8 @@
-"""How alike the importance of one scan is under two models, once what position alone says is taken away.
+"""Similarity of the importance of a scan under two models, after the effect of position is removed.
 
-The windows of BolT overlap less at the ends of a scan, so every model gives all its scans a curve of one shape there,
-and two models that agree about nothing else seem to agree. That shape is the mean curve over scans. It is taken from
-all other scans, fitted to the scan's own curve, and removed; what is left is compared by ranks.
+BolT's windows overlap less at the ends of a scan. So importance has a similar shape there in all scans and models, and
+two models that agree about nothing else seem to agree. This shape is estimated as the mean curve of all other scans,
+fitted to the scan's own curve and removed; the residuals are compared by rank correlation.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from scipy.stats import rankdata
 Curves = Sequence[NDArray[np.floating]]
 
 SAME = 5
-"""Scans of one length from which their own mean curve is taken; of fewer, all scans are joined."""
+"""Smallest number of scans of one length that have a mean curve of their own; with fewer, scans of all lengths are
+joined."""
 OTHERS = 3
-"""Scans of other lengths, at least, behind each point of a joined curve."""
+"""Smallest number of other scans behind each point of a joined curve."""
 FLAT = 1e-5
-"""A curve that varies less than this share of its mean has no ranks: it would be rounding that is compared."""
+"""A curve that varies by less than this share of its mean has no ranks, because they would reflect rounding."""
 GONE = 0.2
-"""A mean rank correlation nearer to 0 than this counts as none: the bar of the sanity checks."""
+"""Threshold of the sanity checks: a mean rank correlation closer to 0 counts as none."""
 
 
 def without_position(weights: Curves) -> list[NDArray[np.floating]]:
-    """Remove from each scan's importance what position alone says.
+    """Remove the effect of position from each scan's importance.
 
-    Every curve is scaled to mean 1, and the part that is proportional to the mean curve of the other scans is
-    subtracted (with an intercept), so that scans on which position weighs more or less are treated alike.
+    Each curve is scaled to mean 1 and regressed on the mean curve of the other scans (with an intercept), so that the
+    effect of position may be larger or smaller in a scan; residuals are returned.
 
     Parameters
     ----------
@@ -39,44 +40,46 @@ def without_position(weights: Curves) -> list[NDArray[np.floating]]:
     Returns
     -------
     list of (T,) float64 arrays
-        Means are 0; NaN where there is no other scan to tell position by, and where nothing is left.
+        With mean 0; all NaN if there are no other scans to estimate position from, or if nothing is left.
     """
-    curves = [_scaled(one) for one in weights]
-    found = []
-    for own, position in zip(curves, _position(curves), strict=True):
-        own, position = own - own.mean(), position - position.mean()
+    curves = [_scaled(curve) for curve in weights]
+    residuals = []
+    for curve, position in zip(curves, _position(curves), strict=True):
+        curve, position = curve - curve.mean(), position - position.mean()
         energy = position @ position
-        rest = own - position * (own @ position / energy if energy > 0 else 0)  # NaN where position is not known
-        found.append(rest if rest.std() > FLAT else np.full(len(own), np.nan))
-    return found
+        rest = curve - position * (curve @ position / energy if energy > 0 else 0)  # NaN if position is unknown
+        residuals.append(rest if rest.std() > FLAT else np.full(len(curve), np.nan))
+    return residuals
 
 
 def ranked(curves: Curves) -> list[NDArray[np.floating]]:
-    """Ranks of each curve, with mean 0 and length 1, so that the dot product of two is Spearman's correlation; NaN for
-    a curve that is flat or not known. Float64."""
-    found = []
-    for one in curves:
-        ranks = rankdata(one) - (len(one) + 1) / 2
+    """Return the ranks of each curve, with mean 0 and norm 1, float64; NaN for a curve that is flat or unknown.
+
+    The dot product of two is Spearman's correlation.
+    """
+    normalised = []
+    for curve in curves:
+        ranks = rankdata(curve) - (len(curve) + 1) / 2
         size = np.linalg.norm(ranks)
-        known = np.isfinite(one).all() and np.std(one) > FLAT * abs(np.mean(one)) and size > 0
-        found.append(ranks / size if known else np.full(len(one), np.nan))
-    return found
+        known = np.isfinite(curve).all() and np.std(curve) > FLAT * abs(np.mean(curve)) and size > 0
+        normalised.append(ranks / size if known else np.full(len(curve), np.nan))
+    return normalised
 
 
-def correlations(one: Curves, other: Curves) -> NDArray[np.floating]:
-    """Spearman's correlation of each scan's two curves, as `ranked` gave them, (scans,); NaN where undefined."""
-    return np.array([float(a @ b) for a, b in zip(one, other, strict=True)])
+def correlations(first: Curves, second: Curves) -> NDArray[np.floating]:
+    """Return Spearman's correlation of each scan's two curves, from `ranked`, (scans,); NaN if undefined."""
+    return np.array([float(a @ b) for a, b in zip(first, second, strict=True)])
 
 
 def mean_and_interval(
     values: NDArray[np.floating], groups: Sequence[str], draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Mean over scans with its 95 % bootstrap interval over groups.
+    """Return the mean over scans with its 95 % bootstrap interval over groups.
 
     Parameters
     ----------
     values : (scans,) array
-        NaN is left out; where more than half is NaN, so is the mean.
+        NaN is excluded; if more than half is NaN, so is the mean.
     groups : sequence of str
         Family, else subject, of each scan; all scans of a group are drawn together.
     draws, seed : int
@@ -97,46 +100,48 @@ def mean_and_interval(
 
 
 def _scaled(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """To mean 1; all NaN where that cannot be done."""
+    """Scale to mean 1; all NaN if that is impossible."""
     weights = np.asarray(weights, float)
     mean = weights.mean()
     return weights / mean if np.isfinite(mean) and mean > 0 else np.full(len(weights), np.nan)
 
 
 def _position(curves: list[NDArray[np.floating]]) -> list[NDArray[np.floating]]:
-    """The mean curve of the other scans, for each scan at its own length."""
-    lengths = np.array([len(one) for one in curves])
-    known = np.array([bool(np.isfinite(one).all()) for one in curves])
-    found = _joined(curves, known)
+    """Return the mean curve of the other scans, for each scan at its own length."""
+    lengths = np.array([len(curve) for curve in curves])
+    known = np.array([bool(np.isfinite(curve).all()) for curve in curves])
+    means = _joined(curves, known)
     for length in np.unique(lengths):
         same = np.flatnonzero((lengths == length) & known)
         if len(same) >= SAME:
             stack = np.stack([curves[i] for i in same])
             for i, mean in zip(same, (stack.sum(0) - stack) / (len(same) - 1), strict=True):
-                found[i] = mean
-    return found
+                means[i] = mean
+    return means
 
 
 def _joined(curves: list[NDArray[np.floating]], known: NDArray[np.bool_]) -> list[NDArray[np.floating]]:
-    """Mean curves of scans of all lengths, aligned at the nearer end: overlap of windows depends on how many volumes
-    away that is, not on the share of the scan. In the middle of the longest scans, where too few others reach, the
-    curve goes on flat."""
-    halves = [(len(one) + 1) // 2 for one in curves]
+    """Return the mean curve of the other scans of all lengths, aligned at the nearer end.
+
+    How many windows overlap depends on the distance to the nearer end in volumes, not in shares of the scan. In the
+    middle of the longest scans, which too few others reach, the curve is continued as a constant.
+    """
+    halves = [(len(curve) + 1) // 2 for curve in curves]
     ends = np.full((2, len(curves), max(halves, default=0)), np.nan)
-    for i, (one, half) in enumerate(zip(curves, halves, strict=True)):
+    for i, (curve, half) in enumerate(zip(curves, halves, strict=True)):
         if known[i]:
-            ends[0, i, :half], ends[1, i, :half] = one[:half], one[::-1][:half]
-    there = np.isfinite(ends)
-    total, count = np.nansum(ends, axis=1), there.sum(axis=1)
+            ends[0, i, :half], ends[1, i, :half] = curve[:half], curve[::-1][:half]
+    present = np.isfinite(ends)
+    total, count = np.nansum(ends, axis=1), present.sum(axis=1)
     needed = min(OTHERS, int(known.sum()) - 1)
-    found = []
-    for i, (one, half) in enumerate(zip(curves, halves, strict=True)):
-        others = (count - there[:, i])[:, :half]
+    joined = []
+    for i, (curve, half) in enumerate(zip(curves, halves, strict=True)):
+        others = (count - present[:, i])[:, :half]
         reach = int((others >= max(needed, 1)).all(axis=0).sum())
         if not known[i] or reach == 0:
-            found.append(np.full(len(one), np.nan))
+            joined.append(np.full(len(curve), np.nan))
             continue
         means = (total[:, :half] - np.nan_to_num(ends[:, i, :half])) / np.maximum(others, 1)
         means[:, reach:] = means[:, reach - 1 : reach]
-        found.append(np.concatenate([means[0], means[1, : len(one) - half][::-1]]))
-    return found
+        joined.append(np.concatenate([means[0], means[1, : len(curve) - half][::-1]]))
+    return joined

@@ -1,15 +1,14 @@
-"""Do models of different folds, or of different random seeds, tell the same story?
+"""Stability: agreement between explanations of models of different folds, and of different random seeds.
 
-Maps of regression weights, selections of top ROIs and importance curves are compared between the models of every two
-folds, and between seeds. Folds share most of their training subjects: what agrees between them is stable against
-leaving some subjects out, which is less than found again in new ones.
+Maps of regression weights, selections of top ROIs and importance curves are compared between every two folds, and
+between seeds. Folds share most of their training subjects: agreement between them shows stability against excluding
+some subjects, which is weaker than replication in new subjects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import hypergeom, pearsonr, spearmanr
 
+from bolt.config.layout import ModelRun
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
@@ -24,56 +24,57 @@ from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 
 STABILITY_COLUMNS = {
-    "between": "folds: of one run; seeds: runs that differ in nothing but the seed, means over their folds",
+    "between": "folds: of one run; seeds: runs that differ only in the seed, means over their folds",
     "what": "regions: weights of the landmark regressions; importance: curves of the same scans under two models",
-    "class": "regions: class that the weights speak for",
+    "class": "regions: class for which positive weights are evidence",
     "one": "fold or seed; or mean, lowest, highest: of all pairs above",
-    "other": "the one that it is compared with",
+    "other": "fold or seed it is compared with",
     "pearson": "regions: correlation of the weights over ROIs",
     "spearman": "regions: rank correlation over ROIs; importance: mean over scans of the rank correlation over "
     "volumes, after the mean curve of the other scans is removed from both",
-    "spearman_raw": "importance: the same without removing the mean curve: what position alone makes alike counts",
-    "dice": "regions: overlap of the two selections of top ROIs, twice the shared ones over the sum of both",
-    "jaccard": "regions: the same as shared ones over all that are in either",
-    "dice_chance": "what Dice would be on average, were as many ROIs drawn at random",
-    "jaccard_chance": "what Jaccard would be",
-    "same_class": "importance: share of scans of which both models predict the same class, which is the one explained",
+    "spearman_raw": "importance: the same without removing the mean curve, so that it includes the effect of position",
+    "dice": "regions: Dice coefficient of the two selections of top ROIs",
+    "jaccard": "regions: Jaccard index of the two selections",
+    "dice_chance": "expected Dice coefficient of random selections of the same sizes",
+    "jaccard_chance": "expected Jaccard index of such selections",
+    "same_class": "importance: share of scans for which both models predict, and so explain, the same class",
     "n": "regions: ROIs; importance: scans with a rank correlation",
 }
 KEYS = ["between", "what", "class"]
 Explained = tuple[pd.DataFrame, list[NDArray[np.floating]]]
 
 
-def chance_overlap(one: int, other: int, total: int) -> tuple[float, float]:
-    """Mean Dice and Jaccard of two sets of these sizes, drawn at random from `total`; NaN for two empty ones."""
-    if one + other == 0:
+def chance_overlap(size_a: int, size_b: int, total: int) -> tuple[float, float]:
+    """Return expected Dice and Jaccard of two random subsets of `total` elements; NaN if both are empty."""
+    if size_a + size_b == 0:
         return np.nan, np.nan
-    shared = np.arange(min(one, other) + 1)
-    chance = hypergeom(total, one, other).pmf(shared)
-    return float(2 * one * other / total / (one + other)), float(chance @ (shared / (one + other - shared)))
+    shared = np.arange(min(size_a, size_b) + 1)
+    chance = hypergeom(total, size_a, size_b).pmf(shared)
+    dice = 2 * size_a * size_b / total / (size_a + size_b)
+    return float(dice), float(chance @ (shared / (size_a + size_b - shared)))
 
 
-def compare_maps(one: NDArray[np.floating], other: NDArray[np.floating], fraction: float) -> dict[str, float]:
-    """Correlations of two maps of weights (rois,), and overlap of their top ROIs beside what chance gives."""
-    first, second = select(one, fraction), select(other, fraction)
-    shared, either = int((first & second).sum()), int((first | second).sum())
-    dice, jaccard = chance_overlap(int(first.sum()), int(second.sum()), len(one))
-    flat = np.ptp(one) == 0 or np.ptp(other) == 0
+def compare_maps(a: NDArray[np.floating], b: NDArray[np.floating], fraction: float) -> dict[str, float]:
+    """Return correlations of two maps of weights (rois,), and the overlap of their top ROIs beside chance."""
+    top_a, top_b = select(a, fraction), select(b, fraction)
+    shared, either = int((top_a & top_b).sum()), int((top_a | top_b).sum())
+    dice, jaccard = chance_overlap(int(top_a.sum()), int(top_b.sum()), len(a))
+    flat = np.ptp(a) == 0 or np.ptp(b) == 0
     return {
-        "pearson": np.nan if flat else float(pearsonr(one, other).statistic),
-        "spearman": np.nan if flat else float(spearmanr(one, other).statistic),
+        "pearson": np.nan if flat else float(pearsonr(a, b).statistic),
+        "spearman": np.nan if flat else float(spearmanr(a, b).statistic),
         "dice": 2 * shared / (shared + either) if either else np.nan,
         "jaccard": shared / either if either else np.nan,
         "dice_chance": dice,
         "jaccard_chance": jaccard,
-        "n": len(one),
+        "n": len(a),
     }
 
 
 def map_pairs(
     maps: Mapping[str, NDArray[np.floating]], classes: Sequence[str], fraction: float
 ) -> list[dict[str, Any]]:
-    """`compare_maps` for every two maps (classes, rois) and each class."""
+    """Apply `compare_maps` to every two maps (classes, rois), for each class."""
     return [
         {"what": "regions", "class": name, "one": a, "other": b} | compare_maps(maps[a][c], maps[b][c], fraction)
         for c, name in enumerate(classes)
@@ -82,18 +83,18 @@ def map_pairs(
 
 
 def curve_pairs(explained: Mapping[str, Explained]) -> list[dict[str, Any]]:
-    """Importance of the same scans under every two models.
+    """Compare the importance of the same scans under every two models.
 
     Parameters
     ----------
     explained : mapping
-        A model's name to what `bolt.explain.weights.read_importance` gave: all its scans.
+        Name of a model to the result of `bolt.explain.weights.read_importance`, all its scans.
     """
-    ready = {name: _ready(*found) for name, found in explained.items()}
+    curves = {name: _curves(*importance) for name, importance in explained.items()}
     rows = []
-    for a, b in combinations(ready, 2):
-        scans = sorted(set(ready[a]) & set(ready[b]))
-        pairs = [(ready[a][scan], ready[b][scan]) for scan in scans]
+    for a, b in combinations(curves, 2):
+        scans = sorted(set(curves[a]) & set(curves[b]))
+        pairs = [(curves[a][scan], curves[b][scan]) for scan in scans]
         rho = correlations([x.rest for x, _ in pairs], [y.rest for _, y in pairs])
         raw = correlations([x.raw for x, _ in pairs], [y.raw for _, y in pairs])
         rows.append(
@@ -111,26 +112,27 @@ def curve_pairs(explained: Mapping[str, Explained]) -> list[dict[str, Any]]:
 
 
 class _Curve(NamedTuple):
-    """One scan's importance as ranks, without what position says and as it is, and the class that it explains."""
+    """Ranks of one scan's importance, with the effect of position removed and without; and the explained class."""
 
     rest: NDArray[np.floating]
     raw: NDArray[np.floating]
     predicted: str
 
 
-def _ready(table: pd.DataFrame, weights: list[NDArray[np.floating]]) -> dict[str, _Curve]:
+def _curves(table: pd.DataFrame, weights: list[NDArray[np.floating]]) -> dict[str, _Curve]:
+    """Return the curve of each scan."""
     curves = map(_Curve, ranked(without_position(weights)), ranked(weights), table["predicted"])
     return dict(zip(table["scan_id"], curves, strict=True))
 
 
 def _mean(values: NDArray[np.floating]) -> float:
-    """Of what is defined; NaN where that is less than half."""
+    """Return the mean of defined values; NaN if they are less than half."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if 2 * len(known) >= max(1, len(values)) else np.nan
 
 
 def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Add mean, lowest and highest of each kind of pairs below them."""
+    """Append mean, lowest and highest of each kind of pairs."""
     numbers = [name for name in STABILITY_COLUMNS if name not in (*KEYS, "one", "other")]
     parts = []
     for keys, part in pairs.groupby(KEYS, sort=False, dropna=False):
@@ -142,22 +144,16 @@ def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_stability(
-    seeds: Mapping[int, tuple[Path, Path]],
-    seed: int,
-    folds: Sequence[int],
-    classes: Sequence[str],
-    *,
-    fraction: float,
+    run: ModelRun, seeds: Collection[int], folds: Sequence[int], classes: Sequence[str], *, fraction: float
 ) -> None:
-    """Write ``stability.tsv`` (`STABILITY_COLUMNS`): every two folds of one seed, and this seed beside each other.
+    """Write ``stability.tsv`` (`STABILITY_COLUMNS`): every two folds of a run, and the run beside other seeds.
 
     Parameters
     ----------
-    seeds : mapping
-        Seed to the folder of its run, and that of its explanation with ``coefficients.npy``; those that are not there
-        yet are passed over.
-    seed : int
-        The one whose explanation gets the table.
+    run : ModelRun
+        Its explanation gets the table.
+    seeds : collection of int
+        Seeds to compare with; those without ``coefficients.npy`` are skipped.
     folds : sequence of int
     classes : sequence of str
     fraction : float
@@ -166,35 +162,42 @@ def write_stability(
     Raises
     ------
     DataError
-        Where this seed has no regression weights, or they are of other folds than have finished.
+        This run has no regression weights, or they do not belong to the folds that have finished.
     """
-    run, out = seeds[seed]
-    own = _weights(run, out, folds)
-    explained = {fold: read_importance(run / f"fold-{fold}") for fold in own}
-    named = {str(fold): one for fold, one in own.items()}
-    rows = map_pairs(named, classes, fraction) + curve_pairs({str(k): one for k, one in explained.items()})
-    rows = [{"between": "folds", **row} for row in rows]
-    for other, (its_run, its_out) in sorted(seeds.items()):
-        if other == seed or not holds_something(its_out / "coefficients.npy"):
-            continue
-        theirs = _weights(its_run, its_out, folds)
-        shared = [fold for fold in own if fold in theirs]
-        if shared:
-            maps = {str(s): np.mean([one[k] for k in shared], axis=0) for s, one in ((seed, own), (other, theirs))}
-            single = []
-            for fold in shared:
-                two = {str(seed): explained[fold], str(other): read_importance(its_run / f"fold-{fold}")}
-                single += curve_pairs(two)
-            mean = pd.DataFrame(single).mean(numeric_only=True).to_dict()
-            row = {"what": "importance", "one": str(seed), "other": str(other), **mean}
-            rows += [{"between": "seeds", **one} for one in (*map_pairs(maps, classes, fraction), row)]
+    weights = _weights(run, folds)
+    maps = {str(fold): fold_weights for fold, fold_weights in weights.items()}
+    explained = {str(fold): read_importance(run.fold(fold)) for fold in weights}
+    pairs = map_pairs(maps, classes, fraction) + curve_pairs(explained)
+    rows = [{"between": "folds", **pair} for pair in pairs]
+    for other in (run.with_seed(seed) for seed in sorted(seeds) if seed != run.seed):
+        if holds_something(other.explanation / "coefficients.npy"):
+            pairs = _seed_pairs(run, other, folds, classes, fraction)
+            rows += [{"between": "seeds", **pair} for pair in pairs]
     table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
-    write_table(table[list(STABILITY_COLUMNS)], out / "stability.tsv", STABILITY_COLUMNS)
+    write_table(table[list(STABILITY_COLUMNS)], run.explanation / "stability.tsv", STABILITY_COLUMNS)
 
 
-def _weights(run: Path, out: Path, folds: Sequence[int]) -> dict[int, NDArray[np.floating]]:
-    """Fold to its regression weights (classes, rois)."""
-    path, done = out / "coefficients.npy", explained_folds(run, folds)
+def _seed_pairs(
+    run: ModelRun, other: ModelRun, folds: Sequence[int], classes: Sequence[str], fraction: float
+) -> list[dict[str, Any]]:
+    """Compare two seeds, in the mean over the folds that both have."""
+    runs = {str(run.seed): run, str(other.seed): other}
+    weights = {seed: _weights(its_run, folds) for seed, its_run in runs.items()}
+    shared = [fold for fold in weights[str(run.seed)] if fold in weights[str(other.seed)]]
+    if not shared:
+        return []
+    maps = {seed: np.mean([by_fold[fold] for fold in shared], axis=0) for seed, by_fold in weights.items()}
+    curves = []
+    for fold in shared:
+        curves += curve_pairs({seed: read_importance(its_run.fold(fold)) for seed, its_run in runs.items()})
+    mean = pd.DataFrame(curves).mean(numeric_only=True).to_dict()
+    importance = {"what": "importance", "one": str(run.seed), "other": str(other.seed), **mean}
+    return [*map_pairs(maps, classes, fraction), importance]
+
+
+def _weights(run: ModelRun, folds: Sequence[int]) -> dict[int, NDArray[np.floating]]:
+    """Return the regression weights (classes, rois) of each fold."""
+    path, done = run.explanation / "coefficients.npy", explained_folds(run.folder, folds)
     if not path.is_file():
         raise DataError("file not found", where=path, hint="Make the regions first: bolt regions")
     coefficients = np.load(path, allow_pickle=False).astype(float)

@@ -255,21 +255,7 @@ def sanity(job: Job) -> None:
     of_classes(job)
     run, settings, done = job.run, job.config.explain.sanity, _explained_folds(job)
     out = run.explanation / "sanity.tsv"
-
-    def work() -> None:
-        write_sanity(
-            SeriesCache(run.cache),
-            run.folder,
-            done,
-            run.permuted if settings.permuted else None,
-            out.parent,
-            draws=settings.draws,
-            scans=settings.scans,
-            independent=settings.independent,
-            device=job.config.device,
-        )
-
-    job.of_folds(done, [out], work)
+    job.of_folds(done, [out], lambda: write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device))
     job.note(beside(out), job.importance_files(done), seed=job.options.seed)
 
 
@@ -314,10 +300,9 @@ def faithfulness(job: Job) -> None:
     from bolt.jobs.provenance import beside
 
     of_classes(job)
-    run, out = job.run, job.run.explanation
-    done = finished_folds(run.folder, job.folds)
-    outputs = [out / "faithfulness.tsv", out / "faithfulness_areas.tsv"]
-    job.of_folds(done, outputs, lambda: write_faithfulness(run.folder, job.folds, out))
+    run, done = job.run, finished_folds(job.run.folder, job.folds)
+    outputs = [run.explanation / name for name in ("faithfulness.tsv", "faithfulness_areas.tsv")]
+    job.of_folds(done, outputs, lambda: write_faithfulness(run, job.folds))
     curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
     job.note(beside(outputs[0]), curves, seed=job.options.seed)
 
@@ -337,11 +322,10 @@ def stability(job: Job) -> None:
     from bolt.jobs.provenance import beside
 
     of_classes(job)
-    run, seed, folds = job.run, job.options.seed, job.folds
-    runs = {other: run.with_seed(other) for other in {*job.config.seeds, seed}}
-    seeds = {other: (repetition.folder, repetition.explanation) for other, repetition in runs.items()}
+    run, folds = job.run, job.folds
+    seeds = {*job.config.seeds, job.options.seed}
     done, out = _explained_folds(job), run.explanation / "stability.tsv"
     classes, fraction = job.dataset.classes or [], job.config.explain.top_rois
-    job.of_folds(done, [out], lambda: write_stability(seeds, seed, folds, classes, fraction=fraction))
-    maps = sorted(explained / "coefficients.npy" for _, explained in seeds.values())
-    job.note(beside(out), [*job.importance_files(done), *maps], seed=seed)
+    job.of_folds(done, [out], lambda: write_stability(run, seeds, folds, classes, fraction=fraction))
+    maps = sorted(run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds)
+    job.note(beside(out), [*job.importance_files(done), *maps], seed=job.options.seed)

@@ -33,7 +33,7 @@ def truth(job: Job) -> None:
     from bolt.jobs.provenance import beside
     from bolt.truth.table import write_truth_table
 
-    write_truth_table(job.config, job.dataset, job.layout)
+    write_truth_table(job.study)
     job.note(beside(job.layout.tables / "truth.tsv"), _results(job, "metrics.tsv", "roi_weights.tsv"))
 
 

@@ -116,7 +116,7 @@ def oracle_cache(job: Job) -> None:
     from bolt.truth.table import build_oracle_cache
 
     atlas, layout = job.options.atlas, job.layout
-    build_oracle_cache(job.config, layout, job.dataset, atlas)
+    build_oracle_cache(job.study, atlas)
     truth = layout.truth(job.dataset.path)
     inputs: Inputs = [layout.cache(atlas) / "index.tsv", sorted(truth.rglob("*.npy"))]
     job.note(layout.cache(atlas, ORACLE) / "provenance.json", inputs)

@@ -185,20 +185,8 @@ def train_permuted(job: Job) -> None:
     inputs = [job.run.cache / "manifest.json", job.layout.folds]
     outcome = job.outcome(folder / "status.json", inputs, fold=fold, seed=options.seed)
     outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
-    outcome.of(
-        lambda: train_permuted(
-            job.run.cache,
-            job.layout.folds,
-            job.model,
-            job.dataset,
-            job.run.folder,
-            fold=fold,
-            seed=options.seed,
-            out=folder,
-            device=job.config.device,
-            threads=options.threads,
-        )
-    )
+    facts = {"fold": fold, "device": job.config.device, "threads": options.threads}
+    outcome.of(lambda: train_permuted(job.run, job.layout.folds, job.model, job.dataset, **facts))
 
 
 def _search_options(parser: ArgumentParser) -> None:

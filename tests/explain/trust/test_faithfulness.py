@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from bolt.config import Faithfulness
+from bolt.config.layout import ModelRun
 from bolt.explain.gradients import integrated_gradients, volume_weights
 from bolt.explain.relevance import importance
 from bolt.explain.trust.faithfulness import (
@@ -240,16 +241,17 @@ def fold(folder: Path, model: BolT, n_classes: int = 2) -> Cache:
 
 
 def test_folds_are_gathered_and_what_is_missing_is_said(tmp_path, trained):
+    run = ModelRun(tmp_path, "x", "v", "m", 0)
     for k in (0, 2):
-        (tmp_path / f"fold-{k}").mkdir()
-        cache = fold(tmp_path / f"fold-{k}", trained)
-        perturb_fold(cache, tmp_path / f"fold-{k}", SETTINGS, seed=0, device="cpu")
-    index, curves = read_folds(tmp_path, [0, 2])
-    assert len(index) == len(curves) == 8 and not set(index["scan_id"]) & {"scan-0", "scan-1"}  # four a fold
-    write_faithfulness(tmp_path, [0, 1, 2], tmp_path / "out")
-    table = read_table(tmp_path / "out/faithfulness_areas.tsv", text=("folds", "missing_folds"))
+        run.fold(k).mkdir(parents=True)
+        cache = fold(run.fold(k), trained)
+        perturb_fold(cache, run.fold(k), SETTINGS, seed=0, device="cpu")
+    index, curves = read_folds(run.folder, [0, 2])
+    assert len(index) == len(curves) == 8 and not set(index["scan_id"]) & {"scan-0", "scan-1"}  # four per fold
+    write_faithfulness(run, [0, 1, 2])
+    table = read_table(run.explanation / "faithfulness_areas.tsv", text=("folds", "missing_folds"))
     assert set(table["folds"]) == {"0, 2"} and set(table["missing_folds"]) == {"1"}
-    lines = read_table(tmp_path / "out/faithfulness.tsv")
+    lines = read_table(run.explanation / "faithfulness.tsv")
     assert len(lines) == 16 * (SETTINGS.steps + 1) and lines["probability"].between(0, 1).all()
 
 
@@ -265,7 +267,7 @@ def test_seven_classes_and_the_same_numbers_again(tmp_path):
 
 def test_nothing_to_gather_is_said(tmp_path):
     with pytest.raises(DataError, match="no fold of this run has curves"):
-        write_faithfulness(tmp_path, [0, 1], tmp_path)
+        write_faithfulness(ModelRun(tmp_path, "x", "v", "m", 0), [0, 1])
 
 
 def test_weights_of_other_series_are_refused(tmp_path, trained):

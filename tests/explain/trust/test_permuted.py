@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from bolt.config import Model, Sanity, Training
+from bolt.config.layout import ModelRun
 from bolt.explain.trust.permuted import permuted_labels, train_permuted, write_permuted_cache
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
@@ -80,18 +82,20 @@ DATASET = dataset(["no", "yes"], crop=20)
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """A cache, its folds, and a run whose fold 0 has failed."""
+def toy(tmp_path: Path) -> tuple[ModelRun, Path]:
+    """A run with its cache, whose fold 0 has failed; and the folds."""
     random, table = np.random.default_rng(0), scan_table(["no", "yes"] * 10)
+    run, folds = ModelRun(tmp_path / "results", "x", "v", "m", 0), split(tmp_path, table, outer=4)
     cache = pack(tmp_path / "data", [random.standard_normal((24, 5)) for _ in range(20)], table)
-    folds, run = split(tmp_path, table, outer=4), tmp_path / "run"
-    write_status(run / "fold-0" / "status.json", "failed", "train", DataError("the loss is not finite"))
-    train_fold(cache, folds, MODEL, DATASET, fold=1, seed=0, out=run / "fold-1", device="cpu")
-    return cache, folds, run
+    shutil.copytree(cache, run.cache)
+    write_status(run.fold(0) / "status.json", "failed", "train", DataError("the loss is not finite"))
+    train_fold(run.cache, folds, MODEL, DATASET, fold=1, seed=0, out=run.fold(1), device="cpu")
+    return run, folds
 
 
 def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy: tuple, tmp_path: Path) -> None:
-    cache, folds, _ = toy
+    run, folds = toy
+    cache = run.cache
     write_permuted_cache(cache, folds, 1, 0, tmp_path / "out")
     before, after = (read_table(c / "index.tsv", text=("scan_id", "label")) for c in (cache, tmp_path / "out"))
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.suffix != ".json") == [
@@ -106,26 +110,26 @@ def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy: tuple, tmp
 
 
 def test_a_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_path: Path) -> None:
-    cache, folds, run = toy
-    out = tmp_path / "explain" / "permuted"
-    settings = {"seed": 0, "device": "cpu"}
-    train_permuted(cache, folds, MODEL, DATASET, run, fold=1, out=out, **settings)
-    assert read_json(out / "checkpoint.json")["fold"] == 1
-    assert not (out / "cache").exists()
-    learned, true = (read_table(f / "predictions.tsv", text=("label",)) for f in (out, run / "fold-1"))
+    run, folds = toy
+    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+    assert read_json(run.permuted / "checkpoint.json")["fold"] == 1
+    assert not (run.permuted / "cache").exists()
+    learned, true = (read_table(f / "predictions.tsv", text=("label",)) for f in (run.permuted, run.fold(1)))
     same = learned["label"] == true["label"]
     assert same[learned["role"] == "test"].all() and not same.all()
-    first = (out / "checkpoint.safetensors").read_bytes()
-    assert first != (run / "fold-1" / "checkpoint.safetensors").read_bytes()
-    train_permuted(cache, folds, MODEL, DATASET, run, fold=1, out=tmp_path / "again", **settings)
-    assert (tmp_path / "again" / "checkpoint.safetensors").read_bytes() == first
-    assert sorted(p.name for p in run.iterdir()) == ["fold-0", "fold-1"]
+    first = (run.permuted / "checkpoint.safetensors").read_bytes()
+    assert first != (run.fold(1) / "checkpoint.safetensors").read_bytes()
+    shutil.rmtree(run.permuted)
+    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+    assert (run.permuted / "checkpoint.safetensors").read_bytes() == first
+    assert sorted(p.name for p in run.folder.iterdir()) == ["fold-0", "fold-1"]
 
 
 def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch) -> None:
-    cache, folds, run = toy
-    settings = {"fold": 1, "seed": 0, "device": "cpu"}
-    train_permuted(cache, folds, MODEL, DATASET, run, out=tmp_path / "whole", **settings)
+    run, folds = toy
+    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+    whole = (run.permuted / "checkpoint.safetensors").read_bytes()
+    shutil.rmtree(run.permuted)
     real, calls = Fit._validate, []
 
     def stop(self, part):
@@ -136,12 +140,11 @@ def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Fit, "_validate", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_permuted(cache, folds, MODEL, DATASET, run, out=tmp_path / "torn", **settings)
-    assert (tmp_path / "torn" / "resume.safetensors").is_file() and not (tmp_path / "torn" / "cache").exists()
-    train_permuted(cache, folds, MODEL, DATASET, run, out=tmp_path / "torn", **settings)
+        train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+    assert (run.permuted / "resume.safetensors").is_file() and not (run.permuted / "cache").exists()
+    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
     assert len(calls) == 3  # one epoch was left
-    names = [tmp_path / n / "checkpoint.safetensors" for n in ("whole", "torn")]
-    assert names[0].read_bytes() == names[1].read_bytes()
+    assert (run.permuted / "checkpoint.safetensors").read_bytes() == whole
 
 
 def test_the_fold_does_not_change_with_what_has_finished() -> None:
@@ -149,9 +152,8 @@ def test_the_fold_does_not_change_with_what_has_finished() -> None:
     assert Sanity(fold=5).fold_of([4, 5, 8]) == 5
 
 
-def test_a_fold_that_failed_or_is_not_there_is_refused(toy: tuple, tmp_path: Path) -> None:
-    cache, folds, run = toy
-    settings = {"seed": 0, "out": tmp_path / "out", "device": "cpu"}
+def test_a_fold_that_failed_or_is_not_there_is_refused(toy: tuple) -> None:
+    run, folds = toy
     for fold in (0, 7):
-        with pytest.raises(DataError, match=f"fold {fold}, which is to be compared with, has not finished"):
-            train_permuted(cache, folds, MODEL, DATASET, run, fold=fold, **settings)
+        with pytest.raises(DataError, match=f"fold {fold} of the run has not finished"):
+            train_permuted(run, folds, MODEL, DATASET, fold=fold, device="cpu")

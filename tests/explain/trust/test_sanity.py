@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
+from bolt.config import Sanity
+from bolt.config.layout import ModelRun
 from bolt.explain.importance import explain_fold
 from bolt.explain.trust import sanity
 from bolt.explain.trust.sanity import (
@@ -29,6 +32,9 @@ from tests.explain.runs import N_ROIS, MemoryCache
 
 HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 8}
 CLASSES = ["control", "patient"]
+RUN = ("x", "v", "m", 0)
+PERMUTED_ALONE = Sanity(draws=0, scans=None, independent=False)
+CASCADE_ALONE = Sanity(draws=1, scans=None, independent=False, permuted=False)
 
 
 def make_fold(cache: MemoryCache, folder: Path, fold: int, model: torch.nn.Module | None = None) -> None:
@@ -63,12 +69,20 @@ def _answer(model: torch.nn.Module, series: np.ndarray) -> int:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryCache, Path]:
-    random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("run")
+    """A run without an explanation; tests that write one copy it (`copied`)."""
+    random, run = np.random.default_rng(0), ModelRun(tmp_path_factory.mktemp("run"), *RUN)
     series = [random.standard_normal((40 + i % 2 * 5, N_ROIS)).astype(np.float32) for i in range(24)]
     cache = MemoryCache(series, CLASSES * 12)
     for fold in (0, 1):
-        make_fold(cache, folder / f"fold-{fold}", fold)
-    return cache, folder
+        make_fold(cache, run.fold(fold), fold)
+    return cache, run.folder
+
+
+@pytest.fixture
+def copied(run: tuple, tmp_path: Path) -> tuple[MemoryCache, ModelRun]:
+    target = ModelRun(tmp_path, *RUN)
+    shutil.copytree(run[1], target.folder)
+    return run[0], target
 
 
 def test_layers_hold_every_weight_once_from_the_output_to_the_input() -> None:
@@ -162,24 +176,25 @@ def test_an_explanation_of_position_alone_does_not_pass(run: tuple, monkeypatch,
     def position(model, series, device="cpu", targets=None):
         return [(1 - 0.8 * np.exp(-np.arange(len(s)) / 6)).astype(np.float32) for s in series]
 
-    make_fold(cache, tmp_path / "fold-0", 0)
-    table = read_table(tmp_path / "fold-0" / "importance.tsv", text=("scan_id",))
+    checked = ModelRun(tmp_path, *RUN)
+    make_fold(cache, checked.fold(0), 0)
+    table = read_table(checked.fold(0) / "importance.tsv", text=("scan_id",))
     curves = position(None, [cache.series(i) for i in range(len(table))])
-    write_importance(table[["scan_id", "role", "predicted"]], curves, tmp_path / "fold-0")
+    write_importance(table[["scan_id", "role", "predicted"]], curves, checked.fold(0))
     monkeypatch.setattr(sanity, "importance_of", position)
-    write_sanity(cache, tmp_path, [0], None, tmp_path, draws=1, scans=None, independent=False)
-    found = read_table(tmp_path / "sanity.tsv", text=("fold",)).query("fold == 'all'")
+    write_sanity(cache, checked, [0], CASCADE_ALONE)
+    found = read_table(checked.explanation / "sanity.tsv", text=("fold",)).query("fold == 'all'")
     assert found["rho"].isna().all() and (found["n_undefined"] == found["n_scans"]).all()
     assert (found["rho_raw"] > 0.99).all()
     assert found["verdict"].dropna().tolist() == ["not passed"]
 
 
-def test_permuted_labels_are_compared_and_a_map_that_stays_is_not_passed(run: tuple, tmp_path: Path) -> None:
-    cache, folder = run
-    model, _ = load_checkpoint(folder / "fold-1")
-    make_fold(cache, tmp_path / "permuted", 1, model)  # has learned nothing else
-    write_sanity(cache, folder, [0, 1], tmp_path / "permuted", tmp_path, draws=0, scans=None, independent=False)
-    table = read_table(tmp_path / "sanity.tsv", text=("fold",))
+def test_permuted_labels_are_compared_and_a_map_that_stays_is_not_passed(copied: tuple) -> None:
+    cache, run = copied
+    model, _ = load_checkpoint(run.fold(1))
+    make_fold(cache, run.permuted, 1, model)  # has learned nothing else
+    write_sanity(cache, run, [0, 1], PERMUTED_ALONE)
+    table = read_table(run.explanation / "sanity.tsv", text=("fold",))
     whole = table[table["fold"] == "all"].iloc[0]
     assert whole["check"] == "permuted labels" and whole["verdict"] == "not passed"
     assert whole["rho"] == pytest.approx(1, abs=1e-4)
@@ -187,25 +202,25 @@ def test_permuted_labels_are_compared_and_a_map_that_stays_is_not_passed(run: tu
     assert "0% of its permuted training labels" in whole["note"]
 
 
-def test_a_failed_training_is_said_and_stops_nothing(run: tuple, tmp_path: Path) -> None:
-    cache, folder = run
-    write_status(tmp_path / "permuted" / "status.json", "failed", "train", DataError("the loss is not finite"))
-    write_sanity(cache, folder, [0, 1], tmp_path / "permuted", tmp_path, draws=0, scans=None, independent=False)
-    row = read_table(tmp_path / "sanity.tsv", text=("fold",)).iloc[0]
+def test_a_failed_training_is_said_and_stops_nothing(copied: tuple) -> None:
+    cache, run = copied
+    write_status(run.permuted / "status.json", "failed", "train", DataError("the loss is not finite"))
+    write_sanity(cache, run, [0, 1], PERMUTED_ALONE)
+    row = read_table(run.explanation / "sanity.tsv", text=("fold",)).iloc[0]
     assert row["verdict"] == "not done" and "not finite" in row["note"]
 
 
-def test_permuted_labels_of_a_fold_that_is_not_explained_are_said(run: tuple, tmp_path: Path) -> None:
-    cache, folder = run
-    make_fold(cache, tmp_path / "permuted", 2)
-    write_sanity(cache, folder, [0, 1, 2], tmp_path / "permuted", tmp_path, draws=0, scans=None, independent=False)
-    row = read_table(tmp_path / "sanity.tsv", text=("fold",)).iloc[0]
+def test_permuted_labels_of_a_fold_that_is_not_explained_are_said(copied: tuple) -> None:
+    cache, run = copied
+    make_fold(cache, run.permuted, 2)
+    write_sanity(cache, run, [0, 1, 2], PERMUTED_ALONE)
+    row = read_table(run.explanation / "sanity.tsv", text=("fold",)).iloc[0]
     assert row["verdict"] == "not done" and "fold 2" in row["note"]
 
 
 def test_without_an_explained_fold_there_is_nothing_to_check(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no fold of this run has importance"):
-        write_sanity(None, tmp_path, [0], None, tmp_path, draws=1, scans=None, independent=False)
+        write_sanity(None, ModelRun(tmp_path, *RUN), [0], CASCADE_ALONE)
 
 
 def test_another_model_is_refused(run: tuple, tmp_path: Path) -> None:

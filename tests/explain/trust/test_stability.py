@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.config.layout import ModelRun
 from bolt.explain.trust.stability import STABILITY_COLUMNS, chance_overlap, compare_maps, curve_pairs, write_stability
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
@@ -76,24 +77,24 @@ def test_only_scans_of_both_are_compared() -> None:
     assert curve_pairs({"0": explained(own), "1": fewer})[0]["n"] == 6
 
 
-def make_seed(folder: Path, coefficients: np.ndarray, curves: list[np.ndarray]) -> tuple[Path, Path]:
-    run, out = folder / "run", folder / "explain"
+def make_seed(run: ModelRun, coefficients: np.ndarray, curves: list[np.ndarray]) -> ModelRun:
     table = explained(curves)[0].assign(role="test")
     for fold in range(len(coefficients)):
-        write_importance(table, curves, run / f"fold-{fold}")
-        write_status(run / f"fold-{fold}" / "status.json", "ok", "train")
-    out.mkdir(parents=True)
-    np.save(out / "coefficients.npy", coefficients.astype(np.float32))
-    return run, out
+        write_importance(table, curves, run.fold(fold))
+        write_status(run.fold(fold) / "status.json", "ok", "train")
+    run.explanation.mkdir(parents=True)
+    np.save(run.explanation / "coefficients.npy", coefficients.astype(np.float32))
+    return run
 
 
 def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(tmp_path: Path) -> None:
     curves = [RANDOM.random(30) for _ in range(8)]
-    one = RANDOM.standard_normal((3, 1, 50)) * np.array([[-1], [1]])
-    places = {s: make_seed(tmp_path / str(s), one + s, curves) for s in (0, 1)}
-    places[2] = (tmp_path / "absent", tmp_path / "absent")
-    write_stability(places, 1, range(5), CLASSES, fraction=0.1)
-    table = read_table(places[1][1] / "stability.tsv", text=("class", "one", "other"))
+    weights = RANDOM.standard_normal((3, 1, 50)) * np.array([[-1], [1]])
+    run = ModelRun(tmp_path, "x", "v", "m", 1)
+    for seed in (0, 1):
+        make_seed(run.with_seed(seed), weights + seed, curves)
+    write_stability(run, [0, 1, 2], range(5), CLASSES, fraction=0.1)
+    table = read_table(run.explanation / "stability.tsv", text=("class", "one", "other"))
     assert list(table) == list(STABILITY_COLUMNS)
     pairs = table[table["other"].notna()]
     assert pairs.groupby(["between", "what"]).size().to_dict() == {
@@ -109,16 +110,18 @@ def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(tmp_p
 
 
 def test_one_fold_has_nothing_to_compare(tmp_path: Path) -> None:
-    place = make_seed(tmp_path, RANDOM.standard_normal((1, 2, 50)), [RANDOM.random(30) for _ in range(8)])
-    write_stability({0: place}, 0, range(5), CLASSES, fraction=0.1)
-    assert read_table(place[1] / "stability.tsv").empty
+    run = ModelRun(tmp_path, "x", "v", "m", 0)
+    make_seed(run, RANDOM.standard_normal((1, 2, 50)), [RANDOM.random(30) for _ in range(8)])
+    write_stability(run, [0], range(5), CLASSES, fraction=0.1)
+    assert read_table(run.explanation / "stability.tsv").empty
 
 
 def test_weights_of_other_folds_are_refused(tmp_path: Path) -> None:
-    run, out = make_seed(tmp_path, RANDOM.standard_normal((2, 2, 50)), [RANDOM.random(30) for _ in range(8)])
-    np.save(out / "coefficients.npy", np.zeros((3, 2, 50), np.float32))
+    run = ModelRun(tmp_path, "x", "v", "m", 0)
+    make_seed(run, RANDOM.standard_normal((2, 2, 50)), [RANDOM.random(30) for _ in range(8)])
+    np.save(run.explanation / "coefficients.npy", np.zeros((3, 2, 50), np.float32))
     with pytest.raises(DataError, match="3 folds, but 2 are explained"):
-        write_stability({0: (run, out)}, 0, range(5), CLASSES, fraction=0.1)
-    (out / "coefficients.npy").unlink()
+        write_stability(run, [0], range(5), CLASSES, fraction=0.1)
+    (run.explanation / "coefficients.npy").unlink()
     with pytest.raises(DataError, match="Make the regions first"):
-        write_stability({0: (run, out)}, 0, range(5), CLASSES, fraction=0.1)
+        write_stability(run, [0], range(5), CLASSES, fraction=0.1)
