@@ -38,7 +38,7 @@ def test_convolutions_run_along_time():
 
 
 def test_an_even_kernel_is_refused():
-    with pytest.raises(ConfigError, match=r"'kernel' must be odd.*Set it to 3 or 5"):
+    with pytest.raises(ConfigError, match=r"'kernel' must be odd, such as 3 or 5"):
         create_model("cnn_lstm", 6, 2, kernel=4)
     with pytest.raises(ConfigError, match="'kernel' is 0.*Set it to at least 1"):
         create_model("cnn_lstm", 6, 2, kernel=0)

@@ -137,7 +137,7 @@ def test_training_and_evaluation_agree_without_dropout():
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="the scan has 9 volumes, fewer than the model's window of 10"):
+    with pytest.raises(DataError, match="the scan has 9 volumes, but the model needs at least 10"):
         as_configured("gc_lstm", 5, 2, crop=20)(torch.randn(1, 9, 5))
     with pytest.raises(ConfigError, match="'tr' must be above 0"):
         create_model("gc_lstm", 5, 2, tr=0.0)

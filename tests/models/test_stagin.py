@@ -10,7 +10,7 @@ from torch.nn import functional
 from bolt.io.errors import ConfigError, DataError
 from bolt.models import stagin
 from bolt.models.registry import create_model
-from bolt.models.stagin import alikeness
+from bolt.models.stagin import similarity
 from tests.models.recurrent import as_configured, learned, size, zscored
 
 
@@ -104,7 +104,7 @@ def test_the_orthogonality_term():
         largest = inner.max(1, keepdims=True)
         inner = np.divide(inner, largest, out=np.zeros_like(inner), where=largest > 0) - np.eye(6)
         norms.append(np.sqrt(sum(inner[i, j] ** 2 for i in range(6) for j in range(i, 6))))
-    np.testing.assert_allclose(alikeness(nodes), norms, rtol=1e-5)
+    np.testing.assert_allclose(similarity(nodes), norms, rtol=1e-5)
 
 
 @pytest.mark.parametrize("products", [1, 100, 10_000])
@@ -116,7 +116,7 @@ def test_the_orthogonality_term_is_a_sum_over_layers_and_belongs_to_training(pro
     for graph in model.graphs:
         graph.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
     term = model.train()(x).losses["orthogonality"].detach()
-    expected = 1e-5 * sum(float(alikeness(nodes.flatten(0, 1)).mean()) for nodes in seen)
+    expected = 1e-5 * sum(float(similarity(nodes.flatten(0, 1)).mean()) for nodes in seen)
     assert float(term) == pytest.approx(expected, rel=1e-4)
 
 
@@ -128,9 +128,9 @@ def test_a_training_batch_of_one_scan_with_one_window():
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="the scan has 49 volumes, fewer than the model's window of 50"):
+    with pytest.raises(DataError, match="the scan has 49 volumes, but the model needs at least 50"):
         as_configured("stagin", 5, 2)(torch.randn(1, 49, 5))
-    with pytest.raises(ConfigError, match="'n_heads' must divide 'hidden', 128"):
+    with pytest.raises(ConfigError, match="attention heads do not divide a hidden size of 128"):
         create_model("stagin", 5, 2, n_heads=3)
     with pytest.raises(ConfigError, match="'density' must be above 0 and below 1"):
         create_model("stagin", 5, 2, density=1.0)

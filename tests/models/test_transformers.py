@@ -78,7 +78,7 @@ def test_heads_must_divide_the_hidden_size(name):
         ("swint", {"window": 0}, r"hyper.window: 'window' is 0"),
         ("longformer", {"n_blocks": 0}, r"hyper.n_blocks: 'n_blocks' is 0"),
         ("band", {"crop": 0}, r"hyper.crop: 'crop' is 0"),
-        ("tff", {"window": 10, "stride": 11}, r"hyper.stride: .* gaps"),
+        ("tff", {"window": 10, "stride": 11}, r"hyper.stride: .* at most the window of 10"),
         ("ift_net", {"kernel": 4}, r"hyper.kernel: .* odd"),
         ("hatnet", {"window": 1}, r"hyper.window: .* at least 2"),
     ],
