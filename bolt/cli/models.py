@@ -99,7 +99,7 @@ class ModelStages(Shared):
     def _train(self, folds: list[int]) -> dict[int, BoltError | None]:
         """Train folds side by side; for each its error, or None."""
         from bolt.models.registry import fitted_at_once
-        from bolt.training.runner import Job, train_folds
+        from bolt.training.runner import Training, train_folds
 
         options, model = self.options, self._model()
         runner = train_folds
@@ -110,7 +110,7 @@ class ModelStages(Shared):
             self.layout.folds,
             model,
             self.dataset,
-            [Job(fold, options.seed, self._fold(fold)) for fold in folds],
+            [Training(fold, options.seed, self._fold(fold)) for fold in folds],
             device=self.config.device,
             threads=options.threads,
         )

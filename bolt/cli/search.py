@@ -15,7 +15,7 @@ class SearchStages(Shared):
     def search(self) -> None:
         """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
         from bolt.training.tuning.choice import write_choice
-        from bolt.training.tuning.objective import SeenFold
+        from bolt.training.tuning.objective import Objective
         from bolt.training.tuning.search import search_fold
 
         options, settings = self.options, self.config.search
@@ -24,7 +24,7 @@ class SearchStages(Shared):
         needed = self.config.folds_searched(model.name, options.scheme)
         studies = {fold: self.layout.study(options.atlas, model.name, fold) for fold in needed}
         for fold in needed if options.fold is None else [options.fold]:
-            seen = SeenFold(
+            objective = Objective(
                 self.layout.cache(options.atlas),
                 self.layout.folds,
                 model,
@@ -36,7 +36,7 @@ class SearchStages(Shared):
             )
             out = self.layout.study(options.atlas, model.name, fold)
             scratch = self.layout.work / "search" / out.relative_to(self.layout.results / "search")
-            search_fold(seen, model, space, settings.n_trials, out, scratch)
+            search_fold(objective, model, space, settings.n_trials, out, scratch)
             if options.fold is not None or not (out / "provenance.json").is_file():  # else it was searched before
                 manifest = self.layout.cache(options.atlas) / "manifest.json"
                 self._note(out / "provenance.json", [manifest, self.layout.folds], fold=fold, seed=settings.seed)

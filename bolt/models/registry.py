@@ -83,6 +83,11 @@ def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) ->
     return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)
 
 
+def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, Any]:
+    """Add the number of covariates to a model's settings, if there are any."""
+    return dict(hyper) | ({"n_covariates": n_covariates} if n_covariates else {})
+
+
 def settings_of(name: str) -> list[str]:
     """Return the names of a model's settings."""
     return [key for key in inspect.signature(_class_of(name)).parameters if key not in ("n_rois", "n_classes")]

@@ -14,7 +14,7 @@ from bolt.io.files import read_table
 from bolt.models.lstm import LSTM
 from bolt.models.registry import check_model, fitted_at_once
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.bad_inputs import TRAINING_CASES, Case
 from tests.models.conformance import CROP, small
 from tests.training.test_runner import LENGTHS, write_toy
@@ -59,7 +59,7 @@ def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1
         training = model.training.model_copy(update={"epochs": 2, "learning_rate": rate, "schedule": "constant"})
         model = model.model_copy(update={"training": training})
     try:
-        (error,) = runner(*write_toy(folder, **toy), model, dataset, [Job(1, 0, folder / "run")], device="cpu")
+        (error,) = runner(*write_toy(folder, **toy), model, dataset, [Training(1, 0, folder / "run")], device="cpu")
     except BoltError as raised:
         error = raised
     if error is not None:

@@ -11,7 +11,7 @@ from bolt.config import load_model
 from bolt.io.files import read_table
 from bolt.models.registry import create_model, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.models.conformance import (
     ALL,
     AT_ONCE,
@@ -132,7 +132,7 @@ def test_a_fold_is_trained_and_predicted(name, toy, tmp_path):
     model = small(name)
     training = model.training.model_copy(update={"epochs": 1, "batch_size": 7})
     one = model.model_copy(update={"training": training})
-    assert train_folds(*toy, one, DATASET, [Job(1, 0, tmp_path)], device="cpu") == [None]
+    assert train_folds(*toy, one, DATASET, [Training(1, 0, tmp_path)], device="cpu") == [None]
     table = read_table(tmp_path / "predictions.tsv")
     np.testing.assert_allclose(table["p_no"] + table["p_yes"], 1, atol=1e-6)
 

@@ -11,7 +11,7 @@ from bolt.datasets.phantom.dataset import simulate_series
 from bolt.io.files import read_table
 from bolt.models.registry import fitted_at_once, inputs_of
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.caches import dataset, pack, scan_table
 from tests.models.conformance import ALL, small
 
@@ -38,7 +38,7 @@ def right(phantom, model) -> tuple[int, int]:
     """Test scans that a model classifies rightly, and all of them."""
     folder, cache = phantom
     runner = train_features if fitted_at_once(model.model) else train_folds
-    job = Job(0, 0, folder / model.name)
+    job = Training(0, 0, folder / model.name)
     assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [job], device="cpu") == [None]
     table: pd.DataFrame = read_table(job.out / "predictions.tsv").query("role == 'test'")
     return int((table["label"] == table["predicted"]).sum()), len(table)

@@ -1,4 +1,4 @@
-"""What happens where memory does not hold a batch: a fake that raises, as no test can count on a full GPU."""
+"""Batches that do not fit in memory, simulated by a model that raises, because no test can rely on a full GPU."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bolt.io.errors import BoltError
 from bolt.models import registry
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
-from bolt.training import loop as fitting
+from bolt.training import loop, runner
 from bolt.training.batch_splitting import is_shortage, learns_from_batches
-from bolt.training.runner import Job, load_checkpoint, predict, train_folds
+from bolt.training.runner import load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
 from tests.training.test_runner import DATASET, equal, write_toy
 
@@ -60,15 +60,15 @@ def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
     monkeypatch.setitem(LIMIT, "error", error or torch.OutOfMemoryError("CUDA out of memory"))
     settings = {"epochs": 3, "batch_size": 7, "warmup_epochs": 1, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
     model = Model(name="h", model="hungry", hyper=hyper or {}, training=Training(**{**settings, **training}))
-    return train_folds(*toy, model, DATASET, [Job(1, 0, out)], device="cpu")[0]
+    return train_folds(*toy, model, DATASET, [runner.Training(1, 0, out)], device="cpu")[0]
 
 
 @pytest.mark.parametrize("training", [{}, {"mixup": 1.0, "clip_gradient": 0.05}])
 def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training):
     assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
     seen = []
-    real = fitting.Fit._step
-    monkeypatch.setattr(fitting.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
+    real = loop.Fit._step
+    monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
     assert train(toy, tmp_path / "parts", monkeypatch, scans=2, **training) is None
     whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
     for key in whole:
@@ -88,19 +88,19 @@ def test_enough_memory_changes_nothing(toy, tmp_path, monkeypatch):
 def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
     error = train(toy, tmp_path, monkeypatch, scans=3, hyper={"normalise": True}, batch_size=8)
     assert isinstance(error, BoltError)
-    assert "does not hold a batch of 8 scans" in str(error) and "batch_size: 2'" in str(error)
+    assert "a batch of 8 scans does not fit" in str(error) and "batch_size: 2'" in str(error)
 
 
 def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
     """So a run that learned of the shortage earlier, or is gone on with, has the same weights."""
     drawn: list[list[float]] = []
-    real = fitting.Fit._gradient
+    real = loop.Fit._gradient
 
     def note(self, x, *rest):
         drawn.append(torch.rand(2).tolist())
         return real(self, x, *rest)
 
-    monkeypatch.setattr(fitting.Fit, "_gradient", note)
+    monkeypatch.setattr(loop.Fit, "_gradient", note)
     assert train(toy, tmp_path, monkeypatch, scans=4, epochs=1, mixup=1.0) is None
     assert drawn[0] == drawn[1] != drawn[2]  # 7 scans, 3 of them, 3 more
 
@@ -108,8 +108,11 @@ def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("bolt.training.loop.Fit._inputs", "does not hold a batch of 7 scans: h, fold 1, seed 0.*batch_size"),
-        ("torch.optim.AdamW.step", "does not hold the optimiser's numbers: h, fold 1, seed 0"),
+        (
+            "bolt.training.loop.Fit._inputs",
+            "h, fold 1, seed 0: a batch of 7 scans does not fit in the GPU's memory.*batch_size",
+        ),
+        ("torch.optim.AdamW.step", "h, fold 1, seed 0: the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
 def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch, place, words):
@@ -119,12 +122,12 @@ def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch,
     monkeypatch.setattr(place, fail)
     error = train(toy, tmp_path, monkeypatch)
     assert isinstance(error, BoltError)
-    assert re.search(f"(?s)the GPU's memory {words}", str(error))
+    assert re.search(f"(?s){words}", str(error))
 
 
 def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
     error = train(toy, tmp_path, monkeypatch, scans=0)
-    assert "does not hold a single scan" in str(error) and "'device: cpu'" in str(error)
+    assert "a single scan does not fit in the GPU's memory" in str(error) and "'device: cpu'" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,8 @@ def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
 def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
     told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
     assert isinstance(told, BoltError)
-    assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
+    assert "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory" in str(told)
+    assert "batch_size" in str(told)
 
 
 SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
@@ -156,7 +160,7 @@ def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
     monkeypatch.setitem(LIMIT, "scans", 2)
     np.testing.assert_allclose(predict(net, cache, range(12)), due, rtol=1e-6)
     monkeypatch.setitem(LIMIT, "scans", 0)
-    with pytest.raises(BoltError, match="does not hold a scan of 18 volumes"):
+    with pytest.raises(BoltError, match="a scan of 18 volumes does not fit"):
         predict(net, cache, range(12))
 
 

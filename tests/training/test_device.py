@@ -28,7 +28,7 @@ def test_a_gpu_where_there_is_one(said, monkeypatch):
     assert device_of("auto", None).type == device_of("cuda", None).type == "cuda"
     assert said.messages == ["device: GPU, NVIDIA A100"] * 2
     assert device_of("cpu", 1).type == "cpu"
-    assert said.messages[-1] == "device: CPU, 1 threads (as the configuration says)"
+    assert said.messages[-1] == "device: CPU, 1 threads (as configured)"
 
 
 def test_the_cpu_otherwise(said, monkeypatch):

@@ -14,7 +14,7 @@ from bolt.models.svm import SVM
 from bolt.series.cache import SeriesCache, build_cache
 from bolt.series.connectivity import connectivity, connectivity_of
 from bolt.training.features import load_trained, train_features
-from bolt.training.runner import Job
+from bolt.training.runner import Training
 
 CLASSES = ["A", "B"]
 
@@ -55,7 +55,7 @@ def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
 def run(folder: Path, model: Model, out="run", fold=0, **options):
     target = folder / out / f"fold-{fold}"
     found = train_features(
-        folder / "cache", folder / "folds.tsv", model, options.pop("dataset", dataset()), [Job(fold, 0, target)]
+        folder / "cache", folder / "folds.tsv", model, options.pop("dataset", dataset()), [Training(fold, 0, target)]
     )
     return target, found[0]
 
@@ -184,7 +184,7 @@ def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
         patch.setattr(SVM, "probabilities", lambda self, x: (seen.append(x), np.full((len(x), 2), 0.5))[1])
         model, toy = svm(**settings), dataset().model_copy(update={"crop": crop})
         out = folder / f"seen-{seed}"
-        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Job(0, seed, out)]) == [None]
+        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Training(0, seed, out)]) == [None]
     roles = read_table(out / "predictions.tsv").set_index("scan_id")["role"]
     return seen[0], seen[1], roles
 

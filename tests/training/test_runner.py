@@ -16,8 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import bolt.training.loop
-import bolt.training.runner
 from bolt.cli.main import main
 from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
 from bolt.config.layout import Layout
@@ -25,8 +23,10 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import SeriesCache
+from bolt.training import loop, runner
 from bolt.training.prediction import Pool, Scans
-from bolt.training.runner import Job, fold_table, load_checkpoint, predict, train_fold, train_folds
+from bolt.training.roles import fold_table
+from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
 from tests.snake import series_dataset
 
@@ -216,7 +216,7 @@ def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: (seen.append(name), real(name)))
     assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
     assert set(seen) == {"highest"}
-    with bolt.training.loop._tensor_float(True):
+    with loop._tensor_float(True):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == "highest"
 
@@ -288,21 +288,23 @@ def test_history_of_numbers(tmp_path):
 
 @pytest.mark.parametrize("label", ["n/a", "old"])
 def test_a_label_that_is_no_number(tmp_path, label):
-    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has the label .*, which is no number"):
+    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has label .*, which is not a number"):
         run(write_numbers(tmp_path, [*range(11), label]), tmp_path / "run", dataset=NUMBERS)
 
 
 def test_labels_without_spread(tmp_path):
-    with pytest.raises(DataError, match="no two different labels"):
+    with pytest.raises(DataError, match="fewer than two different labels"):
         run(write_numbers(tmp_path, [5] * 10 + [6, 7]), tmp_path / "run", dataset=NUMBERS)
 
 
 # ---- several folds in one process ------------------------------------------------------------------------------------
 def test_side_by_side_as_apart(toy, tmp_path):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
-    jobs = [Job(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))]
-    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cpu") == [None] * 4
-    for fold, seed, out in jobs:
+    trainings = [
+        runner.Training(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))
+    ]
+    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cpu") == [None] * 4
+    for fold, seed, out in trainings:
         alone = tmp_path / "alone" / out.name
         train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=alone, device="cpu")
         assert {path.name for path in out.iterdir()} == FINISHED
@@ -312,9 +314,9 @@ def test_side_by_side_as_apart(toy, tmp_path):
 
 def test_they_take_turns(tmp_path, monkeypatch):
     toy, seen = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), []
-    real = bolt.training.loop.Fit._step
-    monkeypatch.setattr(bolt.training.loop.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
-    train_folds(*toy, toy_model(), DATASET, [Job(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
+    real = loop.Fit._step
+    monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
+    train_folds(*toy, toy_model(), DATASET, [runner.Training(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
     assert seen == [1, 2] * 12
 
 
@@ -325,8 +327,8 @@ def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
     no_yes = ["train", ""] * 4 + ["validation"] * 2 + ["test"] * 2
     roles = [*ROLES[:8], "", *ROLES[9:]]
     toy = write_toy(tmp_path / "toy", roles=roles, more=[["train"] * 10 + ["test"] * 2, no_yes], change=spoil)
-    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
-    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, jobs, device="cpu")
+    trainings = [runner.Training(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
+    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, trainings, device="cpu")
     assert isinstance(missing, DataError) and "fold 3 has no training scan of class 'yes'" in str(missing)
     assert isinstance(infinite, BoltError) and "not finite: toy, fold 2" in str(infinite)
     assert none is None and equal(weights(finished), weights(tmp_path / "1"))
@@ -336,7 +338,9 @@ def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
 def test_a_wrong_configuration_stops_all(toy, tmp_path):
     model = toy_model().model_copy(update={"hyper": {"windwo": 6}})
     with pytest.raises(ConfigError, match="windwo"):
-        train_folds(*toy, model, DATASET, [Job(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu")
+        train_folds(
+            *toy, model, DATASET, [runner.Training(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu"
+        )
 
 
 @pytest.mark.parametrize("attempt", [1, Outcome.ATTEMPTS])
@@ -381,7 +385,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
     toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
     model = toy_model(epochs=6, **({} if numbers else settings))
     whole = run(toy, tmp_path / "whole", model, dataset)
-    real, kills = bolt.training.loop.learning_rate, iter([2, 4, 5, 3, 4])
+    real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
 
     def dies(training, epoch):  # called once a step
@@ -390,7 +394,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
             raise Killed
         return real(training, epoch)
 
-    monkeypatch.setattr(bolt.training.loop, "learning_rate", dies)
+    monkeypatch.setattr(loop, "learning_rate", dies)
     died = 0
     while not (tmp_path / "torn" / "status.json").is_file():
         try:
@@ -410,14 +414,14 @@ def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.training.runner, "all_logits", dies)
+        patch.setattr(runner, "all_logits", dies)
         run(toy, tmp_path)
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
 
 def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.training.runner, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(runner, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
         run(toy, tmp_path, toy_model(weight_decay=0.5))
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
@@ -560,9 +564,9 @@ def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
 def test_side_by_side_as_apart_on_a_gpu(tmp_path, monkeypatch, free):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1]])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**40))
-    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
-    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cuda") == [None, None]
-    for fold, seed, out in jobs:
+    trainings = [runner.Training(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
+    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cuda") == [None, None]
+    for fold, seed, out in trainings:
         train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=tmp_path / "alone", device="cuda")
         alone = weights(tmp_path / "alone")
         assert all(torch.allclose(value, alone[name], atol=1e-5) for name, value in weights(out).items())

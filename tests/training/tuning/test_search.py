@@ -10,7 +10,7 @@ import bolt.training.tuning.search
 from bolt.config import FoldSettings, Model, Space, Training
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.training.tuning.objective import SeenFold
+from bolt.training.tuning.objective import Objective
 from bolt.training.tuning.search import search_fold
 from bolt.training.tuning.space import highest_rate, narrow, settings_of, spans_of, values_of
 from tests.training.test_runner import DATASET, HYPER, LENGTHS, ROLES, run, write_toy
@@ -40,8 +40,8 @@ def toy(tmp_path_factory):
 
 
 def search(toy, out: Path, n_trials=8, model=TOO_SLOW, space=SPACE, seed=0, dataset=DATASET):
-    seen = SeenFold(*toy, model, dataset, 1, seed, "cpu")
-    return search_fold(seen, model, space, n_trials, out, out / "scratch")
+    objective = Objective(*toy, model, dataset, 1, seed, "cpu")
+    return search_fold(objective, model, space, n_trials, out, out / "scratch")
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,9 @@ def test_validation_scans_are_looked_at(searched, tmp_path):
 
 
 def test_a_stopped_search_goes_on_as_if_it_had_not_been(searched, toy, tmp_path, monkeypatch):
-    real, calls = SeenFold.judge, []
+    real, calls = Objective.evaluate, []
 
-    def judge(self, model, scratch, watch):
+    def evaluate(self, model, scratch, watch):
         calls.append(1)
         if len(calls) == 4:
 
@@ -111,7 +111,7 @@ def test_a_stopped_search_goes_on_as_if_it_had_not_been(searched, toy, tmp_path,
             return real(self, model, scratch, stop)
         return real(self, model, scratch, watch)
 
-    monkeypatch.setattr(SeenFold, "judge", judge)
+    monkeypatch.setattr(Objective, "evaluate", evaluate)
     with pytest.raises(KeyboardInterrupt):
         search(toy, tmp_path)
     assert not (tmp_path / "best.json").exists()
@@ -197,7 +197,7 @@ def test_ranges_that_cannot_be_meant(keys, match):
 def test_settings_that_the_model_does_not_have():
     with pytest.raises(ConfigError, match="has no setting 'windw'.*did you mean 'window'"):
         spans_of(Space(name="x", hyper={"bolt": {"windw": {"low": 1, "high": 2}}}), TOO_SLOW)
-    with pytest.raises(ConfigError, match="nothing of model 'svm' is to be searched"):
+    with pytest.raises(ConfigError, match="no setting of model 'svm' is searched"):
         spans_of(SPACE, Model(name="svm", model="svm"))
 
 
@@ -215,7 +215,7 @@ def test_a_diverging_trial_is_pruned_and_the_search_goes_on(toy, tmp_path):
 
 def test_trials_that_are_all_impossible(toy, tmp_path):
     impossible = Space(name="x", hyper={"bolt": {"stride_coefficient": {"low": 2.0, "high": 3.0}}})
-    with pytest.raises(ConfigError, match="none of 2 trials of model 'toy' could be finished; the first: .*stride"):
+    with pytest.raises(ConfigError, match="none of 2 trials of model 'toy' could be completed; the first: .*stride"):
         search(toy, tmp_path, n_trials=2, space=impossible)
 
 
@@ -244,7 +244,7 @@ def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
 
 def test_a_window_in_other_units_is_narrowed_too(tmp_path):
     model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"stride": 2}})
-    assert SeenFold(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
+    assert Objective(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
 
 
 def test_trials_that_cannot_read_the_scans_are_pruned(tmp_path):

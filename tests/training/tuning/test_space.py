@@ -12,7 +12,7 @@ from tests.snake import write_yaml
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"models": ["majority"]}, "nothing of model 'majority'"),
+        ({"models": ["majority"]}, "no setting of model 'majority' is searched"),
         ({"space": "papr"}, "unknown search 'papr'.*did you mean 'paper'"),
         ({"models": ["bol"]}, "unknown model 'bol'"),
     ],
@@ -29,7 +29,7 @@ def test_models_of_the_run_that_cannot_be_searched_are_left_out(tmp_path):
         "bolt",
         "svm",
     ]
-    with pytest.raises(ConfigError, match="by fold already"):
+    with pytest.raises(ConfigError, match="already has settings by fold"):
         check_search(configured(search={"models": [done]}))
 
 
