@@ -38,9 +38,9 @@ def right(phantom, model) -> tuple[int, int]:
     """Test scans that a model classifies rightly, and all of them."""
     folder, cache = phantom
     runner = train_features if fitted_at_once(model.model) else train_folds
-    job = Training(0, 0, folder / model.name)
-    assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [job], device="cpu") == [None]
-    table: pd.DataFrame = read_table(job.out / "predictions.tsv").query("role == 'test'")
+    training = Training(0, 0, folder / model.name)
+    assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [training], device="cpu") == [None]
+    table: pd.DataFrame = read_table(training.folder / "predictions.tsv").query("role == 'test'")
     return int((table["label"] == table["predicted"]).sum()), len(table)
 
 
