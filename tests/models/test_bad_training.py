@@ -1,4 +1,4 @@
-"""Each line of the section on training in `docs/bad_input.md` happens, and is said in these words."""
+"""Each case of the section on training in `docs/bad_input.md` gives its outcome and message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAKERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Said]] = {}
 
 
 def of(name: str):
-    """Registers what makes the case of this name."""
+    """Register the function that produces the case of this name."""
 
     def register(maker):
         MAKERS[name] = maker
@@ -51,7 +51,7 @@ def checked(name: str, **hyper) -> Said:
 
 
 def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1e-3, **toy) -> Said:
-    """How one fold ends: its error, or the scan that it leaves out."""
+    """Train one fold; return its error, or the reason why a scan is excluded."""
     model = small(name)
     runner = train_features
     if not fitted_at_once(model.model):

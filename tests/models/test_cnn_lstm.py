@@ -28,11 +28,11 @@ def test_a_training_batch_of_one_scan_of_the_shortest_length():
 
 
 def test_convolutions_run_along_time():
-    """A volume reaches the two before and after it, in every channel, and no further."""
+    """A volume affects the two before and after it, in every channel, and no others."""
     model, x = as_configured("cnn_lstm", 6, 2), torch.randn(1, 21, 6)
     other = x.clone()
     other[0, 10] += 1
-    features = [model.convolutions(own.mT)[0] for own in (x, other)]
+    features = [model.convolutions(scan.mT)[0] for scan in (x, other)]
     changed = (features[0] != features[1]).any(0).nonzero().flatten().tolist()
     assert changed == [8, 9, 10, 11, 12]
 
@@ -45,7 +45,7 @@ def test_an_even_kernel_is_refused():
 
 
 def test_it_learns_what_two_volumes_show_together():
-    """White noise in which a ROI repeats or reverses the volume before: single volumes are alike in both classes."""
+    """White noise in which an ROI repeats or reverses the volume before; single volumes are alike in both classes."""
     torch.manual_seed(1)
     truth = torch.arange(160) % 2
     x = torch.randn(160, 24, 4)

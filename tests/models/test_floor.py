@@ -1,4 +1,4 @@
-"""The floor of a table: what the classes' shares, motion and site alone give away."""
+"""Baselines without brain data: majority class, motion and site."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ SITES = dataset().model_copy(update={"site": "site"})
 
 
 def moving(scans):
-    """Mean displacement that differs between the classes, and is unknown of one scan."""
+    """Simulate mean displacement that differs between classes and is missing for one scan."""
     random = np.random.default_rng(1)
     values = 0.1 + 0.2 * (scans["label"] == "B") + 0.02 * random.standard_normal(len(scans))
     return values.where(scans["scan_id"] != "s05")

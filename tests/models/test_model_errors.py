@@ -1,4 +1,4 @@
-"""Bad input is met in the same words by every model."""
+"""All models report bad input by the same messages."""
 
 from __future__ import annotations
 

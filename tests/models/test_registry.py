@@ -1,4 +1,4 @@
-"""The registry: by name, with errors that name the nearest known."""
+"""The registry of models, and errors that suggest the nearest known name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transformer baselines have in common: sizes, shapes, errors, schedules, and that they learn."""
+"""Common tests of the transformer baselines: sizes, shapes, errors, schedules, and learning."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_settings_that_cannot_be_meant(name, settings, message):
 
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
-def test_long_scans_are_read_in_stretches_of_a_crop(name):
+def test_long_scans_are_read_in_chunks_of_a_crop(name):
     model, x = create_model(name, 5, 3, **tiny(name, crop=30)).eval(), torch.randn(2, 75, 5)
-    stretches = torch.stack([model(x[:, start : start + 30]).logits for start in (0, 30, 45)])
-    torch.testing.assert_close(model(x).logits, stretches.mean(0))
-    torch.testing.assert_close(model(x[:, :60]).logits, stretches[:2].mean(0))
+    chunks = torch.stack([model(x[:, start : start + 30]).logits for start in (0, 30, 45)])
+    torch.testing.assert_close(model(x).logits, chunks.mean(0))
+    torch.testing.assert_close(model(x[:, :60]).logits, chunks[:2].mean(0))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,7 +24,7 @@ LIMIT = {"scans": 100, "error": torch.OutOfMemoryError("CUDA out of memory")}
 
 
 class Hungry(SeriesModel):
-    """Fits `LIMIT` scans at once in training."""
+    """A model that fits at most `LIMIT` scans at once in training."""
 
     def __init__(self, n_rois: int, n_classes: int, *, normalise: bool = False) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
 
 
 def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
-    """So a run that learned of the shortage earlier, or is gone on with, has the same weights."""
+    """So a run that met the shortage earlier, or was resumed, has the same weights."""
     drawn: list[list[float]] = []
     real = loop.Fit._gradient
 
@@ -115,7 +115,7 @@ def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
         ("torch.optim.AdamW.step", "h, fold 1, seed 0: the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
-def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch, place, words):
+def test_a_shortage_elsewhere_ends_the_fold_with_a_message(toy, tmp_path, monkeypatch, place, words):
     def fail(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -134,10 +134,10 @@ def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
     "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")]
 )
 def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
-    told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
-    assert isinstance(told, BoltError)
-    assert "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory" in str(told)
-    assert "batch_size" in str(told)
+    raised = train(toy, tmp_path, monkeypatch, scans=3, error=error)
+    assert isinstance(raised, BoltError)
+    assert "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory" in str(raised)
+    assert "batch_size" in str(raised)
 
 
 SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
@@ -164,7 +164,7 @@ def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
         predict(net, cache, range(12))
 
 
-def test_a_model_of_connectivity_is_asked_for_few_scans_at_once(tmp_path):
+def test_a_model_of_connectivity_predicts_few_scans_at_once(tmp_path):
     cache = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0])
     net, asked = make("brainnetcnn", cache.n_rois, 2), []
     net.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
@@ -179,8 +179,8 @@ def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
-    """The gradient of a batch is the sum of its parts', or the model is known not to allow it. Without dropout."""
+def test_models_whose_batches_cannot_be_split_are_known(name):
+    """Without dropout, the gradient of a batch is the sum of its parts' gradients, unless the model is an exception."""
     net = make(name, 9, 2).train()
     for module in net.modules():
         if hasattr(module, "p"):
@@ -200,4 +200,4 @@ def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
 
     whole, parts = gradient([slice(0, 6)]), gradient([slice(0, 4), slice(4, 6)])
     alike = torch.allclose(whole, parts, atol=1e-5, rtol=1e-3)
-    assert alike or learns_from_batches(net), "gradients differ: a term over the batch that nobody knows of"
+    assert alike or learns_from_batches(net), "gradients differ: an unknown interaction between scans of a batch"
