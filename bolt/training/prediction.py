@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PREDICTIONS = {
     "scan_id": "Scan",
     "subject": "Subject",
-    "group": "Family where known, else subject",
+    "group": "Family if known, else subject",
     "site": "Site",
     "role": "Role in the fold: train, validation or test",
     "fold": "Outer fold",
