@@ -13,7 +13,7 @@ CLASSES = ["control", "patient"]
 
 
 def made_up(skill: float, seed: int, n: int = 120, folds: int = 10, scans_each: int = 1) -> pd.DataFrame:
-    """Simulate the predictions of all folds: `scans_each` per group, each tested once; the same labels for all seeds."""
+    """Simulate the predictions of all folds: `scans_each` per group, each tested once; same labels for all seeds."""
     random = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n), scans_each)
     truth = groups % 2
