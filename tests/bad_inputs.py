@@ -256,7 +256,7 @@ TRAINING_CASES: list[Case] = [
     Case(
         "numeric labels for a classification-only model",
         "refused",
-        "model '…' needs classes, but the label is a number. Leave the model out",
+        "model '…' needs classes, but the label is a number. Remove the model",
     ),
     # ---- scans ----
     Case(
@@ -267,14 +267,14 @@ TRAINING_CASES: list[Case] = [
     Case(
         "scan shorter than the model can read",
         "excluded",
-        "… volumes, fewer than the … that the model needs: shorten the window, or leave such scans out of all models "
+        "… volumes, fewer than the … that the model needs. Shorten the window, or exclude such scans from all models "
         "with 'quality: min_n_volumes: …'",
     ),
     Case(
         "crops shorter than the model can read",
         "refused",
-        "crops of … volumes are shorter than the … that model '…' needs. Lengthen 'crop' of the dataset (and take "
-        "longer scans), or shorten the window of the model",
+        "crops of … volumes are shorter than the … that model '…' needs. Lengthen 'crop' of the dataset (and use "
+        "longer scans), or shorten the model's window",
     ),
     Case(
         "NaN in a cache",
@@ -291,7 +291,7 @@ TRAINING_CASES: list[Case] = [
     Case(
         "too little memory for a batch on a CPU",
         "refused",
-        "the computer's memory does not hold a batch of … scans: …, fold …, seed …. Give the job more memory",
+        "…, fold …, seed …: a batch of … scans does not fit in the computer's memory. Give the job more memory",
     ),
 ]
 

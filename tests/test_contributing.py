@@ -11,7 +11,7 @@ from bolt.cli.model_table import END, START, model_row, model_table
 from bolt.config import ROOT, Model
 from bolt.io.files import read_table
 from bolt.models import registry
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.training.test_runner import DATASET, write_toy
 
 
@@ -25,13 +25,12 @@ def test_the_example_model_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
     exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
     model = Model(name=settings["model"], **settings)
-    one_step = model.training.model_copy(update={"epochs": 1})
-    job = Job(1, 0, tmp_path / "run")
-    training = model.model_copy(update={"training": one_step})
-    assert train_folds(*write_toy(tmp_path), training, DATASET, [job], device="cpu") == [None]
-    history = read_table(job.out / "history.tsv")
+    one_epoch = model.model_copy(update={"training": model.training.model_copy(update={"epochs": 1})})
+    training = Training(1, 0, tmp_path / "run")
+    assert train_folds(*write_toy(tmp_path), one_epoch, DATASET, [training], device="cpu") == [None]
+    history = read_table(training.folder / "history.tsv")
     assert len(history) == 1 and history["train_loss"].notna().all()
-    assert len(read_table(job.out / "predictions.tsv")) == 12
+    assert len(read_table(training.folder / "predictions.tsv")) == 12
     assert model_row(model).startswith(
         "| `mean_magnitude` | Mean magnitude | baseline | series | logistic regression on"
     )

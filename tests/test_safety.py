@@ -158,7 +158,7 @@ def test_odd_words_beside_weights_are_an_error(saved, change):
 def test_missing_words_are_an_error(saved, missing):
     folder, _, about = saved
     (folder / "checkpoint.json").write_text(json.dumps({k: v for k, v in about.items() if k != missing}))
-    with pytest.raises(DataError, match="it describes no model"):
+    with pytest.raises(DataError, match="not a model's description"):
         load_checkpoint(folder)
 
 

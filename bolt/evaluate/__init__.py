@@ -1,0 +1,1 @@
+"""Metrics of predictions, calibration, and paired tests between models."""

@@ -1,10 +1,10 @@
-"""Whether probabilities can be believed: Brier score, expected calibration error, reliability.
+"""Calibration of class probabilities: Brier score, expected calibration error, reliability diagram.
 
-The calibration error is that of Guo et al. (2017, https://arxiv.org/abs/1706.04599): scans are put into `BINS` bins
-of equal width on [0, 1] by the probability of the predicted class; the error is the mean over bins, weighted by their
-scans, of the distance between the share predicted right and the mean probability. With two classes that probability
-is at least 0.5, so the lower half of the bins stays empty. With few scans a bin the error is too large by chance
-alone: a perfectly calibrated model does not reach 0, and the ends of a bootstrap interval lie too high.
+The expected calibration error follows Guo et al. (2017, https://arxiv.org/abs/1706.04599): scans are sorted into `BINS`
+bins of equal width on [0, 1] by the probability of their predicted class; the error is the mean distance between
+accuracy and mean probability of the bins, weighted by their number of scans. With two classes that probability is at
+least 0.5, so the lower half of the bins is empty. With few scans per bin the error is biased upwards: even a perfectly
+calibrated model does not reach 0, and bootstrap intervals are too high.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BINS = 15
 def brier_score(
     truth: NDArray[np.integer], probability: NDArray[np.floating], weight: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Mean squared distance between probabilities and what was true.
+    """Compute the mean squared distance between probabilities and truth.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def brier_score(
     Returns
     -------
     float array (draws,)
-        Two classes: of the positive one, 0 to 1; more: summed over classes, 0 to 2 (Brier 1950,
-        doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2). 0.25 is a coin's with two classes.
+        Two classes: of the positive class, 0 to 1; a coin has 0.25. More classes: summed over classes, 0 to 2 (Brier
+        1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2).
     """
     squares = (probability - np.eye(probability.shape[1])[truth]) ** 2
     error = squares[:, 1] if probability.shape[1] == 2 else squares.sum(axis=1)
@@ -46,7 +46,7 @@ def calibration_error(
     probability: NDArray[np.floating],
     weight: NDArray[np.floating],
 ) -> NDArray[np.floating]:
-    """Expected calibration error of the predicted class, (draws,); parameters as in `brier_score`."""
+    """Compute the expected calibration error of the predicted class, (draws,); parameters as in `brier_score`."""
     confidence, bins = _binned(predicted, probability)
     gap = np.zeros((len(truth), BINS))
     gap[np.arange(len(truth)), bins] = (truth == predicted) - confidence
@@ -56,7 +56,7 @@ def calibration_error(
 def reliability(
     truth: NDArray[np.integer], predicted: NDArray[np.integer], probability: NDArray[np.floating]
 ) -> dict[str, list[Any]]:
-    """Of the bins that hold scans ``probability`` (mean, of the predicted class), ``accuracy`` and ``n_scans``."""
+    """Return ``probability`` (mean, of the predicted class), ``accuracy`` and ``n_scans`` of each bin with scans."""
     confidence, bins = _binned(predicted, probability)
     filled = np.unique(bins)
     return {
@@ -69,6 +69,6 @@ def reliability(
 def _binned(
     predicted: NDArray[np.integer], probability: NDArray[np.floating]
 ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
-    """Probability of the predicted class, and its bin; 1 belongs to the last."""
+    """Return the probability of the predicted class and its bin; 1 belongs to the last bin."""
     confidence = probability[np.arange(len(predicted)), predicted]
     return confidence, np.minimum((confidence * BINS).astype(int), BINS - 1)

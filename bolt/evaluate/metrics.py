@@ -1,8 +1,8 @@
-"""Accuracy, recall, precision, area under the ROC curve and what goes beside them, from `predictions.tsv` alone; for
-labels that are numbers (`classes` is None everywhere here) the metrics of `bolt.evaluate.numbers`.
+"""Metrics of runs, computed from `predictions.tsv`, per fold and pooled.
 
-Means and standard deviations are taken over the folds that finished, with ``ddof=0`` as in the paper's published
-code; a fold that did not finish is listed, never averaged away.
+For classes those of `bolt.evaluate.classes`; for numbers (`classes` is None in all functions) those of
+`bolt.evaluate.numbers`. Means and standard deviations are taken over the folds that finished, with ``ddof=0`` as in the
+paper's published code; folds that did not finish are listed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bolt.io.files import read_json, read_table, write_json, write_table
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "ece", "mae")
 COLUMNS = {
-    "fold": "outer fold; the last two rows hold the mean and standard deviation (ddof 0) over finished folds",
+    "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds",
     "state": "ok, failed, excluded or missing; only folds that are ok enter the mean",
-    "n_test": "test scans of the fold; number of folds averaged in the last two rows",
+    "n_test": "test scans of the fold; in the last two rows the number of folds averaged",
     **CLASS_COLUMNS,
     **NUMBER_COLUMNS,
     "note": "why a value is missing",
@@ -32,36 +32,37 @@ COLUMNS = {
 
 
 def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the metrics by which predictions are judged; of numbers where there are no classes."""
+    """Return the names of the metrics for these classes, or for numbers."""
     return NUMBER_METRICS if classes is None else CLASS_METRICS
 
 
 def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, float]:
-    """Metrics of the given rows of a `predictions.tsv` (usually those of role ``test``)."""
+    """Compute the metrics of rows of a `predictions.tsv`, usually those with role ``test``."""
     return {name: float(value[0]) for name, value in _scores(predictions, classes).items()}
 
 
 def _scores(
     predictions: pd.DataFrame, classes: Sequence[str] | None, weight: NDArray[np.floating] | None = None
 ) -> dict[str, NDArray[np.floating]]:
+    """Compute metrics under one or more weightings, (draws, n), of the rows."""
     if classes is None:
         return number_scores(*number_arrays(predictions), weight)
     return scores(*class_arrays(predictions, classes), weight)
 
 
 def by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
-    """A row a fold, a column a metric; several seeds are averaged, and NaN where the metric is undefined for one."""
-    single = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
-    return pd.DataFrame.from_dict(single, orient="index").groupby(level=0).agg(lambda seeds: seeds.mean(skipna=False))
+    """Compute metrics per fold (rows), averaged over seeds; NaN if a metric is undefined for a seed."""
+    metrics = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
+    return pd.DataFrame.from_dict(metrics, orient="index").groupby(level=0).agg(lambda seeds: seeds.mean(skipna=False))
 
 
 def read_predictions(path: Path) -> pd.DataFrame:
-    """Read one fold's `predictions.tsv`; identifiers stay text."""
+    """Read the `predictions.tsv` of a fold; identifiers stay text."""
     return read_table(path, text=TEXT)
 
 
 def fold_predictions(folder: Path) -> tuple[str, str, pd.DataFrame]:
-    """State of a fold, the reason where it is not ``ok``, and what it predicted of all its parts (else no rows)."""
+    """Return the state of a fold, the reason if it is not ``ok``, and its predictions (no rows if not ``ok``)."""
     nothing = pd.DataFrame(columns=[*TEXT, "fold"])
     if not (folder / "status.json").is_file():
         return "missing", "not trained (no status.json)", nothing
@@ -69,7 +70,7 @@ def fold_predictions(folder: Path) -> tuple[str, str, pd.DataFrame]:
     if status["state"] != "ok":
         return status["state"], status["reason"], nothing
     if not (folder / "predictions.tsv").is_file():
-        return "missing", "predictions.tsv is not there", nothing
+        return "missing", "predictions.tsv not found", nothing
     predictions = read_predictions(folder / "predictions.tsv")
     if not (predictions["role"] == "test").any():
         return "missing", "no test scans", nothing
@@ -77,21 +78,21 @@ def fold_predictions(folder: Path) -> tuple[str, str, pd.DataFrame]:
 
 
 def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Gather the folds of one run.
+    """Compute the metrics of all folds of a run.
 
     Parameters
     ----------
     run : Path
-        Folder ``seed-<s>`` with one ``fold-<k>`` a fold.
+        Folder ``seed-<s>`` with one ``fold-<k>`` per fold.
     folds : sequence of int
-        The folds that should be there.
-    classes : sequence of str
-        In the dataset's order; the last is the positive one. None: the labels are numbers.
+        The expected folds.
+    classes : sequence of str or None
+        In the dataset's order; the last is the positive class. None if labels are numbers.
 
     Returns
     -------
     table : DataFrame
-        One row a fold (columns of `COLUMNS`, those of its metrics), then ``mean`` and ``sd``.
+        One row per fold (columns of `COLUMNS` that apply), then ``mean`` and ``sd``.
     predictions : DataFrame
         Test predictions of all finished folds.
     """
@@ -123,26 +124,26 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
 def pooled(
     predictions: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Metrics over the test scans of all folds together.
+    """Compute metrics over the test scans of all folds together, with bootstrap intervals.
 
     Parameters
     ----------
     predictions : DataFrame
         Test rows of all folds; each scan is tested once.
-    classes : sequence of str
+    classes : sequence of str or None
     draws : int
-        Bootstrap samples. Groups (families, else subjects) are drawn with replacement, so that
-        several scans of a person stay together.
+        Bootstrap samples. Groups (families, else subjects) are drawn with replacement, so that all scans of a subject
+        stay together.
     seed : int
 
     Returns
     -------
     dict
-        Per metric ``{value, low, high}`` (95 % percentile interval), ``n_scans``, ``n_groups``, and what
-        `bolt.evaluate.classes.class_summary` or `bolt.evaluate.numbers.number_summary` says.
+        For each metric ``{value, low, high}`` (95 % percentile interval), ``n_groups``, and the entries of
+        `bolt.evaluate.classes.class_summary` or `bolt.evaluate.numbers.number_summary`.
     """
     values = fold_metrics(predictions, classes)
-    samples = _scores(predictions, classes, _drawn(predictions, draws, seed))
+    samples = _scores(predictions, classes, _bootstrap_counts(predictions, draws, seed))
     summary: dict[str, Any] = {}
     for metric in metrics_of(classes):
         low, high = _interval(samples[metric])
@@ -156,47 +157,48 @@ def pooled(
 def mean_intervals(
     tests: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """95 % percentile interval (low, high) of each metric's mean over folds; parameters as in `pooled`.
+    """Compute the 95 % bootstrap interval (low, high) of each metric's mean over folds; parameters as in `pooled`.
 
-    Groups are drawn once for all folds, every fold is scored with what was drawn of it, and the folds are averaged. A
-    fold in which a draw leaves a metric undefined (one class alone) is left out of that draw.
+    Groups are drawn once for all folds; each fold is scored on its drawn scans, and the folds are averaged. A fold in
+    which a metric is undefined for a draw (only one class) is omitted from that draw.
     """
-    weight = _drawn(tests, draws, seed)
+    weight = _bootstrap_counts(tests, draws, seed)
     samples: dict[str, list[NDArray[np.floating]]] = {metric: [] for metric in metrics_of(classes)}
-    for _, fold in tests.assign(_place=np.arange(len(tests))).groupby("fold"):
-        with np.errstate(invalid="ignore", divide="ignore"):  # of some folds nobody may be drawn
-            seeds = [_scores(part, classes, weight[:, part["_place"]]) for _, part in fold.groupby("seed")]
-        for metric, found in samples.items():
-            found.append(np.mean([scored[metric] for scored in seeds], axis=0))
-    return {metric: _interval(mean_of_finite(np.stack(found, axis=1))) for metric, found in samples.items()}
+    for _, fold in tests.assign(_row=np.arange(len(tests))).groupby("fold"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # a draw may contain no scan of a fold
+            seeds = [_scores(part, classes, weight[:, part["_row"]]) for _, part in fold.groupby("seed")]
+        for metric, folds in samples.items():
+            folds.append(np.mean([seed_scores[metric] for seed_scores in seeds], axis=0))
+    return {metric: _interval(mean_of_finite(np.stack(folds, axis=1))) for metric, folds in samples.items()}
 
 
-def _drawn(predictions: pd.DataFrame, draws: int, seed: int) -> NDArray[np.floating]:
-    """How often each prediction is drawn, (draws, n): groups are drawn with replacement."""
-    groups, member = np.unique(predictions["group"].astype(str), return_inverse=True)
+def _bootstrap_counts(predictions: pd.DataFrame, draws: int, seed: int) -> NDArray[np.floating]:
+    """Draw groups with replacement; return how often each prediction is drawn, (draws, n)."""
+    groups, group_of = np.unique(predictions["group"].astype(str), return_inverse=True)
     shares = np.full(len(groups), 1 / len(groups))
-    return np.random.default_rng(seed).multinomial(len(groups), shares, size=draws)[:, member].astype(float)
+    return np.random.default_rng(seed).multinomial(len(groups), shares, size=draws)[:, group_of].astype(float)
 
 
 def _interval(sample: NDArray[np.floating]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a bootstrap sample, ignoring NaN."""
     sample = sample[np.isfinite(sample)]
     low, high = np.percentile(sample, [2.5, 97.5]) if len(sample) else (np.nan, np.nan)
     return float(low), float(high)
 
 
 def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:
-    """`pooled` metrics of each site's test scans, sorted by site; nothing where there are not two known sites.
+    """Compute `pooled` metrics of each site, sorted by site; an empty list if there are fewer than two sites.
 
-    Each is ``{site, n_scans, n_groups, majority_accuracy (of classes), <metric>: {value, low, high}}``.
+    Each entry is ``{site, n_scans, n_groups, majority_accuracy (of classes), <metric>: {value, low, high}}``.
     """
-    parts = sorted(predictions.dropna(subset=["site"]).groupby("site"))
+    sites = sorted(predictions.dropna(subset=["site"]).groupby("site"))
     kept = ("n_scans", "n_groups", "majority_accuracy", *metrics_of(classes))
-    found = [(site, pooled(part, classes)) for site, part in parts] if len(parts) > 1 else []
-    return [{"site": site, **{key: summary[key] for key in kept if key in summary}} for site, summary in found]
+    summaries = [(site, pooled(part, classes)) for site, part in sites] if len(sites) > 1 else []
+    return [{"site": site, **{key: summary[key] for key in kept if key in summary}} for site, summary in summaries]
 
 
 def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Sequence[int], out: Path) -> None:
-    """Write ``metrics.tsv`` (a row a fold, mean, sd) and ``summary.json`` (pooled, and by site) into `out`."""
+    """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, and by site) into `out`."""
     table, predictions = summarise(seed_folder, folds, classes)
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
@@ -210,7 +212,7 @@ def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Seque
 
 
 def _without_nan(value: Any) -> Any:
-    """NaN is not JSON: write null."""
+    """Replace NaN, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {k: _without_nan(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):

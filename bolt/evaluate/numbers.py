@@ -1,4 +1,4 @@
-"""Correlation, mean absolute error and explained variance of predicted numbers, from `predictions.tsv` alone."""
+"""Metrics of predicted numbers: correlation, mean absolute error and explained variance."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ NUMBER_METRICS = ("r", "mae", "r2")
 NUMBER_COLUMNS = {
     "r": "Pearson correlation of predicted and true label",
     "mae": "mean absolute error, in the label's unit",
-    "r2": "explained share of the variance of the test labels; below 0: worse than guessing their mean",
+    "r2": "explained share of the variance of the test labels; below 0: worse than predicting their mean",
 }
 
 
 def number_scores(
     truth: NDArray[np.floating], predicted: NDArray[np.floating], weight: NDArray[np.floating] | None = None
 ) -> dict[str, NDArray[np.floating]]:
-    """Metrics of one set of predictions, under one or many weightings of its rows.
+    """Compute the metrics of predictions, under one or more weightings of the rows.
 
     Parameters
     ----------
     truth, predicted : float array (n,)
     weight : float array (draws, n), optional
-        Default: one draw of ones.
+        By default all 1.
 
     Returns
     -------
     dict
-        For each of `NUMBER_METRICS` an array (draws,); r and r2 are NaN where all labels are alike, r also where all
+        For each of `NUMBER_METRICS` an array (draws,); r and r2 are NaN if all labels are equal, r also if all
         predictions are.
     """
     weight = np.ones((1, len(truth))) if weight is None else weight
@@ -51,29 +51,29 @@ def number_scores(
 
 
 def number_arrays(predictions: pd.DataFrame) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Labels and predictions as numbers, (n,) each.
+    """Return labels and predictions as numbers, (n,) each.
 
     Raises
     ------
     DataError
-        Where one is missing or no number.
+        One is missing or not a number.
     """
-    found = []
+    arrays = []
     for column in ("label", "predicted"):
         values = pd.to_numeric(predictions[column], errors="coerce").to_numpy(float)
         if not np.isfinite(values).all():
             row = predictions[~np.isfinite(values)].iloc[0]
             raise DataError(
-                f"{column} '{row[column]}' is no number",
+                f"{column} '{row[column]}' is not a number",
                 where=f"predictions, scan {row['scan_id']}",
                 hint="Train again after changing 'classes' in the dataset's configuration",
             )
-        found.append(values)
-    return found[0], found[1]
+        arrays.append(values)
+    return arrays[0], arrays[1]
 
 
 def number_summary(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -> dict[str, Any]:
-    """What ``summary.json`` says beside the metrics: the error of always guessing the mean, and all pairs."""
+    """Return the entries of ``summary.json`` besides the metrics: the error of predicting the mean, and all pairs."""
     return {
         "mean_guess_mae": float(np.abs(truth - truth.mean()).mean()),
         "n_scans": len(truth),

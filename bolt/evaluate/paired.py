@@ -1,13 +1,13 @@
-"""Whether one model predicts better than another on the same scans: three tests, none of which is the last word.
+"""Paired tests of two models on the same scans: three tests, none of which is conclusive alone.
 
-What they share: differences are reference minus other, p-values are two-sided, and only scans that both predicted in
-folds that both finished enter. They differ in what they take for independent:
+Differences are reference minus other, p-values are two-sided, and only scans are used that both models predicted in
+folds that both finished. The tests differ in what they assume to be independent:
 
-- `wilcoxon`, the paper's test: the folds' differences. Training sets of two folds overlap (by 8 of 9 parts with ten
-  folds), so the differences are not independent, and p comes out too small.
-- `corrected_t`: the same differences, with a variance that is widened for that overlap.
-- `sign_flip`: the persons (or families). It says whether these two sets of trained models differ on such persons, not
-  whether another training would do so.
+- `wilcoxon`, the test of the paper: differences of folds. The training sets of two folds overlap (by 8 of 9 parts with
+  ten folds), so the differences are not independent, and p is too small.
+- `corrected_t`: the same differences, with a variance that is increased for that overlap.
+- `sign_flip`: subjects (or families). It tests whether these trained models differ on such subjects, not whether models
+  trained again would.
 """
 
 from __future__ import annotations
@@ -24,63 +24,64 @@ from bolt.cohort.confounding import holm
 from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
 
-FEWEST_FOLDS = 6  # with five, the smallest two-sided p of signed ranks is 0.06
+FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
 DRAWS = 9999
-EXACT = 13  # so many differences: all their signs are tried, which is right for ties too
+EXACT = 13  # up to this number of differences all sign patterns are enumerated, which is exact with ties too
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
 TEST_COLUMNS = {
     "metric": "Metric",
     "n_folds": "Folds that both rows finished and in which the metric is defined",
-    "n_scans": "Test scans of those folds that both predicted",
+    "n_scans": "Test scans that both predicted",
     "n_groups": "Families (else subjects) of those scans",
-    "difference": "Reference minus row: mean over folds",
-    "pooled_difference": "Reference minus row: over all test scans (accuracy; of numbers: minus the absolute error)",
+    "difference": "Reference minus row, mean over folds",
+    "pooled_difference": "Reference minus row, over all test scans (accuracy; for numbers minus the absolute error)",
     "wilcoxon_p": "Wilcoxon signed-rank test over folds, two-sided (n/a: fewer than six folds)",
     "corrected_t_p": "Corrected resampled t-test over folds (Nadeau and Bengio), two-sided",
     "permutation_p": "Paired sign-flip test over families (else subjects), two-sided (accuracy, absolute error)",
     **{
-        f"{name}_holm": f"{name}, corrected by Holm for the rows compared on this dataset, atlas and metric"
+        f"{name}_holm": f"{name}, Holm-corrected for the rows compared on this dataset, atlas and metric"
         for name in TESTS
     },
-    "note": "Why a test was not made",
+    "note": "Why a test was not done",
 }
 
 
 def wilcoxon(difference: NDArray[np.floating]) -> float:
-    """p of the signed-rank test, two-sided; exact for up to `EXACT` differences. NaN for fewer than `FEWEST_FOLDS`.
+    """Compute the two-sided p of the Wilcoxon signed-rank test, exact for up to `EXACT` differences.
 
-    Folds without a difference are left out (Wilcoxon 1945, doi:10.2307/3001968); where none is left, p is 1.
+    NaN for fewer than `FEWEST_FOLDS` folds. Folds without a difference are dropped (Wilcoxon 1945,
+    doi:10.2307/3001968); if none is left, p is 1.
     """
     if len(difference) < FEWEST_FOLDS:
         return float("nan")
-    moved = np.round(difference[difference != 0], 12)  # equal differences shall tie
-    moved = moved[moved != 0]
-    if not len(moved):
+    rounded = np.round(difference, 12)  # so that equal differences tie
+    nonzero = rounded[rounded != 0]
+    if not len(nonzero):
         return 1.0
-    if len(moved) > EXACT:
-        return float(stats.wilcoxon(moved).pvalue)
-    ranks = stats.rankdata(np.abs(moved))
-    signs = np.array(np.meshgrid(*[(-1, 1)] * len(moved))).reshape(len(moved), -1)
-    return float(np.mean(np.abs(ranks @ signs) >= abs(ranks @ np.sign(moved)) - 1e-9))
+    if len(nonzero) > EXACT:
+        return float(stats.wilcoxon(nonzero).pvalue)
+    ranks = stats.rankdata(np.abs(nonzero))
+    signs = np.array(np.meshgrid(*[(-1, 1)] * len(nonzero))).reshape(len(nonzero), -1)
+    return float(np.mean(np.abs(ranks @ signs) >= abs(ranks @ np.sign(nonzero)) - 1e-9))
 
 
 def corrected_t(difference: NDArray[np.floating], ratio: float) -> float:
-    """p of the corrected resampled t-test, two-sided.
+    """Compute the two-sided p of the corrected resampled t-test.
 
-    With k folds' differences d, t = mean(d) / sqrt((1/k + n_test/n_train) var(d)), var with k - 1, and k - 1 degrees
-    of freedom: the term n_test/n_train stands for the overlap of the training sets, which 1/k alone ignores (Nadeau
-    and Bengio 2003, doi:10.1023/A:1024068626366).
+    For the differences d of k folds, t = mean(d) / sqrt((1/k + n_test/n_train) var(d)), with k - 1 in the variance and
+    k - 1 degrees of freedom; n_test/n_train accounts for the overlap of the training sets, which 1/k alone ignores
+    (Nadeau and Bengio 2003, doi:10.1023/A:1024068626366).
 
     Parameters
     ----------
     difference : float array (folds,)
     ratio : float
-        n_test/n_train, mean over folds.
+        Mean n_test/n_train over folds.
 
     Returns
     -------
     float
-        1 where no fold differs; NaN for one fold, and where all differ by the same.
+        1 if no fold differs; NaN for one fold, and if all folds differ by the same amount.
     """
     if not np.round(difference, 12).any():
         return 1.0 if len(difference) else float("nan")
@@ -92,12 +93,12 @@ def corrected_t(difference: NDArray[np.floating], ratio: float) -> float:
 
 
 def sign_flip(difference: NDArray[np.floating], *, draws: int = DRAWS, seed: int = 0) -> float:
-    """p of the paired permutation test, two-sided: how often random signs give as large a sum.
+    """Compute the two-sided p of the paired sign-flip test: how often random signs give as large a sum.
 
     Parameters
     ----------
     difference : float array (groups,)
-        Sum over a group's scans of correct answers of the one minus those of the other.
+        Difference between the models, summed over the scans of each group.
     draws : int
     seed : int
 
@@ -105,33 +106,33 @@ def sign_flip(difference: NDArray[np.floating], *, draws: int = DRAWS, seed: int
     -------
     float
         (1 + draws at least as extreme) / (1 + draws), never 0 (Phipson and Smyth 2010, doi:10.2202/1544-6115.1585);
-        1 where no group differs.
+        1 if no group differs.
     """
-    moved = difference[np.abs(difference) > 1e-12]
-    random, extreme, observed = np.random.default_rng(seed), 0, abs(moved.sum()) - 1e-9
+    nonzero = difference[np.abs(difference) > 1e-12]
+    random, extreme, observed = np.random.default_rng(seed), 0, abs(nonzero.sum()) - 1e-9
     for first in range(0, draws, 1000):
-        signs = random.integers(0, 2, (min(1000, draws - first), len(moved))) * 2.0 - 1
-        extreme += int((np.abs(signs @ moved) >= observed).sum())
+        signs = random.integers(0, 2, (min(1000, draws - first), len(nonzero))) * 2.0 - 1
+        extreme += int((np.abs(signs @ nonzero) >= observed).sum())
     return (1 + extreme) / (1 + draws)
 
 
 def compare(
     reference: pd.DataFrame, other: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """All tests of one row against the reference.
+    """Test one row against the reference.
 
     Parameters
     ----------
     reference, other : DataFrame
-        Rows of all parts of ``predictions.tsv``, of every fold (and seed) that finished.
+        ``predictions.tsv`` with all roles, of every fold and seed that finished.
     classes : sequence of str or None
     seed : int
-        Of the permutations.
+        Of the sign flips.
 
     Returns
     -------
     list of dict
-        `TEST_COLUMNS` without those of Holm, one a metric.
+        One entry per metric: `TEST_COLUMNS` without the Holm correction.
     """
     tests, n_train = [], []
     keys = ["fold", "seed", "scan_id"]
@@ -147,13 +148,13 @@ def compare(
     differences = by_fold(a, classes) - by_fold(b, classes)
     train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
     ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
-    gain = pd.Series(_right(a, classes) - _right(b, classes)).groupby([a["group"], a["scan_id"]]).mean()
+    gain = pd.Series(_scan_scores(a, classes) - _scan_scores(b, classes)).groupby([a["group"], a["scan_id"]]).mean()
     rows = []
     for metric in metrics_of(classes):
         d = differences[metric].dropna().to_numpy()
         row = {"metric": metric, **counts, "n_folds": len(d), "difference": d.mean() if len(d) else np.nan}
         row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio)}
-        few = f"not testable by ranks: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
+        few = f"no signed-rank test: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
         undefined = f"undefined in {len(folds) - len(d)} of {len(folds)} folds" if len(d) < len(folds) else ""
         row["note"] = "; ".join(filter(None, [undefined, few]))
         if metric in ("accuracy", "mae"):
@@ -164,14 +165,14 @@ def compare(
 
 
 def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence[str] | None) -> pd.DataFrame:
-    """Every row against the reference, with Holm's correction over the rows for each metric and test.
+    """Test every row against the reference, Holm-corrected over rows for each metric and test.
 
     Parameters
     ----------
     rows : dict
-        Row to its predictions, as for `compare`; all of one dataset and atlas.
+        Predictions by row, as for `compare`; all of one dataset and atlas.
     reference : str
-        One of them.
+        One of the rows.
     classes : sequence of str or None
 
     Returns
@@ -179,21 +180,21 @@ def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence
     DataFrame
         ``row`` and `TEST_COLUMNS`.
     """
-    found = [
+    tests = [
         {"row": row, **test}
         for row, predictions in rows.items()
         if row != reference
         for test in compare(rows[reference], predictions, classes)
     ]
-    table = pd.DataFrame(found).reindex(columns=["row", *TEST_COLUMNS])
+    table = pd.DataFrame(tests).reindex(columns=["row", *TEST_COLUMNS])
     for name in TESTS:
         table[name] = table[name].astype(float)
         table[f"{name}_holm"] = table.groupby("metric", sort=False)[name].transform(holm)
     return table
 
 
-def _right(tests: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[np.floating]:
-    """What a prediction is worth, (n,): 1 where it is right, of numbers minus its absolute error."""
+def _scan_scores(tests: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[np.floating]:
+    """Score each prediction, (n,): 1 if correct, else 0; for numbers minus its absolute error."""
     if classes is None:
         truth, predicted = number_arrays(tests)
         return -np.abs(truth - predicted)

@@ -1,0 +1,1 @@
+"""Models that predict a label from a scan, one file per model, and what they share."""

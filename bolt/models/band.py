@@ -10,25 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import BertEncoder, Dropout, check_at_least, check_length, in_chunks
+from bolt.models.layers import BertEncoder, Dropout, check_length, in_chunks
 from bolt.models.registry import register
 
 
 @register("band")
 class Band(SeriesModel):
-    """BAnD on ROI series: a linear layer in place of its 3D CNN, as in the BolT paper.
+    """BAnD on ROI series: a linear layer replaces its 3D CNN, as in the BolT paper.
 
     Parameters
     ----------
     n_rois, n_classes : int
     hidden, inner, n_heads : int
-        The published code's 512, 512 and 8.
+        512, 512 and 8 in the published code.
     n_layers : int
         The published code trains one and fine-tunes two.
     dropout : float
     crop : int
-        Volumes of a training crop; each has a learned position. A longer scan is read in stretches of this length,
-        whose pooled CLS tokens are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
+        this length, whose pooled CLS tokens are averaged (`layers.in_chunks`).
     """
 
     def __init__(
@@ -44,7 +44,6 @@ class Band(SeriesModel):
         crop: int = 600,
     ) -> None:
         super().__init__()
-        check_at_least(1, n_layers=n_layers, crop=crop)
         self.crop = crop
         self.projection, self.cls = nn.Linear(n_rois, hidden), nn.Parameter(torch.randn(hidden))
         self.encoder = BertEncoder(hidden, inner, n_layers, n_heads, crop + 1, dropout, "relu")
@@ -55,6 +54,6 @@ class Band(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the pooled CLS token, (batch, hidden)."""
-        check_length(x, self.min_length)
-        features = in_chunks(x, self.crop, lambda part: self.encoder(self.cls, self.projection(part)))
+        check_length(x.shape[1], self.min_length)
+        features = in_chunks(x, self.crop, lambda chunk: self.encoder(self.cls, self.projection(chunk)))
         return ModelOutput(self.classifier(self.dropout(features)), features, {})

@@ -1,4 +1,4 @@
-"""What every torch model takes and returns."""
+"""Interface of every torch model: what it takes and returns."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 
 class ModelOutput(NamedTuple):
-    """What a model's forward pass returns.
+    """Output of a model's forward pass.
 
     Attributes
     ----------
     logits : Tensor
         (batch, classes).
     cls : Tensor
-        The features that the classifier saw; for BolT the CLS tokens, (batch, windows, hidden).
+        The features that the classifier reads; for BolT the CLS tokens, (batch, windows, hidden).
     losses : dict
-        Loss terms beside cross entropy, already weighted, by name.
+        Loss terms besides cross entropy, already weighted, by name.
     scores : Tensor or None
-        How much each ROI counts, (batch, rois), where a model says so.
+        Importance of each ROI, (batch, rois), if the model computes it.
     """
 
     logits: Tensor
@@ -37,12 +37,13 @@ class SeriesModel(nn.Module):
     inputs : str
         What it learns from: ``series``, or ``connectivity`` (`ConnectivityModel`).
     min_length : int
-        The shortest scan, in volumes, that the model can read.
+        Length of the shortest scan that the model can read, in volumes.
 
     Notes
     -----
-    Two settings are filled in from the data where the configuration does not give them: `tr`, the median TR of the
-    training scans in seconds, and `crop`, the volumes of a training crop. A model that wants one takes it as a keyword.
+    Two settings are filled in from the data if the configuration does not give them: `tr`, the median TR of the
+    training scans in seconds, and `crop`, the length of a training crop in volumes. A model that needs one of them
+    takes it as a keyword argument.
     """
 
     inputs = "series"
@@ -50,37 +51,42 @@ class SeriesModel(nn.Module):
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
-        """`min_length` of a model with these settings (all, defaults too), without building it.
+        """Return `min_length` of a model with these settings, without building it.
 
-        Of a model whose window follows from the data it is what every such model needs.
+        Parameters
+        ----------
+        settings : mapping
+            All settings of the model, defaults included. If the window depends on the data, the result is the minimum
+            that any such model needs.
         """
         return cls.min_length
 
     def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
-        """Further loss terms, already weighted, that need the classes of a training batch, (batch,).
+        """Compute further loss terms, already weighted, that need the classes of a training batch, (batch,).
 
-        They are asked for in training alone, where the target is a class and scans are not mixed (`mixup`).
+        They are used in training only, when the target is a class and scans are not mixed (`mixup`).
         """
         return {}
 
 
 class ConnectivityModel(SeriesModel):
-    """A model of static connectivity: makes matrices of series, and classifies these.
+    """A model of static connectivity: computes matrices from series, then classifies the matrices.
 
-    The two are apart because in training a scan's matrices may come from its whole series (`connectivity: scan` in the
-    model's configuration), whose lengths differ, or from a crop.
+    The two steps are separate because in training the matrices of a scan may come from a crop or from its whole series
+    (`connectivity: scan` in the model's configuration), and whole series differ in length.
     """
 
     inputs = "connectivity"
     min_length = 2
 
     def matrices(self, x: Tensor) -> Tensor:
-        """What is classified, of series (batch, time, rois): (batch, kinds, rois, rois)."""
+        """Compute connectivity matrices (batch, kinds, rois, rois) from series (batch, time, rois)."""
         raise NotImplementedError
 
     def classify(self, matrices: Tensor) -> ModelOutput:
-        """Of (batch, kinds, rois, rois)."""
+        """Classify connectivity matrices (batch, kinds, rois, rois)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> ModelOutput:
+        """Classify ROI series (batch, time, rois) by their connectivity."""
         return self.classify(self.matrices(x))

@@ -18,29 +18,30 @@ from bolt.models.registry import register
 class BrainNetworkTransformer(ConnectivityModel):
     """Brain Network Transformer on Pearson correlations.
 
-    An ROI is a token, its correlations are its features. After the transformer one perceptron over all tokens gives
-    each ROI an embedding; ROIs are assigned softly to fixed orthonormal centres, whose embeddings are classified.
+    Each ROI is a token, its correlations are its features. After the transformer, one perceptron over all tokens gives
+    each ROI an embedding; ROIs are softly assigned to fixed orthonormal centres, whose pooled embeddings are
+    classified.
 
     Parameters
     ----------
     n_rois, n_classes : int
     n_layers : int
     n_heads : int
-        Where ROIs cannot be shared out to them evenly, profiles are filled up with zeros.
+        If it does not divide the number of ROIs, profiles are padded with zeros.
     feedforward : int
-        Inner width of the transformer's perceptrons.
+        Inner width of the transformer's MLPs.
     dropout : float
         In the transformer.
     clusters : int
-        K, centres; not more than ROIs.
+        Number of centres; at most the number of ROIs.
     bottleneck : int
         Width of the perceptron over all tokens.
 
     Attributes
     ----------
     centres : Tensor
-        (clusters, rois), drawn with the initial weights and not learned, as published. All rows have length 1; the
-        published code leaves its first one as drawn.
+        (clusters, rois), drawn with the initial weights and not learned, as published. All rows have unit length; the
+        published code does not normalise the first.
     """
 
     centres: Tensor
@@ -58,8 +59,8 @@ class BrainNetworkTransformer(ConnectivityModel):
         bottleneck: int = 32,
     ) -> None:
         super().__init__()
-        self.filling = -n_rois % n_heads
-        width = n_rois + self.filling
+        self.padding = -n_rois % n_heads
+        width = n_rois + self.padding
         layer = nn.TransformerEncoderLayer(width, n_heads, feedforward, dropout, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
         self.embed = nn.Sequential(
@@ -78,14 +79,16 @@ class BrainNetworkTransformer(ConnectivityModel):
         self.classifier = nn.Linear(32, n_classes)
 
     def matrices(self, x: Tensor) -> Tensor:
+        """Compute Pearson correlations, (batch, 1, rois, rois)."""
         return pearson(x)[:, None]
 
     def assignments(self, embedded: Tensor) -> Tensor:
-        """Share of each ROI in each cluster, (batch, rois, clusters), of embeddings (batch, rois, rois)."""
+        """Assign ROIs to clusters: shares (batch, rois, clusters) from embeddings (batch, rois, rois)."""
         return (embedded @ self.centres.T).square().softmax(-1)
 
     def classify(self, matrices: Tensor) -> ModelOutput:
-        embedded = self.embed(self.transformer(functional.pad(matrices[:, 0], (0, self.filling))))
+        """Classify correlations (batch, 1, rois, rois)."""
+        embedded = self.embed(self.transformer(functional.pad(matrices[:, 0], (0, self.padding))))
         pooled = self.assignments(embedded).mT @ embedded
         features = self.head(self.reduce(pooled))
         return ModelOutput(logits=self.classifier(features), cls=features, losses={})

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended, Block, FusedWindowAttention
 from bolt.models.attention.windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout
+from bolt.models.layers import Dropout, check_length, check_rules
 from bolt.models.registry import register
 
 
@@ -30,58 +30,60 @@ class BolT(SeriesModel):
     Parameters
     ----------
     n_rois, n_classes : int
-        A single class is a number to predict: its logit is the prediction.
+        With one class the label is a number: the logit is the prediction.
     hidden : int
         Width of the tokens, N.
     n_blocks, n_heads, head_dim : int
     window : int
-        W, volumes.
+        W, in volumes.
     stride_coefficient : float
         α; the stride is ``floor(α W)`` (at least 1).
     fringe_coefficient : float
         β; the fringe of block m is ``ceil(m β (1 - α) W)`` on either side.
     stride : int, optional
-        Given outright, in place of α.
+        In volumes; overrides α.
     fringe : sequence of int, optional
-        Given outright, one a block, in place of β.
+        In volumes, one per block; overrides β.
     dropout : float
     input_dropout : float
-        Share of ROI values set to zero while training. Not in the paper; noise of this kind is a ridge on the input
+        Share of ROI values set to zero in training. Not in the paper; this noise acts as a ridge penalty on the input
         projection, which a training set of a few dozen scans needs.
     mlp_ratio : float
-        Inner width of the MLP over `hidden`.
+        Inner width of the MLP, as a multiple of `hidden`.
     cwr_weight : float
-        λ of the cross-window regularization.
+        λ, weight of the cross-window regularisation (CWR).
     input_projection : bool
-        Without it the ROIs are the tokens and `hidden` must be `n_rois`.
+        If false, the ROI values are the tokens, and `hidden` must equal `n_rois`.
     mask_right : bool
-        Fringe keys beyond the last volume are masked, as those before the first always are. The published code
-        leaves them in; False repeats that.
+        Mask fringe keys after the last volume; those before the first are always masked. False reproduces the
+        published code, which does not mask them.
     tail : {"cover", "drop"}
-        What to do where ``(T - W) / s`` is not whole, of which the paper says nothing. ``cover`` adds one window that
-        ends with the scan, so that every volume counts; ``drop`` cuts the rest off, as the published code does.
+        What to do if ``(T - W) / s`` is not an integer, which the paper does not specify. ``cover`` adds a window that
+        ends with the scan, so that every volume is used; ``drop`` ignores the remaining volumes, as the published code
+        does.
     cls_token : {"local", "global", "none"}
-        One CLS token a window; or one for all windows, which attends to the whole scan while the BOLD tokens attend to
-        their windows and to it; or none, where the classifier reads the mean of the BOLD tokens over time.
+        ``local``: one CLS token per window. ``global``: one for the whole scan, to which it attends, while BOLD tokens
+        attend to their windows and to it. ``none``: the classifier reads the mean of the BOLD tokens over time.
     windowed : bool
-        Without windows every token attends to the whole scan.
+        If false, every token attends to the whole scan.
     n_covariates : int
-        Numbers a scan that join the features before the classifier (age, sex, site).
+        Numbers per scan that are appended to the features before the classifier (age, sex, site).
 
     Notes
     -----
-    CWR (equation 4) is taken on the CLS tokens after the final layer norm, which the classifier sees too, as in the
-    published code, and averaged over the batch.
+    CWR (equation 4) is computed on the CLS tokens after the final layer norm, which the classifier reads as well (as in
+    the published code), and averaged over the batch.
 
     The paper's ablations, from the vanilla transformer to BolT, are settings of this class: the rows of
     ``config/experiments/ablation.yaml``.
 
-    BOLD tokens of the last block reach nothing but their own next block, so its queries, output and MLP are computed
-    for the CLS tokens alone.
+    The classifier does not read the BOLD tokens of the last block, so the block's queries, output and MLP are computed
+    for the CLS tokens only.
     """
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """Return the window, or 1 without windows."""
         return int(settings["window"]) if settings["windowed"] else 1
 
     def __init__(
@@ -110,7 +112,7 @@ class BolT(SeriesModel):
         n_covariates: int = 0,
     ) -> None:
         super().__init__()
-        # rounding guards against 0.29 * 100 = 28.999…
+        # rounded first because 0.29 * 100 = 28.999…
         self.stride = max(1, math.floor(round(stride_coefficient * window, 6))) if stride is None else stride
         growth = fringe_coefficient * (1 - stride_coefficient) * window
         fringes = [math.ceil(round(m * growth, 6)) for m in range(n_blocks)] if fringe is None else list(fringe)
@@ -118,8 +120,8 @@ class BolT(SeriesModel):
         self.cls_token, self.windowed, self.n_covariates = cls_token, windowed, n_covariates
         self.min_length = window if windowed else 1
         self._check(fringes, n_blocks, stride_coefficient, dropout, input_dropout)
-        if not input_projection and n_rois != hidden:
-            raise _wrong("input_projection", f"is needed: {n_rois} ROIs, hidden {hidden}")
+        fits = input_projection or n_rois == hidden
+        check_rules(input_projection=(fits, f"must be true: {n_rois} ROIs do not match hidden: {hidden}"))
 
         self.input_dropout = Dropout(input_dropout)
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
@@ -141,42 +143,35 @@ class BolT(SeriesModel):
     def _check(
         self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropout: float, input_dropout: float
     ) -> None:
-        """Refuse settings that cannot be meant."""
-        rules = {
-            "window": (self.window >= 1, "must be at least 1"),
-            "stride_coefficient": (0 < stride_coefficient <= 1, "must be above 0 and at most 1"),
-            "stride": (1 <= self.stride <= self.window, f"must be from 1 to the window, {self.window}"),
-            "n_blocks": (n_blocks >= 1, "must be at least 1"),
-            "fringe": (len(fringes) == n_blocks, f"must be {n_blocks} numbers, one a block"),
-            "fringe_coefficient": (min(fringes, default=0) >= 0, "and the fringes must not be negative"),
-            "dropout": (0 <= dropout < 1, "must be at least 0 and below 1"),
-            "input_dropout": (0 <= input_dropout < 1, "must be at least 0 and below 1"),
-            "tail": (self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
-            "cls_token": (self.cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
-            "windowed": (self.windowed or self.cls_token != "local", "is needed for local CLS tokens"),
-            "n_covariates": (self.n_covariates >= 0, "must not be negative"),
-        }
-        for key, (holds, problem) in rules.items():
-            if not holds:
-                raise _wrong(key, problem)
+        """Refuse settings without meaning (ConfigError)."""
+        check_rules(
+            window=(self.window >= 1, "must be at least 1"),
+            stride_coefficient=(0 < stride_coefficient <= 1, "must be above 0 and at most 1"),
+            stride=(1 <= self.stride <= self.window, f"must be from 1 to the window, {self.window}"),
+            n_blocks=(n_blocks >= 1, "must be at least 1"),
+            fringe=(len(fringes) == n_blocks, f"must be {n_blocks} numbers, one per block"),
+            fringe_coefficient=(min(fringes, default=0) >= 0, "and the fringes must not be negative"),
+            dropout=(0 <= dropout < 1, "must be at least 0 and below 1"),
+            input_dropout=(0 <= input_dropout < 1, "must be at least 0 and below 1"),
+            tail=(self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
+            cls_token=(self.cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
+            windowed=(self.windowed or self.cls_token != "local", "must be true for local CLS tokens"),
+            n_covariates=(self.n_covariates >= 0, "must not be negative"),
+        )
 
     def window_starts(self, length: int) -> Tensor:
-        """First volume of each window of a scan of `length` volumes, (F,).
+        """Return the first volume of each window of a scan of `length` volumes, (F,).
 
         Raises
         ------
         DataError
-            Where the scan is shorter than one window.
+            The scan is shorter than one window.
         """
         return self.windows((length,)).flat_starts
 
     def windows(self, lengths: Sequence[int]) -> Windows:
-        """Windows of scans of these lengths (volumes)."""
-        if min(lengths) < self.min_length:
-            raise DataError(
-                f"the scan has {min(lengths)} volumes, fewer than the model's window of {self.window}",
-                hint="Leave the scan out, or set 'window' in the model's configuration to at most its length",
-            )
+        """Return the windows of scans of these lengths, in volumes."""
+        check_length(min(lengths), self.min_length)
         if not self.windowed:
             return one_window(tuple(lengths), self.cls_token)
         return windows_of(tuple(lengths), self.window, self.stride, self.tail, self.cls_token)
@@ -196,24 +191,24 @@ class BolT(SeriesModel):
         x : Tensor
             z-scored ROI series (batch, time, rois).
         lengths : sequence of int, optional
-            Volumes of each scan, where some are shorter than the batch; what follows them is not read, and each scan
-            gets what it would get alone.
+            Volumes of each scan, if some are shorter than the batch. Volumes after a scan's end are not read, so its
+            output is the same as if it were alone.
         covariates : Tensor, optional
             (batch, n_covariates).
         record : list, optional
-            Receives one `Attended` a block.
+            Receives one `Attended` per block.
 
         Returns
         -------
         ModelOutput
-            `cls` are the CLS tokens after the final norm, (batch, windows, hidden), zeros after the last window of a
-            scan with fewer than the others; without CLS tokens, the mean BOLD token (batch, 1, hidden).
+            `cls` are the CLS tokens after the final norm, (batch, windows, hidden), padded with zeros for scans with
+            fewer windows; without CLS tokens, the mean BOLD token (batch, 1, hidden).
         """
         volumes = [x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths]
         if len(volumes) != len(x) or max(volumes) > x.shape[1]:
             raise DataError(
                 f"lengths {volumes} for {len(x)} scans of at most {x.shape[1]} volumes",
-                hint="Give one length a scan, none above the batch's",
+                hint="Give one length per scan, none above that of the batch",
             )
         windows = self.windows(volumes)
         tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
@@ -223,29 +218,26 @@ class BolT(SeriesModel):
             last = block is self.blocks[-1]
             tokens = block(tokens, windows, cls_only=last and windows.n_cls > 0, record=record)
         counts = windows.counts if windows.n_cls else windows.lengths
-        each = unpack(self.norm(tokens), counts)
-        number = torch.tensor(counts, dtype=each.dtype).to(each.device, non_blocking=True)[:, None]
-        mean = each.sum(1) / number
+        padded = unpack(self.norm(tokens), counts)
+        n_tokens = torch.tensor(counts, dtype=padded.dtype).to(padded.device, non_blocking=True)[:, None]
+        mean = padded.sum(1) / n_tokens
         logits = self._classify(mean, covariates)
         if not windows.n_cls:
             return ModelOutput(logits, mean[:, None], {})
-        deviation = (each - mean[:, None]) * (torch.arange(each.shape[1], device=each.device) < number)[..., None]
-        cwr = (deviation.square().mean(2).sum(1, keepdim=True) / number).mean()  # equation 4
-        return ModelOutput(logits, each, {"cwr": self.cwr_weight * cwr})
+        present = torch.arange(padded.shape[1], device=padded.device) < n_tokens
+        deviation = (padded - mean[:, None]) * present[..., None]
+        cwr = (deviation.square().mean(2).sum(1, keepdim=True) / n_tokens).mean()  # equation 4
+        return ModelOutput(logits, padded, {"cwr": self.cwr_weight * cwr})
 
     def _classify(self, features: Tensor, covariates: Tensor | None) -> Tensor:
         if self.n_covariates:
             if covariates is None or covariates.shape != (len(features), self.n_covariates):
                 raise DataError(
-                    f"the model needs {self.n_covariates} covariates a scan",
-                    hint="Give them as 'covariates', (batch, n_covariates)",
+                    f"the model needs {self.n_covariates} covariates per scan",
+                    hint="Pass them as 'covariates', an array (batch, n_covariates)",
                 )
             features = torch.cat([features, covariates.to(features.dtype)], dim=1)
         return self.classifier(features)
-
-
-def _wrong(key: str, problem: str) -> ConfigError:
-    return ConfigError(f"BolT's '{key}' {problem}", where=f"hyper.{key}", hint="Correct the value")
 
 
 _REFERENCE_NAMES = {
@@ -275,13 +267,15 @@ def from_reference(
     num_heads: int,
     head_dim: int,
 ) -> BolT:
-    """BolT with the weights of a checkpoint of the published implementation, and its behaviour: no input projection,
-    right edge unmasked, tail dropped. (λ is the paper's 0.1; the published code's default is 1.)
+    """Build a BolT from a checkpoint of the published implementation.
+
+    It behaves like that implementation: no input projection, right edge unmasked, tail dropped. (λ is the paper's 0.1;
+    the published code's default is 1.)
 
     Parameters
     ----------
     state_dict : mapping
-        Parameter name to tensor, under the published names. Its unused input norm is left out.
+        Parameter name to tensor, under the published names. The unused input norm is ignored.
     window_size, stride, num_heads, head_dim : int
     fringe : sequence of int
         L of each block.
@@ -294,14 +288,14 @@ def from_reference(
     Raises
     ------
     DataError
-        Where a parameter is missing or has another shape than these settings ask for.
+        A parameter is missing, or its shape does not fit these settings.
     """
     weights = {}
     for name, value in state_dict.items():
         if name.startswith("inputNorm."):
             continue
-        for theirs, ours in _REFERENCE_NAMES.items():
-            name = name.replace(theirs, ours)
+        for published, ours in _REFERENCE_NAMES.items():
+            name = name.replace(published, ours)
         weights[name] = torch.as_tensor(value)
     try:
         n_classes, hidden = weights["classifier.weight"].shape

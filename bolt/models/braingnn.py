@@ -1,9 +1,9 @@
-"""BrainGNN: graph convolutions that know their ROI, with pooling to the ROIs that matter.
+"""BrainGNN: ROI-aware graph convolutions, with pooling to the most important ROIs.
 
 Li et al. BrainGNN: Interpretable brain graph neural network for fMRI analysis. Medical Image Analysis 74, 2021.
 https://doi.org/10.1016/j.media.2021.102233
 
-Graphs are dense: a weight of 0 is no edge. Symbols: N nodes, K nodes that a pooling keeps.
+Graphs are dense: a weight of 0 means no edge. Symbols: N nodes, K nodes kept by a pooling layer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.io.errors import ConfigError
 from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.layers import BatchNorm, check_rules
 from bolt.models.parts.connectivity import ledoit_wolf, partial_correlation
 from bolt.models.registry import register
 
-EPS = 1e-10  # within the logarithms of the pooling loss
-LARGEST = 1 - 1e-6  # correlations are moved this far from ±1 before Fisher's transform
+EPS = 1e-10  # keeps the logarithms of the pooling loss finite
+LARGEST = 1 - 1e-6  # correlations are clamped to ± this before Fisher's transform
 
 
 class Pooled(NamedTuple):
-    """What is left after pooling.
+    """A graph after pooling.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Pooled(NamedTuple):
     graph : Tensor
         (batch, K, K).
     kept : Tensor
-        (batch, K) positions among the nodes before.
+        (batch, K) positions of the kept nodes among all N.
     scores : Tensor
-        (batch, N) of all nodes before, within (0, 1).
+        (batch, N) scores of all nodes before pooling, within (0, 1).
     length : Tensor
-        () of the direction in which the features are scored.
+        () norm of the direction onto which features are projected for their scores.
     """
 
     nodes: Tensor
@@ -49,10 +49,10 @@ class Pooled(NamedTuple):
 
 
 class RoiConvolution(nn.Module):
-    """Graph convolution whose weights are a mixture, for each ROI its own, of those of a few communities.
+    """Graph convolution with ROI-specific weights, each a mixture of the weights of a few communities.
 
-    A node becomes the mean of itself and its neighbours, weighted by the softmax of the edges; a node's edge to itself
-    weighs 1.
+    A node becomes the mean of itself and its neighbours, weighted by the softmax of the edges; its edge to itself has
+    weight 1.
     """
 
     def __init__(self, n_rois: int, n_in: int, n_out: int, communities: int) -> None:
@@ -63,20 +63,23 @@ class RoiConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(n_out).uniform_(-1, 1) / math.sqrt(n_in))
 
     def forward(self, nodes: Tensor, graph: Tensor, rois: Tensor | None = None) -> Tensor:
-        """Of nodes (batch, N, in) and edges (batch, N, N); `rois` (batch, N) says which they are, by default all."""
-        # an ROI's one-hot code chooses its column
+        """Convolve nodes (batch, N, in) along edges (batch, N, N), to (batch, N, out).
+
+        `rois`, (batch, N), are the ROIs that the nodes stand for; by default all ROIs in order.
+        """
+        # an ROI's one-hot code selects its column
         weights = self.weights(self.memberships.weight.T.relu()).view(-1, self.n_in, self.n_out)
         if rois is None:
-            own = torch.einsum("bni,nio->bno", nodes, weights)
+            messages = torch.einsum("bni,nio->bno", nodes, weights)
         else:
-            own = (nodes[:, :, None] @ weights[rois])[:, :, 0]
+            messages = (nodes[:, :, None] @ weights[rois])[:, :, 0]
         edges = graph.masked_fill(graph == 0, -math.inf)
         edges = edges.diagonal_scatter(torch.ones_like(edges[:, 0]), dim1=1, dim2=2)
-        return edges.softmax(-1) @ own + self.bias
+        return edges.softmax(-1) @ messages + self.bias
 
 
 class TopPooling(nn.Module):
-    """Keep the share of the nodes with the largest scores, each times its score."""
+    """Keep a share of the nodes, those with the largest scores, and multiply each by its score."""
 
     def __init__(self, n_features: int, ratio: float) -> None:
         super().__init__()
@@ -84,54 +87,46 @@ class TopPooling(nn.Module):
         self.direction = nn.Parameter(torch.empty(n_features).uniform_(-1, 1) / math.sqrt(n_features))
 
     def forward(self, nodes: Tensor, graph: Tensor) -> Pooled:
+        """Pool nodes (batch, N, features) and edges (batch, N, N)."""
         length = self.direction.norm()
         scores = (nodes @ (self.direction / length)).sigmoid()
         kept = scores.topk(math.ceil(self.ratio * nodes.shape[1])).indices.sort().values
         scan = torch.arange(len(kept), device=kept.device)[:, None]
-        left = (nodes * scores[:, :, None])[scan, kept]
+        nodes = (nodes * scores[:, :, None])[scan, kept]
         graph = graph[scan[:, :, None], kept[:, :, None], kept[:, None]]
-        return Pooled(left, graph, kept, scores, length)
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that takes its running statistics for a training batch of one scan, which has none itself."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) == 1:
-            return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        return super().forward(x)
+        return Pooled(nodes, graph, kept, scores, length)
 
 
 @register("braingnn")
 class BrainGNN(ConnectivityModel):
-    """BrainGNN: an ROI's features are its correlations, its edges partial correlations.
+    """BrainGNN: node features are an ROI's correlations, edges are partial correlations.
 
     Parameters
     ----------
     n_rois, n_classes : int
     communities : int
-        Sets of weights that ROIs mix.
+        Number of weight sets that ROIs mix.
     hidden, inner : int
-        Width of the convolutions and of the first linear layer; of the second one.
+        Width of the convolutions and the first linear layer; width of the second linear layer.
     ratio : float
-        Share of the nodes that a pooling keeps.
+        Share of the nodes that each pooling layer keeps.
     dropout : float
     edge_share : float
-        Share of the pairs of ROIs that are edges, those of the largest partial correlations, as far as positive. An ROI
-        left without any is joined to the one it has the largest with.
+        Share of ROI pairs that become edges: those with the largest partial correlations, if positive. An ROI without
+        an edge is joined to the ROI with which its partial correlation is largest.
     complete : bool
-        Every pair is an edge, of the size of its partial correlation, as in the published code.
+        Make every pair an edge, weighted by its absolute partial correlation, as in the published code.
     unit_weight, pooling_weight, consistency_weight : float
-        Of the loss terms: pooling directions of length 1; scores that are far apart within a scan (TPK); scores alike
-        within a class (GLC).
+        Weights of the loss terms: unit length of the pooling directions; scores far apart within a scan (TPK); scores
+        alike within a class (GLC).
     official_quirk : bool
-        TPK and GLC on the scores as the published code has them: of the kept nodes alone, in descending order, and once
-        more through the sigmoid (GLC: twice).
+        Compute TPK and GLC as the published code does: from the scores of the kept nodes only, in descending order, and
+        passed through the sigmoid once more (for GLC twice more).
 
     Notes
     -----
-    Covariances are shrunk (Ledoit and Wolf), without which there are no partial correlations of more ROIs than volumes.
-    The losses' scores are those of all ROIs in their order, as the article defines them.
+    Covariances are shrunk (Ledoit and Wolf), because partial correlations of more ROIs than volumes do not exist
+    otherwise. The losses use the scores of all ROIs in atlas order, as the article defines them.
     """
 
     def __init__(
@@ -152,9 +147,10 @@ class BrainGNN(ConnectivityModel):
         official_quirk: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in {"ratio": ratio, "edge_share": edge_share}.items():
-            if not 0 < value <= 1:
-                raise ConfigError(f"{name} is {value}", where=f"hyper.{name}", hint="Set a share above 0, at most 1")
+        rule = "must be above 0 and at most 1, not {}"
+        check_rules(
+            ratio=(0 < ratio <= 1, rule.format(ratio)), edge_share=(0 < edge_share <= 1, rule.format(edge_share))
+        )
         self.n_classes, self.edge_share, self.complete, self.quirk = n_classes, edge_share, complete, official_quirk
         self.unit_weight, self.pooling_weight = unit_weight, pooling_weight
         self.consistency_weight, self.ratio = consistency_weight, ratio
@@ -173,7 +169,7 @@ class BrainGNN(ConnectivityModel):
         self.classifier = nn.Linear(inner, n_classes)
 
     def matrices(self, x: Tensor) -> Tensor:
-        """Fisher's z of the correlations, with 0 on the diagonal, and edges: (batch, 2, rois, rois)."""
+        """Compute Fisher's z of the correlations (diagonal 0) and the edge weights, (batch, 2, rois, rois)."""
         covariance = ledoit_wolf(x)
         sd = covariance.diagonal(dim1=1, dim2=2).sqrt()
         sd = torch.where(sd > 0, sd, 1)
@@ -182,7 +178,7 @@ class BrainGNN(ConnectivityModel):
         return torch.stack([_fisher_z(correlation), self._edges(partial)], 1)
 
     def _edges(self, partial: Tensor) -> Tensor:
-        """Weights of edges, 0 where there is none, of partial correlations; both (batch, rois, rois)."""
+        """Turn partial correlations into edge weights, 0 for no edge; both (batch, rois, rois)."""
         weights = _fisher_z(partial).abs()
         n_rois = partial.shape[1]
         if self.complete or n_rois == 1:
@@ -191,18 +187,19 @@ class BrainGNN(ConnectivityModel):
         least = pairs.topk(math.ceil(self.edge_share * pairs.shape[1])).values[:, -1]
         chosen = (partial >= least[:, None, None]) & (partial > 0)
         chosen.diagonal(dim1=1, dim2=2).fill_(False)
-        others = partial - 2 * torch.eye(n_rois, device=partial.device)  # nobody is one's own nearest
+        others = partial - 2 * torch.eye(n_rois, device=partial.device)  # an ROI is not its own neighbour
         nearest = functional.one_hot(others.argmax(-1), n_rois).bool() & ~chosen.any(-1, keepdim=True)
         return weights * (chosen | nearest | nearest.mT)
 
     def classify(self, matrices: Tensor) -> ModelOutput:
+        """Classify node features and edges (batch, 2, rois, rois)."""
         nodes, graph = matrices.unbind(1)
         rois, readouts, scores, losses = None, [], [], {}
         for layer, (convolve, pool) in enumerate(zip(self.convolutions, self.poolings, strict=True), start=1):
             if layer > 1:
                 graph = _two_steps(graph)
             pooled: Pooled = pool(convolve(nodes, graph, rois), graph)
-            nodes, graph, rois = pooled.nodes, pooled.graph, pooled.kept  # the second layer's is not used again
+            nodes, graph, rois = pooled.nodes, pooled.graph, pooled.kept
             readouts += [nodes.amax(1), nodes.mean(1)]
             scores.append(pooled.scores.gather(1, pooled.kept) if self.quirk else pooled.scores)
             losses[f"unit_{layer}"] = self.unit_weight * (pooled.length - 1).square()
@@ -211,7 +208,7 @@ class BrainGNN(ConnectivityModel):
         return ModelOutput(self.classifier(features), features, losses, scores=scores[0])
 
     def _pooling_loss(self, scores: Tensor) -> Tensor:
-        """TPK: large scores to 1, small ones to 0; of scores (batch, nodes)."""
+        """Compute TPK of scores (batch, nodes), which drives large scores to 1 and small ones to 0."""
         scores, n, ratio = scores.float().sort(descending=True).values, scores.shape[1], self.ratio
         n_large, n_small = math.ceil(ratio * n), n - math.ceil(ratio * n)
         if self.quirk:
@@ -222,7 +219,7 @@ class BrainGNN(ConnectivityModel):
         return torch.stack(terms).sum() if terms else scores.new_zeros(())
 
     def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
-        """GLC: trace(SᵀLS) / n² of each class, S being the scores of its n scans and L = n I - 1."""
+        """Compute GLC: trace(SᵀLS) / n² summed over classes; S are the scores of a class's n scans, L = n I - 1."""
         assert output.scores is not None
         scores = output.scores.float()
         if self.quirk:
@@ -230,19 +227,19 @@ class BrainGNN(ConnectivityModel):
         members = functional.one_hot(truth, self.n_classes).to(scores)
         sizes = members.sum(0)
         means = members.T @ scores / sizes.clamp(min=1)[:, None]
-        spread = (scores - means[truth]).square().sum(1)  # of a class, n times their sum is the trace (Lagrange)
+        spread = (scores - means[truth]).square().sum(1)  # n times its sum over a class is the trace
         return {"glc": self.consistency_weight * (spread / sizes[truth]).sum()}
 
 
 def _fisher_z(correlation: Tensor) -> Tensor:
-    """Fisher's z, with 0 on the diagonal."""
+    """Compute Fisher's z, with 0 on the diagonal."""
     z = correlation.clamp(-LARGEST, LARGEST).arctanh()
     z.diagonal(dim1=1, dim2=2).fill_(0)
     return z
 
 
 def _two_steps(graph: Tensor) -> Tensor:
-    """Weights of the paths of at most two edges, (A + I)², without those from a node to itself."""
+    """Connect nodes by paths of at most two edges: (A + I)² with a zero diagonal."""
     step = graph + torch.eye(graph.shape[1], device=graph.device, dtype=graph.dtype)
     graph = step @ step
     return graph.diagonal_scatter(torch.zeros_like(graph[:, 0]), dim1=1, dim2=2)

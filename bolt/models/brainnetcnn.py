@@ -22,9 +22,9 @@ SLOPE = 0.33  # of LeakyReLU, everywhere in the original
 
 
 class Rows(nn.Module):
-    """A convolution as long as a matrix's rows: (batch, in, rois, rois) to (batch, out, rois).
+    """Convolution with a kernel of one matrix row: (batch, in, rois, rois) to (batch, out, rois).
 
-    As a product of matrices, which on a CPU takes half the time of `nn.Conv2d`.
+    Computed as a matrix product, which takes half the time of `nn.Conv2d` on a CPU.
     """
 
     def __init__(self, n_in: int, n_out: int, n_rois: int) -> None:
@@ -34,23 +34,25 @@ class Rows(nn.Module):
         _draw(self.weight, n_in * n_rois)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, weight = x.transpose(1, 2).flatten(2), self.weight.flatten(0, 1)  # one product, not one a channel
+        """Sum each row of `x`, weighted, over columns and channels."""
+        rows, weight = x.transpose(1, 2).flatten(2), self.weight.flatten(0, 1)  # one product for all channels
         return (rows @ weight).mT + self.bias
 
 
 class EdgeToEdge(nn.Module):
-    """Edges that share a node, weighted and summed: (batch, in, rois, rois) to (batch, out, rois, rois)."""
+    """Weighted sum of the edges that share a node: (batch, in, rois, rois) to (batch, out, rois, rois)."""
 
     def __init__(self, n_in: int, n_out: int, n_rois: int) -> None:
         super().__init__()
         self.rows, self.columns = Rows(n_in, n_out, n_rois), Rows(n_in, n_out, n_rois)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Sum the row and the column of every edge."""
         return self.rows(x)[..., None] + self.columns(x.mT)[..., None, :]
 
 
 def _draw(weight: Tensor, n_inputs: int) -> None:
-    """Start a weight as Caffe's "Xavier" does: uniform with variance 1 / inputs."""
+    """Initialise a weight as Caffe's "Xavier" does: uniform with variance 1 / inputs."""
     nn.init.uniform_(weight, -math.sqrt(3 / n_inputs), math.sqrt(3 / n_inputs))
 
 
@@ -62,11 +64,11 @@ class BrainNetCNN(ConnectivityModel):
     ----------
     n_rois, n_classes : int
     edge_channels : sequence of int
-        Channels of the edge-to-edge layers, one number a layer.
+        Channels of the edge-to-edge layers, one number per layer.
     node_channels : int
-        Of the edge-to-node layer.
+        Channels of the edge-to-node layer.
     graph_channels : int
-        Of the node-to-graph layer.
+        Channels of the node-to-graph layer.
     linear : sequence of int
         Widths of the hidden linear layers.
     dropout : float
@@ -74,8 +76,8 @@ class BrainNetCNN(ConnectivityModel):
 
     Notes
     -----
-    The defaults are the layout of the PyTorch versions that later comparisons use; the original has `edge_channels`
-    32 and 32 and `node_channels` 64. Weights start as Caffe's "Xavier" draws them.
+    The defaults follow the PyTorch versions used in later comparisons; the original has `edge_channels` 32 and 32 and
+    `node_channels` 64. Weights are initialised by Caffe's "Xavier" rule.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class BrainNetCNN(ConnectivityModel):
         for n_in, n_out in pairwise([1, *edge_channels]):
             layers += [EdgeToEdge(n_in, n_out, n_rois), nn.LeakyReLU(SLOPE, inplace=True)]
         layers += [Rows(edge_channels[-1], node_channels, n_rois), nn.LeakyReLU(SLOPE), nn.Flatten()]
-        widths = [node_channels * n_rois, graph_channels, *linear]  # node-to-graph sees all nodes: it is linear too
+        widths = [node_channels * n_rois, graph_channels, *linear]  # node-to-graph reads all nodes, so it is linear too
         for n_in, n_out in pairwise(widths):
             layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE), nn.Dropout(dropout)]
         self.features = nn.Sequential(*layers)
@@ -111,8 +113,10 @@ class BrainNetCNN(ConnectivityModel):
                 nn.init.zeros_(module.bias)
 
     def matrices(self, x: Tensor) -> Tensor:
+        """Compute Pearson correlations, (batch, 1, rois, rois)."""
         return pearson(x)[:, None]
 
     def classify(self, matrices: Tensor) -> ModelOutput:
+        """Classify correlations (batch, 1, rois, rois)."""
         features = self.features(matrices)
         return ModelOutput(logits=self.classifier(features), cls=features, losses={})

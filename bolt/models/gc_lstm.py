@@ -1,4 +1,4 @@
-"""GC-LSTM: an LSTM over windows whose gates are graph convolutions on the connectivity of the window.
+"""GC-LSTM: an LSTM over windows, whose gates are graph convolutions on each window's connectivity.
 
 Xing et al. Dynamic spectral graph convolution networks with assistant task training for early MCI diagnosis.
 MICCAI 2019. https://doi.org/10.1007/978-3-030-32251-9_70
@@ -11,48 +11,46 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bolt.io.errors import ConfigError, DataError
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout
+from bolt.models.layers import Dropout, check_length, check_rules
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
 
 @register("gc_lstm")
 class GCLSTM(SeriesModel):
-    """Graph-convolutional LSTM on sliding windows; states averaged over windows and ROIs; MLP.
+    """Graph-convolutional LSTM over sliding windows; an MLP on its states, averaged over windows and ROIs.
 
     Parameters
     ----------
     n_rois, n_classes : int
     hidden : int
-        Numbers in the state of each ROI.
+        Width of each ROI's state.
     order : int
-        Chebyshev polynomials in each graph convolution: an ROI hears of others up to ``order - 1`` edges away.
+        Chebyshev polynomials per graph convolution: an ROI receives input from ROIs up to ``order - 1`` edges away.
     window_seconds, stride_seconds : float
         Rounded to volumes, at least 2 and 1.
     crop_share : float
-        A window of which a training crop, where `crop` is known, does not hold two becomes this share of the crop, for
-        with one there is nothing to recur over: in HCP-Task 120 s are 167 volumes and a crop has 150, so there the
-        window is 75 volumes, 54 s. Training and test scans have the same window.
+        If `crop` is known and a training crop does not hold two windows, the window becomes this share of the crop,
+        because an LSTM over one window has no recurrence. In HCP-Task, 120 s are 167 volumes and a crop has 150, so the
+        window is 75 volumes (54 s). Training and test scans have the same window.
     mlp : int
         Width of the classifier's hidden layer.
     dropout : float
         In the classifier.
     tr : float
-        Seconds between volumes: one number, for a model has one window. Filled in from the training scans.
+        Seconds between volumes; one number, because a model has one window. Filled in from the training scans.
     crop : int, optional
-        Volumes of a training crop. Filled in from the data.
+        Length of a training crop in volumes. Filled in from the data.
 
     Notes
     -----
-    Two ROIs that correlate positively within a window have an edge, weighted by the correlation; there are no loops.
-    The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to eigenvalues
-    within [-1, 1] by its largest possible one, 2. What an ROI brings to a window is its row of the correlations, with
-    their signs.
+    Two ROIs that correlate positively within a window are joined by an edge, weighted by the correlation; there are no
+    loops. The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to
+    eigenvalues in [-1, 1] by its largest possible eigenvalue, 2. The input of an ROI is its row of signed correlations.
 
-    Windows are read one after the other and their matrices forgotten; training computes them again on the way back.
-    So memory holds the matrices of one window, and of the others no more than the state of each ROI.
+    Windows are read one after the other, and their matrices are not kept; the backward pass computes them again. So
+    memory holds the matrices of one window only, and of all others the ROI states.
     """
 
     def __init__(
@@ -71,12 +69,11 @@ class GCLSTM(SeriesModel):
         crop: int | None = None,
     ) -> None:
         super().__init__()
-        for key, value in {"order": order, "tr": tr, "crop_share": crop_share}.items():
-            if value <= 0:
-                raise ConfigError(f"GC-LSTM's '{key}' must be above 0", where=f"hyper.{key}", hint="Correct the value")
+        positive = {"order": order, "tr": tr, "crop_share": crop_share}
+        check_rules(**{key: (value > 0, "must be above 0") for key, value in positive.items()})
         volumes = round(window_seconds / tr)
         self.stride = max(1, round(stride_seconds / tr))
-        if crop is not None and volumes + self.stride > crop:  # a crop would hold one window: nothing would recur
+        if crop is not None and volumes + self.stride > crop:  # a crop would hold one window: no recurrence
             volumes = int(crop * crop_share)
         self.window = max(2, volumes)
         self.min_length, self.hidden, self.order = self.window, hidden, order
@@ -86,16 +83,13 @@ class GCLSTM(SeriesModel):
         self.classifier = nn.Sequential(nn.Linear(hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes))
 
     def window_starts(self, length: int) -> range:
-        """First volume of each window of a scan of `length` volumes."""
+        """Return the first volume of each window of a scan of `length` volumes."""
         return range(0, length - self.window + 1, self.stride)
 
     def forward(self, x: Tensor) -> ModelOutput:
+        """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
+        check_length(x.shape[1], self.min_length)
         starts = self.window_starts(x.shape[1])
-        if not starts:
-            raise DataError(
-                f"the scan has {x.shape[1]} volumes, fewer than the model's window of {self.window}",
-                hint="Leave the scan out, or shorten 'window_seconds' in the model's configuration",
-            )
         state = cell = x.new_zeros(len(x), x.shape[2], self.hidden)
         total = torch.zeros_like(state)
         for start in starts:
@@ -109,7 +103,11 @@ class GCLSTM(SeriesModel):
         return ModelOutput(self.classifier(features), features, {})
 
     def _step(self, window: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One window (batch, volumes, rois): from state and cell (batch, rois, hidden) to the next."""
+        """Update state and cell, (batch, rois, hidden), by one window (batch, volumes, rois).
+
+        With * the graph convolution, C the window's correlations and h the state: i, f, g, o = W_x * C + W_h * h + b;
+        c' = σ(f) c + σ(i) tanh(g); h' = σ(o) tanh(c').
+        """
         correlations = pearson(window)
         graph = scaled_laplacian(correlations)
         terms = (self.input(correlations) + self.recurrent(state)).chunk(self.order, dim=-1)
@@ -119,9 +117,9 @@ class GCLSTM(SeriesModel):
 
 
 def scaled_laplacian(correlations: Tensor) -> Tensor:
-    """``-D^(-1/2) A D^(-1/2)`` of the positive correlations without loops, (batch, rois, rois); eigenvalues in [-1, 1].
+    """Compute ``-D^(-1/2) A D^(-1/2)``, A being the positive correlations (batch, rois, rois) without loops.
 
-    An ROI without edges has a row of zeros.
+    Its eigenvalues are in [-1, 1]. An ROI without edges has a row of zeros.
     """
     edges = correlations.clamp(min=0) * (1 - torch.eye(correlations.shape[-1], device=correlations.device))
     degree = edges.sum(-1)
@@ -130,10 +128,10 @@ def scaled_laplacian(correlations: Tensor) -> Tensor:
 
 
 def chebyshev(graph: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
-    """The sum over k of T_k(graph) @ terms[k], by Clenshaw's recurrence.
+    """Compute the sum over k of T_k(graph) @ terms[k] by Clenshaw's recurrence.
 
-    The terms come with the filters' weights applied, which is cheaper than to filter first: they are narrower than the
-    input.
+    The filters' weights are already applied to the terms, which is cheaper than filtering first: the terms are narrower
+    than the input.
     """
     later = last = torch.zeros_like(terms[0])
     for term in terms[:0:-1]:

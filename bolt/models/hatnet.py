@@ -1,4 +1,4 @@
-"""HATNet: attention among the words of a bag, then among bags; here volumes are words and windows are bags.
+"""HATNet: attention among the words of a bag, then among bags; volumes are words and windows are bags.
 
 Mehta et al. HATNet: An end-to-end holistic attention network for diagnosis of breast biopsy images. 2020.
 https://doi.org/10.48550/arXiv.2007.13007
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import check_at_least, check_heads, check_length
+from bolt.models.layers import check_heads, check_length, check_rules
 from bolt.models.registry import register
 
 ATTENTION_DROPOUT = 0.1  # on attention weights, as published
@@ -21,28 +21,29 @@ ATTENTION_DROPOUT = 0.1  # on attention weights, as published
 
 @register("hatnet")
 class HATNet(SeriesModel):
-    """HATNet on ROI series: a 1D CNN with ROIs as channels, whose output is cut into windows, as in the BolT paper.
+    """HATNet on ROI series: a 1D CNN with ROIs as channels; its output is split into windows, as in the BolT paper.
 
     Parameters
     ----------
     n_rois, n_classes : int
     hidden, n_heads : int
-        The published script has 256 and 4.
+        256 and 4 in the published script.
     channels : int
-        Of the convolutions.
+        Channels of the convolutions.
     window : int
-        Words of a bag: volumes after the convolutions. What is left after the last whole bag is not read.
+        Words per bag, counted after the convolutions. Words after the last complete bag are not read.
     stride : int
-        Of the last convolution: 2 halves the sequence.
+        Stride of the last convolution: 2 halves the sequence.
     global_words : bool
-        Words attend to those of all bags, as in the published code, whose images have few; by default to those of their
-        own bag, which is how the BolT paper describes it.
+        Let words attend to the words of all bags, as in the published code, whose images have few. By default they
+        attend to the words of their own bag, as the BolT paper describes it.
     dropout, word_dropout : float
         On the output of each layer; on the weights of words and bags.
     """
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """Return the volumes that give one bag after the convolutions."""
         return (int(settings["window"]) - 1) * int(settings["stride"]) + 1
 
     def __init__(
@@ -60,8 +61,7 @@ class HATNet(SeriesModel):
         word_dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        check_at_least(2, window=window)
-        check_at_least(1, stride=stride)
+        check_rules(window=(window >= 2, "must be at least 2"))
         self.window = window
         self.min_length = (window - 1) * stride + 1
         self.convolutions = nn.Sequential(
@@ -81,7 +81,7 @@ class HATNet(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the weighted bag, (batch, hidden)."""
-        check_length(x, self.min_length)
+        check_length(x.shape[1], self.min_length)
         words = self.convolutions(x.transpose(1, 2)).transpose(1, 2)
         bags = words.shape[1] // self.window
         features = self.bags(words[:, : bags * self.window].unflatten(1, (bags, self.window)))
@@ -89,10 +89,10 @@ class HATNet(SeriesModel):
 
 
 class HolisticAttention(nn.Module):
-    """From words to bags to one vector, twice: of the words as they are, and of words that have attended to others.
+    """Pool words into bags and bags into one vector, for plain words and for words after self-attention.
 
-    The published model weighs bags by the matrix that weighs words, for an image has as many bags as a bag has words.
-    The bags of a scan grow with its length, so that here their energies are used as they are.
+    The published model weights bags by the matrix that weights words, because an image has as many bags as a bag has
+    words. The number of bags of a scan grows with its length, so their energies are used directly.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class HolisticAttention(nn.Module):
         self.dropout, self.word_dropout = nn.Dropout(dropout), nn.Dropout(word_dropout)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Words (batch, bags, window, channels) to (batch, hidden)."""
+        """Pool words (batch, bags, window, channels) to (batch, hidden)."""
         plain = self.project(words)
-        together = plain.flatten(1, 2) if self.global_words else plain.flatten(0, 1)
-        attended = together + self.dropout(_self_attention(self.word_attention, self.word_norm(together)))
+        sequences = plain.flatten(1, 2) if self.global_words else plain.flatten(0, 1)
+        attended = sequences + self.dropout(_self_attention(self.word_attention, self.word_norm(sequences)))
         attended = self.word_mlp(attended).view_as(plain)
         bags = self.plain_bag_mlp(self._weighted(plain, self.word_weights(_energy(plain))))
         context = self.attended_bag_mlp(self._weighted(attended, self.word_weights(_energy(attended))))
@@ -134,13 +134,13 @@ class HolisticAttention(nn.Module):
         return self.scan_mlp(self._weighted(bags, _energy(bags)))
 
     def _context(self, bags: Tensor, context: Tensor) -> Tensor:
-        """Bags of plain words ask those of attended words, (batch, bags, hidden) both."""
+        """Let bags of plain words attend to bags of attended words; both (batch, bags, hidden)."""
         query = bags + self.dropout(_self_attention(self.bag_attention, self.bag_norm(bags)))
-        answer = self.context_attention(self.query_norm(query), context, context, need_weights=False)[0]
-        return self.bag_mlp(bags + self.dropout(answer))
+        attended = self.context_attention(self.query_norm(query), context, context, need_weights=False)[0]
+        return self.bag_mlp(bags + self.dropout(attended))
 
     def _weighted(self, items: Tensor, scores: Tensor) -> Tensor:
-        """Sum of items (..., n, hidden) by the softmax of their scores (..., n)."""
+        """Sum items (..., n, hidden), weighted by the softmax of their scores (..., n)."""
         weights = self.word_dropout(scores.softmax(dim=-1))
         return (weights[..., None, :] @ items).squeeze(-2)
 
@@ -160,6 +160,7 @@ class _Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add the MLP's output to `x`, (..., hidden)."""
         return x + self.layers(x)
 
 
@@ -180,5 +181,5 @@ def _self_attention(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
 
 
 def _energy(x: Tensor) -> Tensor:
-    """Length of each vector over its number of elements, (..., hidden) to (...)."""
+    """Divide the norm of each vector by its number of elements, (..., hidden) to (...)."""
     return torch.linalg.vector_norm(x, dim=-1) / x.shape[-1]

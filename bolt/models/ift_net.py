@@ -1,4 +1,4 @@
-"""IFT-Net-style: a transformer and a convolutional branch that feed one another.
+"""IFT-Net-style: a transformer branch and a convolutional branch that exchange features.
 
 After Zhao et al. IFT-Net: Interactive fusion transformer network for quantitative analysis of pediatric
 echocardiography. Medical Image Analysis 82, 2022. https://doi.org/10.1016/j.media.2022.102648
@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bolt.io.errors import ConfigError
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout, FeedForward, attention, check_at_least, check_heads, check_length, in_chunks
+from bolt.models.layers import Dropout, FeedForward, attention, check_heads, check_length, check_rules, in_chunks
 from bolt.models.registry import register
 
 
@@ -23,12 +22,12 @@ from bolt.models.registry import register
 class IFTNet(SeriesModel):
     """A one-dimensional encoder in the style of IFT-Net; the least certain of the competing methods.
 
-    The original segments images with a pyramid of two branches and a decoder. All that the BolT paper says of its
+    The original segments images with a pyramid of two branches and a decoder. All that the BolT paper states about its
     version is: one-dimensional convolutional projections in the attention layers, a linear layer from ROIs to the
-    hidden size, a classifier of the output's features. What is kept here of the original: in each block of the
-    transformer branch attention over time, then over channels, then an MLP; beside it two convolutions; and after it an
-    exchange between the branches, by a pointwise convolution one way and a channel gate the other. What is chosen:
-    blocks of one width in place of the pyramid, no decoder, plain sums after each step, no multi-scale gates.
+    hidden size, a classifier of the output features. Kept from the original: each block of the transformer branch
+    attends over time, then over channels, then applies an MLP; beside it run two convolutions; after it the branches
+    exchange features, by a pointwise convolution in one direction and a channel gate in the other. Chosen here: blocks
+    of one width instead of the pyramid, no decoder, plain sums after each step, no multi-scale gates.
 
     Parameters
     ----------
@@ -36,18 +35,19 @@ class IFTNet(SeriesModel):
     hidden, n_blocks, n_heads : int
     mlp_ratio : float
     kernel : int
-        Volumes of every convolution; odd.
+        Kernel size of every convolution, in volumes; odd.
     reduction : int
-        Of the keys and values over time: the stride of their convolution.
+        Stride of the convolution that makes keys and values over time.
     dropout : float
         On embeddings and the output of each sub-layer; the published code has none.
     crop : int
-        Volumes of a training crop; each has a learned position. A longer scan is read in stretches of this length,
-        whose features are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
+        this length, whose features are averaged (`layers.in_chunks`).
     """
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """Return the volumes of which two are left after the reduction."""
         return int(settings["reduction"]) + 1
 
     def __init__(
@@ -66,13 +66,9 @@ class IFTNet(SeriesModel):
     ) -> None:
         super().__init__()
         check_heads(hidden, n_heads)
-        check_at_least(1, kernel=kernel, reduction=reduction, n_blocks=n_blocks, crop=crop)
-        if kernel % 2 == 0:
-            raise ConfigError(
-                f"a kernel of {kernel} has no middle", where="hyper.kernel", hint="Set it to an odd number"
-            )
+        check_rules(kernel=(kernel % 2 == 1, f"must be odd, such as {kernel - 1} or {kernel + 1}"))
         self.crop = crop
-        # after the reduction two volumes are left: batch norm needs them where a training batch holds one scan
+        # two volumes remain after the reduction: batch norm needs them if a training batch holds one scan
         self.min_length = reduction + 1
         self.projection, self.dropout = nn.Linear(n_rois, hidden), Dropout(dropout)
         self.positions = nn.Parameter(torch.empty(crop, hidden))
@@ -84,9 +80,11 @@ class IFTNet(SeriesModel):
         self.classifier = nn.Linear(2 * hidden, n_classes)
 
     def forward(self, x: Tensor) -> ModelOutput:
-        """Classify z-scored ROI series (batch, time, rois); `cls` is the mean over time of both branches, (batch, 2 ×
-        hidden)."""
-        check_length(x, self.min_length)
+        """Classify z-scored ROI series (batch, time, rois).
+
+        `cls` is the mean over time of both branches, (batch, 2 × hidden).
+        """
+        check_length(x.shape[1], self.min_length)
         features = in_chunks(x, max(self.crop, self.min_length), self._features)
         return ModelOutput(self.classifier(features), features, {})
 
@@ -99,7 +97,7 @@ class IFTNet(SeriesModel):
 
 
 class Convolution(nn.Module):
-    """Convolution over time and batch norm, (batch, time, channels) to (batch, time / stride, channels)."""
+    """Convolution over time and batch norm."""
 
     def __init__(self, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__()
@@ -107,11 +105,12 @@ class Convolution(nn.Module):
         self.norm = nn.BatchNorm1d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Convolve (batch, time, channels) to (batch, time / stride, channels)."""
         return self.norm(self.convolution(x.transpose(1, 2))).transpose(1, 2)
 
 
 class _TimeAttention(nn.Module):
-    """Attention over time; projections are a convolution of each channel, then a linear layer over channels."""
+    """Attention over time; projections are a depthwise convolution, then a linear layer over channels."""
 
     def __init__(self, hidden: int, n_heads: int, kernel: int, reduction: int) -> None:
         super().__init__()
@@ -122,13 +121,13 @@ class _TimeAttention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Attend over the time axis of (batch, time, hidden)."""
         key, value = self.key_value(x).chunk(2, dim=-1)
         return self.output(attention(self.query(x), key, value, self.n_heads))
 
 
 class _ChannelAttention(nn.Module):
-    """Attention of channels to channels of the same head. Scores are means over time, so that a longer scan does not
-    sharpen them."""
+    """Attention between the channels of a head; scores are means over time, so they do not grow with scan length."""
 
     def __init__(self, hidden: int, n_heads: int) -> None:
         super().__init__()
@@ -136,12 +135,15 @@ class _ChannelAttention(nn.Module):
         self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Attend over the channel axis of (batch, time, hidden)."""
         q, k, v = (part.unflatten(2, (self.n_heads, -1)).permute(0, 2, 3, 1) for part in self.qkv(x).chunk(3, dim=-1))
         out = functional.scaled_dot_product_attention(q, k, v, scale=1 / x.shape[1])
         return self.output(out.permute(0, 3, 1, 2).flatten(2))
 
 
 class _Block(nn.Module):
+    """One block of both branches, and the exchange between them."""
+
     def __init__(self, hidden: int, n_heads: int, inner: int, kernel: int, reduction: int, dropout: float) -> None:
         super().__init__()
         self.steps = nn.ModuleList(
@@ -160,7 +162,7 @@ class _Block(nn.Module):
         self.to_tokens = nn.Linear(hidden, hidden)
 
     def forward(self, tokens: Tensor, convolved: Tensor) -> tuple[Tensor, Tensor]:
-        """Both (batch, time, hidden)."""
+        """Update tokens and convolved features, both (batch, time, hidden)."""
         for step in self.steps:
             tokens = tokens + step(tokens)
         convolved = self.convolutions(convolved)

@@ -1,4 +1,4 @@
-"""Layers that more than one model uses."""
+"""Layers and checks shared by several models."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from bolt.io.errors import ConfigError, DataError
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """`torch.nn.functional.dropout`, several times faster on a CPU: four elements share a random number of 64 bits.
+    """Apply dropout; on a CPU several times faster than `torch.nn.functional.dropout`.
 
-    The share of zeros is exact to 2**-16, and what is kept is scaled by that share.
+    Four elements share one random number of 64 bits, so the share of zeros is exact to 2**-16; the remaining elements
+    are scaled by that share.
     """
     if not p or x.device.type != "cpu":
         return functional.dropout(x, p)
@@ -26,13 +27,14 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """`nn.Dropout` by `dropout`."""
+    """`nn.Dropout` computed by `dropout`."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
+        """Drop elements in training, return `x` in evaluation."""
         return dropout(x, self.p) if self.training else x
 
 
@@ -41,6 +43,23 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, hidden: int, inner: int, dropout: float) -> None:
         super().__init__(nn.Linear(hidden, inner), nn.GELU(), Dropout(dropout), nn.Linear(inner, hidden))
+
+
+def check_rules(**rules: tuple[bool, str]) -> None:
+    """Refuse a setting that breaks its rule.
+
+    Parameters
+    ----------
+    **rules : (bool, str)
+        By setting: whether its rule holds, and the rule in words ("must be ...").
+
+    Raises
+    ------
+    ConfigError
+    """
+    for key, (holds, rule) in rules.items():
+        if not holds:
+            raise ConfigError(f"'{key}' {rule}", where=f"hyper.{key}", hint="Correct it in the model's configuration")
 
 
 def check_heads(hidden: int, n_heads: int) -> None:
@@ -53,39 +72,32 @@ def check_heads(hidden: int, n_heads: int) -> None:
         )
 
 
-def check_at_least(minimum: int, **settings: int) -> None:
-    """Refuse settings below a minimum (ConfigError)."""
-    for key, value in settings.items():
-        if value < minimum:
-            raise ConfigError(f"'{key}' is {value}", where=f"hyper.{key}", hint=f"Set it to at least {minimum}")
-
-
-def check_length(x: Tensor, min_length: int) -> None:
-    """Refuse series (batch, time, rois) of fewer volumes than a model can read (DataError)."""
-    if x.shape[1] < min_length:
+def check_length(volumes: int, min_length: int) -> None:
+    """Refuse a scan with fewer volumes than the model can read (DataError)."""
+    if volumes < min_length:
         raise DataError(
-            f"the scan has {x.shape[1]} volumes, the model needs at least {min_length}",
-            hint="Leave the scan out, or shorten 'window' in the model's configuration if it has one",
+            f"the scan has {volumes} volumes, but the model needs at least {min_length}",
+            hint="Exclude the scan, or shorten the window in the model's configuration if it has one",
         )
 
 
-def in_chunks(x: Tensor, length: int, read: Callable[[Tensor], Tensor]) -> Tensor:
-    """The mean of what `read` says of consecutive stretches of a scan, the last of which ends with the scan.
+def in_chunks(x: Tensor, length: int, encode: Callable[[Tensor], Tensor]) -> Tensor:
+    """Average features over consecutive chunks of a scan.
 
-    For models with a learned vector a position, made for training crops: in a scan that is longer, later positions
-    would never have been learned.
+    For models that learn one vector per position from training crops: in a longer scan, vectors of later positions
+    would be untrained.
 
-    The last stretch overlaps the one before it where `length` does not divide the scan: volumes of both count twice. No
-    volume counts less than once, and a stretch is never shorter than those that were learned from.
+    The last chunk ends with the scan. If `length` does not divide the scan, it overlaps the chunk before it, and the
+    volumes in both count twice. So no volume is lost, and no chunk is shorter than a training crop.
 
     Parameters
     ----------
     x : Tensor
         (batch, time, rois).
     length : int
-        Volumes of a stretch; a scan of at most this is read in one piece.
-    read : callable
-        Features (batch, n) of series (batch, at most `length`, rois).
+        Volumes per chunk; a scan of at most this length is read in one piece.
+    encode : callable
+        Maps series (batch, at most `length`, rois) to features (batch, n).
 
     Returns
     -------
@@ -94,9 +106,9 @@ def in_chunks(x: Tensor, length: int, read: Callable[[Tensor], Tensor]) -> Tenso
     """
     starts = [*range(0, x.shape[1] - length, length), max(x.shape[1] - length, 0)]
     if len(starts) == 1:
-        return read(x)
+        return encode(x)
     chunks = torch.cat([x[:, start : start + length] for start in starts])
-    return read(chunks).unflatten(0, (len(starts), len(x))).mean(0)
+    return encode(chunks).unflatten(0, (len(starts), len(x))).mean(0)
 
 
 def attention(
@@ -108,7 +120,7 @@ def attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Torch's scaled dot-product attention of several heads.
+    """Compute multi-head scaled dot-product attention.
 
     Parameters
     ----------
@@ -116,7 +128,7 @@ def attention(
         (batch, queries or keys, heads × head size).
     n_heads : int
     mask : Tensor, optional
-        Broadcast to (batch, heads, queries, keys): true where a key is seen, or numbers added to the scores.
+        Broadcast to (batch, heads, queries, keys): boolean, true for visible keys; or numbers added to the scores.
     dropout : float
         On attention weights; give 0 in evaluation.
     scale : float, optional
@@ -127,13 +139,13 @@ def attention(
     Tensor
         (batch, queries, heads × head size).
     """
-    q, k, v = (part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in (q, k, v))
+    q, k, v = (tokens.unflatten(-1, (n_heads, -1)).transpose(1, 2) for tokens in (q, k, v))
     out = functional.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     return out.transpose(1, 2).flatten(2)
 
 
 def initialise(module: nn.Module, std: float = 0.02) -> None:
-    """Draw every weight matrix of linear and attention layers from N(0, std²), and clear their biases, as BERT does."""
+    """Draw all weights of linear and attention layers from N(0, std²) and zero their biases, as BERT does."""
     for layer in module.modules():
         if isinstance(layer, nn.MultiheadAttention):
             nn.init.normal_(layer.in_proj_weight, std=std)
@@ -143,16 +155,16 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
 
 
 class BertEncoder(nn.Module):
-    """BERT's encoder and pooler: tokens (batch, tokens, hidden) behind a CLS token to features (batch, hidden).
+    """BERT's encoder and pooler: a CLS token and tokens (batch, tokens, hidden) to features (batch, hidden).
 
-    Learned positions, layer norm and dropout; torch's transformer layers, normalised after each sum; then a linear
-    layer and tanh on the CLS token. (Torch's layer drops out within the MLP too, which BERT does not.)
+    Learned positions, layer norm and dropout; torch's post-norm transformer layers; then a linear layer and tanh on
+    the CLS token. (Unlike BERT, torch's layer also has dropout inside the MLP.)
 
     Parameters
     ----------
     hidden, inner, n_layers, n_heads : int
     positions : int
-        Of tokens, the CLS token included.
+        Largest number of tokens, the CLS token included.
     dropout : float
         On embeddings, attention weights and the output of each sub-layer.
     activation : {"relu", "gelu"}
@@ -182,7 +194,7 @@ class BertEncoder(nn.Module):
         initialise(self)
 
     def forward(self, cls: Tensor, tokens: Tensor) -> Tensor:
-        """Of one CLS token (hidden,) for all, and of tokens (batch, tokens, hidden)."""
+        """Encode tokens (batch, tokens, hidden) behind a shared CLS token (hidden,)."""
         x = torch.cat([cls.expand(len(tokens), 1, -1), tokens], dim=1)
         x = self.dropout(self.norm(x + self.positions[: x.shape[1]]))
         for layer in self.layers:
@@ -191,9 +203,13 @@ class BertEncoder(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """`nn.BatchNorm1d`; a training batch of one value a feature, which has no variance, is normed as in evaluation."""
+    """`nn.BatchNorm1d` that uses its running statistics for a training batch with one value per feature.
+
+    Such a batch has no variance, and torch refuses it.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise (batch, features) or (batch, features, time)."""
         if self.training and input.numel() == input.shape[1]:
             return functional.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps

@@ -1,4 +1,4 @@
-"""Logistic regression on what is known of a scan beside its series: what the covariates alone give away."""
+"""Logistic regression on covariates alone: how much age, sex, site or motion reveal of the label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bolt.io.errors import ConfigError
 from bolt.models.parts.features import Array, FeatureModel
 from bolt.models.registry import register
 
-ITERATIONS = 1000  # of the solver; a few dozen are the rule for a few standardised columns
+ITERATIONS = 1000  # of the solver; a few standardised columns need a few dozen
 
 
 @register("logistic")
@@ -24,9 +24,10 @@ class Logistic(FeatureModel):
     ----------
     n_rois, n_classes : int
     C : float
-        Inverse weight of the penalty; scikit-learn's default is 1.
+        Inverse strength of the penalty; scikit-learn's default is 1.
     n_covariates : int
-        Inputs, as `bolt.cohort.covariates.Covariates` encodes them; filled in from `covariates` of the configuration.
+        Number of inputs, as encoded by `bolt.cohort.covariates.Covariates`; filled in from `covariates` of the
+        configuration.
     """
 
     inputs = "covariates"
@@ -34,22 +35,26 @@ class Logistic(FeatureModel):
     def __init__(self, n_rois: int, n_classes: int, *, C: float = 1.0, n_covariates: int = 0) -> None:
         super().__init__(n_rois, n_classes)
         if C <= 0:
-            raise ConfigError(f"C must be above 0, not {C}", where="hyper.C", hint="1 is the default")
+            raise ConfigError(f"C must be above 0, not {C}", where="hyper.C", hint="The default is 1")
         self.cost, self.n_covariates = C, n_covariates
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
+        """Fit the regression; `groups` and `seed` are not used."""
         fitted = LogisticRegression(C=self.cost, max_iter=ITERATIONS).fit(features.astype(np.float64), labels)
         weights, intercept = fitted.coef_, fitted.intercept_
-        if self.n_classes == 2:  # scikit-learn keeps the second class's alone; the first one's scores are 0
+        if self.n_classes == 2:  # scikit-learn keeps the second class only; the first one's scores are 0
             weights, intercept = np.vstack([0 * weights, weights]), np.append(0, intercept)
         self._state = {"weights": weights, "intercept": intercept}
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Compute class probabilities, (n, classes)."""
         scores = features.astype(np.float64) @ self._state["weights"].T + self._state["intercept"]
         return softmax(scores, axis=1)
 
     def state(self) -> dict[str, Array]:
+        """Return weights (classes, F) and intercepts (classes,)."""
         return self._state
 
     def load_state(self, state: Mapping[str, Array]) -> None:
+        """Restore a fitted regression from `state`."""
         self._state = dict(state)

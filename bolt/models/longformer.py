@@ -1,4 +1,4 @@
-"""Longformer: attention within a band around each volume, and a CLS token that sees and is seen by all.
+"""Longformer: attention within a band around each volume, and a CLS token with global attention.
 
 Beltagy, Peters, Cohan. Longformer: The long-document transformer. 2020. https://doi.org/10.48550/arXiv.2004.05150
 """
@@ -10,16 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import (
-    Dropout,
-    FeedForward,
-    attention,
-    check_at_least,
-    check_heads,
-    check_length,
-    in_chunks,
-    initialise,
-)
+from bolt.models.layers import Dropout, FeedForward, attention, check_heads, check_length, in_chunks, initialise
 from bolt.models.registry import register
 
 
@@ -32,19 +23,19 @@ class Longformer(SeriesModel):
     n_rois, n_classes : int
     hidden, n_blocks, n_heads : int
     window : int
-        A volume sees those at most half of this before and after it: 21 volumes with BolT's 20.
+        A volume attends to volumes at most half of this before or after it: 21 volumes for BolT's 20.
     mlp_ratio : float
     dropout : float
         On embeddings, attention weights and the output of each sub-layer.
     crop : int
-        Volumes of a training crop; each has a learned position. A longer scan is read in stretches of this length,
-        whose CLS tokens are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
+        this length, whose CLS tokens are averaged (`layers.in_chunks`).
 
     Notes
     -----
-    The CLS token's queries, and the keys and values it sees, have projections of their own, as published. The volumes
-    of the last block reach nothing, so its projections for volumes (`local`) never learn; they are there, and counted,
-    as in the published models.
+    The CLS token's queries, and the keys and values to which it attends, have separate projections, as published. The
+    volumes of the last block do not reach the classifier, so its projections for volumes (`local`) are never trained;
+    they are kept, and counted as parameters, as in the published models.
     """
 
     def __init__(
@@ -62,7 +53,6 @@ class Longformer(SeriesModel):
     ) -> None:
         super().__init__()
         check_heads(hidden, n_heads)
-        check_at_least(1, window=window, n_blocks=n_blocks, crop=crop)
         self.crop, self.reach = crop, window // 2
         self.projection = nn.Linear(n_rois, hidden)
         self.norm, self.dropout = nn.LayerNorm(hidden), Dropout(dropout)
@@ -76,7 +66,7 @@ class Longformer(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the CLS token, (batch, hidden)."""
-        check_length(x, self.min_length)
+        check_length(x.shape[1], self.min_length)
         features = in_chunks(x, self.crop, self._features)
         return ModelOutput(self.classifier(features), features, {})
 
@@ -90,15 +80,15 @@ class Longformer(SeriesModel):
 
 
 class Band:
-    """Which volumes see which: those at most `reach` away.
+    """The band of volumes to which each volume attends: those at most `reach` away.
 
-    Queries are taken in blocks and see the keys of their block and `reach` more on either side, masked to the band, so
-    that time and memory grow with the length of the scan, not with its square.
+    Queries are split into blocks. A block sees its own keys and `reach` more on either side, masked to the band, so
+    that time and memory grow linearly with scan length.
 
     Attributes
     ----------
     mask : Tensor
-        (blocks, 1, queries of a block, 1 + keys of a block) bool; the first key is the CLS token's.
+        (blocks, 1, queries per block, 1 + keys per block) bool, true for visible keys; the first is the CLS token's.
     """
 
     def __init__(self, time: int, reach: int, device: torch.device) -> None:
@@ -111,17 +101,19 @@ class Band:
         self.mask = pad(near, (1, 0), value=True)
 
     def queries(self, x: Tensor) -> Tensor:
-        """(batch, time, n) to (batch × blocks, queries of a block, n)."""
+        """Split queries (batch, time, n) into (batch × blocks, queries per block, n)."""
         return pad(x, (0, 0, 0, self.count * self.block - self.time)).reshape(-1, self.block, x.shape[2])
 
     def keys(self, cls: Tensor, x: Tensor) -> Tensor:
-        """Keys of the CLS token (batch, 1, n) and of volumes (batch, time, n), to (batch × blocks, keys, n)."""
+        """Gather keys of the CLS token (batch, 1, n) and of volumes (batch, time, n) into (batch × blocks, keys, n)."""
         padded = pad(x, (0, 0, self.reach, self.reach + self.count * self.block - self.time))
         near = padded.unfold(1, self.block + 2 * self.reach, self.block).transpose(2, 3)
         return torch.cat([cls[:, None].expand(-1, self.count, -1, -1), near], dim=2).flatten(0, 1)
 
 
 class _Attention(nn.Module):
+    """Global attention of the CLS token, banded attention of the volumes."""
+
     def __init__(self, hidden: int, n_heads: int, dropout: float) -> None:
         super().__init__()
         self.n_heads, self.dropout = n_heads, dropout
@@ -130,22 +122,23 @@ class _Attention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
 
     def forward(self, tokens: Tensor, band: Band, cls_only: bool) -> Tensor:
-        """(batch, 1 + time, hidden) to the same, or to (batch, 1, hidden)."""
-        share = self.dropout if self.training else 0.0
+        """Attend: (batch, 1 + time, hidden) to the same shape, or to (batch, 1, hidden) with `cls_only`."""
+        dropout = self.dropout if self.training else 0.0
         key, value = self.global_key_value(tokens).chunk(2, dim=-1)
-        cls = attention(self.global_query(tokens[:, :1]), key, value, self.n_heads, dropout=share)
-        return self.output(cls if cls_only else torch.cat([cls, self._near(tokens, band, share)], dim=1))
+        cls = attention(self.global_query(tokens[:, :1]), key, value, self.n_heads, dropout=dropout)
+        return self.output(cls if cls_only else torch.cat([cls, self._local(tokens, band, dropout)], dim=1))
 
-    def _near(self, tokens: Tensor, band: Band, share: float) -> Tensor:
+    def _local(self, tokens: Tensor, band: Band, dropout: float) -> Tensor:
+        """Attend within the band, to (batch, time, hidden)."""
         q, k, v = self.local(tokens).chunk(3, dim=-1)
-        k, v = (band.keys(part[:, :1], part[:, 1:]) for part in (k, v))
+        k, v = (band.keys(projected[:, :1], projected[:, 1:]) for projected in (k, v))
         mask = band.mask.repeat(len(tokens), 1, 1, 1)
-        out = attention(band.queries(q[:, 1:]), k, v, self.n_heads, mask, share)
+        out = attention(band.queries(q[:, 1:]), k, v, self.n_heads, mask, dropout)
         return out.reshape(len(tokens), -1, q.shape[2])[:, : band.time]
 
 
 class _Block(nn.Module):
-    """Attention and MLP, normalised after each sum, as in RoBERTa."""
+    """Post-norm block of attention and MLP, as in RoBERTa."""
 
     def __init__(self, hidden: int, n_heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -154,6 +147,7 @@ class _Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, band: Band, cls_only: bool) -> Tensor:
-        more = self.attention(tokens, band, cls_only)
-        tokens = self.attention_norm(tokens[:, : more.shape[1]] + self.dropout(more))
+        """Update tokens (batch, 1 + time, hidden); with `cls_only` return the CLS token alone."""
+        attended = self.attention(tokens, band, cls_only)
+        tokens = self.attention_norm(tokens[:, : attended.shape[1]] + self.dropout(attended))
         return self.mlp_norm(tokens + self.dropout(self.mlp(tokens)))

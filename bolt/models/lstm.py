@@ -15,7 +15,7 @@ from bolt.models.registry import register
 
 @register("lstm")
 class LSTM(SeriesModel):
-    """One LSTM layer; the mean of its hidden states over time; dropout; linear.
+    """One LSTM layer, the mean of its hidden states over time, dropout, a linear layer.
 
     Parameters
     ----------
@@ -26,8 +26,9 @@ class LSTM(SeriesModel):
 
     Notes
     -----
-    The original drops inputs and recurrent connections with one mask a sequence and has one sigmoid unit. Here the mean
-    hidden state is dropped, and there is one logit a class, which with two classes is the same classifier.
+    The original applies dropout to inputs and recurrent connections, with one mask per sequence, and has one sigmoid
+    unit. Here dropout is applied to the mean hidden state, and there is one logit per class, which for two classes is
+    an equivalent classifier.
     """
 
     def __init__(self, n_rois: int, n_classes: int, *, hidden: int = 32, dropout: float = 0.5) -> None:
@@ -37,5 +38,6 @@ class LSTM(SeriesModel):
         self.classifier = nn.Linear(hidden, n_classes)
 
     def forward(self, x: Tensor) -> ModelOutput:
+        """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
         features = self.lstm(x)[0].mean(1)
         return ModelOutput(self.classifier(self.dropout(features)), features, {})

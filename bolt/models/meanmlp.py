@@ -15,9 +15,9 @@ from bolt.models.registry import register
 
 @register("meanmlp")
 class MeanMLP(SeriesModel):
-    """Linear, layer norm, ReLU, dropout on each volume; mean over time; linear.
+    """Linear, layer norm, ReLU and dropout on each volume, mean over time, a linear layer.
 
-    Volumes do not know of one another, nor of their order: what it learns is the distribution of single volumes.
+    Each volume is processed on its own, so the model sees the distribution of volumes but not their order.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class MeanMLP(SeriesModel):
 
     Notes
     -----
-    The published code averages the logits of the volumes over time. The classifier is linear, so the mean hidden vector
-    gives the same logits; it is returned as `cls`, (batch, hidden).
+    The published code averages the logits of the volumes over time. Because the classifier is linear, the mean hidden
+    vector gives the same logits.
     """
 
     def __init__(self, n_rois: int, n_classes: int, *, hidden: int = 160, dropout: float = 0.49) -> None:
@@ -37,5 +37,6 @@ class MeanMLP(SeriesModel):
         self.classifier = nn.Linear(hidden, n_classes)
 
     def forward(self, x: Tensor) -> ModelOutput:
+        """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden vector, (batch, hidden)."""
         features = self.volume(x).mean(1)
         return ModelOutput(self.classifier(features), features, {})

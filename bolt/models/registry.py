@@ -1,4 +1,4 @@
-"""Models by name. A model is one file in this folder whose class carries `@register("<file name>")`."""
+"""Models by name: a model is a file in this folder whose class is decorated with `@register("<file name>")`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bolt.io.errors import ConfigError
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import check_value
 
-if TYPE_CHECKING:  # jobs that only preprocess ask for names, and need not import torch, nor have it
+if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need torch
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
 SHARED = ("base", "layers", "registry", "suitability")
-"""Files of this folder that hold no model."""
+"""Files of this folder that contain no model."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Class decorator: make a model known under `name`, the name of its file."""
+    """Decorate a class to make it known under `name`, the name of its file."""
 
-    def keep(model: M) -> M:
+    def add(model: M) -> M:
         _MODELS[name] = model
         return model
 
-    return keep
+    return add
 
 
 def known_models() -> list[str]:
-    """Names of all models, sorted."""
+    """Return the names of all models, sorted."""
     import bolt.models as folder
 
     for module in pkgutil.iter_modules(folder.__path__):
@@ -43,66 +43,65 @@ def known_models() -> list[str]:
 
 
 def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
-    """Build a model with fresh weights (seed torch before, for the same weights again).
+    """Build a model with fresh weights, drawn from torch's global random state.
 
     Parameters
     ----------
     name : str
         One of `known_models()`.
     n_rois, n_classes : int
-        Columns of the series; number of labels.
+        Columns of the series; number of outputs.
     **hyper
-        The model's own settings: the keyword arguments of its class.
+        Settings of the model: the keyword arguments of its class.
 
     Returns
     -------
     SeriesModel or FeatureModel
-        As `inputs_of` says.
+        The former if it has epochs, the latter if it is fitted at once (`fitted_at_once`).
 
     Raises
     ------
     ConfigError
-        For an unknown model or setting, with the nearest known one; for a value that a setting cannot have.
+        An unknown model or setting, with the nearest known name; a value that the setting cannot have.
     """
     check_model(name, hyper)
     return _MODELS[name](n_rois, n_classes, **hyper)
 
 
 def inputs_of(name: str) -> str:
-    """What a model learns from: ``series``, ``connectivity`` or ``covariates``."""
-    check_model(name, {})
-    return _MODELS[name].inputs
+    """Return what a model learns from: ``series``, ``connectivity`` or ``covariates``."""
+    return _class_of(name).inputs
 
 
 def fitted_at_once(name: str) -> bool:
-    """Whether a model learns in one go, without epochs: a `FeatureModel`."""
-    check_model(name, {})
-    return issubclass(_MODELS[name], FeatureModel)
+    """Return whether a model is fitted at once, without epochs: a `FeatureModel`."""
+    return issubclass(_class_of(name), FeatureModel)
 
 
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a model, with those facts of the data that it asks for and that are not set already."""
+    """Add facts about the data to a model's settings: those that it takes and that are not set already."""
     return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)
 
 
+def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, Any]:
+    """Add the number of covariates to a model's settings, if there are any."""
+    return dict(hyper) | ({"n_covariates": n_covariates} if n_covariates else {})
+
+
 def settings_of(name: str) -> list[str]:
-    """Names of a model's settings."""
-    known_models()
-    return [key for key in inspect.signature(_MODELS[name]).parameters if key not in ("n_rois", "n_classes")]
+    """Return the names of a model's settings."""
+    return [key for key in inspect.signature(_class_of(name)).parameters if key not in ("n_rois", "n_classes")]
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:
-    """Raise what `create_model` raises for names and single values, without building anything."""
+    """Refuse the names and values that `create_model` refuses, without building anything (ConfigError)."""
     check_settings(name, hyper)
     for key, value in hyper.items():
         check_value(_MODELS[name], key, value)
 
 
 def check_settings(name: str, keys: Iterable[str]) -> None:
-    """Refuse an unknown model, or names of settings that it does not have (ConfigError)."""
-    known = known_models()
-    if name not in known:
-        raise ConfigError(f"unknown model '{name}'", hint=f"Known: {', '.join(known)}{nearest(name, known)}")
+    """Refuse an unknown model, or settings that it does not have (ConfigError)."""
     settings = settings_of(name)
     for key in keys:
         if key not in settings:
@@ -114,16 +113,23 @@ def check_settings(name: str, keys: Iterable[str]) -> None:
 
 
 def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
-    """Volumes of the shortest scan that a model with these settings reads; 2 where it learns in one go."""
+    """Return the length of the shortest scan that a model can read, in volumes; 2 if it is fitted at once."""
     if fitted_at_once(name):
         return 2
-    kind = cast("type[SeriesModel]", _MODELS[name])
-    known = inspect.signature(kind).parameters.values()
-    return kind.shortest({one.name: one.default for one in known} | dict(hyper))
+    model = cast("type[SeriesModel]", _class_of(name))
+    defaults = {key: parameter.default for key, parameter in inspect.signature(model).parameters.items()}
+    return model.shortest(defaults | dict(hyper))
 
 
 def default_of(name: str, setting: str, otherwise: Any) -> Any:
-    """Default of a model's setting; `otherwise` where the model has no such setting."""
-    known_models()
-    parameter = inspect.signature(_MODELS[name]).parameters.get(setting)
+    """Return the default of a setting, or `otherwise` if the model does not have it."""
+    parameter = inspect.signature(_class_of(name)).parameters.get(setting)
     return otherwise if parameter is None else parameter.default
+
+
+def _class_of(name: str) -> type[SeriesModel] | type[FeatureModel]:
+    """Return a model's class; refuse an unknown name (ConfigError)."""
+    known = known_models()
+    if name not in known:
+        raise ConfigError(f"unknown model '{name}'", hint=f"Known: {', '.join(known)}{nearest(name, known)}")
+    return _MODELS[name]

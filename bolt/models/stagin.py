@@ -1,4 +1,4 @@
-"""STAGIN: a graph network on windowed connectivity, a transformer over the windows.
+"""STAGIN: a graph network on windowed connectivity, then a transformer over the windows.
 
 Kim, Ye, Kim. Learning dynamic graph representation of brain connectome with spatio-temporal attention. NeurIPS 2021.
 https://arxiv.org/abs/2105.13495
@@ -15,54 +15,54 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bolt.io.errors import ConfigError, DataError
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import BatchNorm, Dropout
+from bolt.models.layers import BatchNorm, Dropout, check_heads, check_length, check_rules
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
-PRODUCTS = 2**25  # of ROIs with ROIs in memory at a time, for the orthogonality term
+PRODUCTS = 2**25  # inner products of ROIs in memory at a time, for the orthogonality term
 
 
 @register("stagin")
 class STAGIN(SeriesModel):
-    """STAGIN with the squeeze-excitation readout, its published values as defaults.
+    """STAGIN with the squeeze-excitation readout; defaults are the published values.
 
     Parameters
     ----------
     n_rois, n_classes : int
     hidden : int
-        Width of ROIs and windows.
+        Width of the vectors of ROIs and windows.
     n_layers : int
-        Graph layers, each with a readout, a transformer layer and a classifier of its own.
+        Graph layers, each with its own readout, transformer layer and classifier.
     n_heads : int
-        Of the transformers; must divide `hidden`.
+        Heads of the transformers; must divide `hidden`.
     window, stride : int
-        W and s, volumes.
+        W and s, in volumes.
     density : float
-        Share of a window's correlations, the highest, that are edges.
+        Share of a window's correlations, the highest, that become edges.
     attention_dropout : float
-        Of the readouts and transformers.
+        In the readouts and transformers.
     dropout : float
-        Of the logits of each layer, before they are summed.
+        On the logits of each layer, before they are summed.
     orthogonality_weight : float
-        Of the term that keeps the ROIs of a window different from one another.
+        Weight of the loss term that keeps the ROIs of a window distinct.
 
     Notes
     -----
-    Windows begin every `stride` volumes, and each that fits is used. The published code stops one volume short: where
-    T - W is a multiple of s it leaves the last window out, and it cannot read a scan of exactly W volumes. None of the
-    paper's crops and scans is such a case (T of 100, 150, 600, 1200: 17, 34, 184, 384 windows either way).
+    Windows begin every `stride` volumes, and every complete window is used. The published code stops one volume short:
+    if T - W is a multiple of s it drops the last window, and it cannot read a scan of exactly W volumes. The paper's
+    crops and scans are not affected (T of 100, 150, 600, 1200: 17, 34, 184, 384 windows in both).
 
-    The summaries of windows are summed over time, as published: longer scans have larger logits.
+    The summaries of windows are summed over time, as published, so longer scans have larger logits.
 
-    Adam's momentum is not cycled against the learning rate in training, as the published code does.
+    Unlike the published code, training does not cycle Adam's momentum against the learning rate.
 
-    An ROI is its own neighbour, also where it is constant within a window and correlates with nothing.
+    An ROI is always its own neighbour, even if it is constant within a window and has no correlations.
     """
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """Return the window."""
         return int(settings["window"])
 
     def __init__(
@@ -81,15 +81,10 @@ class STAGIN(SeriesModel):
         orthogonality_weight: float = 1e-5,
     ) -> None:
         super().__init__()
-        rules = {
-            "window": (window >= 2, "must be at least 2"),
-            "stride": (stride >= 1, "must be at least 1"),
-            "density": (0 < density < 1, "must be above 0 and below 1"),
-            "n_heads": (hidden % n_heads == 0, f"must divide 'hidden', {hidden}"),
-        }
-        for key, (holds, problem) in rules.items():
-            if not holds:
-                raise ConfigError(f"STAGIN's '{key}' {problem}", where=f"hyper.{key}", hint="Correct the value")
+        check_heads(hidden, n_heads)
+        check_rules(
+            window=(window >= 2, "must be at least 2"), density=(0 < density < 1, "must be above 0 and below 1")
+        )
         self.window, self.stride, self.min_length = window, stride, window
         self.density, self.orthogonality_weight = density, orthogonality_weight
         self.time = nn.GRU(n_rois, hidden, batch_first=True)
@@ -106,22 +101,18 @@ class STAGIN(SeriesModel):
         )
 
     def window_starts(self, length: int) -> range:
-        """First volume of each window of a scan of `length` volumes."""
+        """Return the first volume of each window of a scan of `length` volumes."""
         return range(0, length - self.window + 1, self.stride)
 
     def adjacency(self, x: Tensor) -> Tensor:
-        """Neighbours in each window of series (batch, time, rois): 0 and 1, (batch, F, rois, rois).
+        """Compute adjacency, 0 or 1, in each window of series (batch, time, rois): (batch, F, rois, rois).
 
-        Window after window, so that of the correlations only one window's are in memory.
+        The correlations are computed window by window, so that memory holds those of one window only.
         """
+        check_length(x.shape[1], self.min_length)
         starts = self.window_starts(x.shape[1])
-        if not starts:
-            raise DataError(
-                f"the scan has {x.shape[1]} volumes, fewer than the model's window of {self.window}",
-                hint="Leave the scan out, or set 'window' in the model's configuration to at most its length",
-            )
         edges = x.new_zeros(len(x), len(starts), x.shape[2], x.shape[2])
-        below = int(round((1 - self.density) * (x.shape[2] ** 2 - 1), 6)) + 1  # values up to the percentile
+        below = int(round((1 - self.density) * (x.shape[2] ** 2 - 1), 6)) + 1  # number of values up to the percentile
         for number, start in enumerate(starts):
             correlations = pearson(x[:, start : start + self.window])
             threshold = correlations.flatten(1).kthvalue(below).values
@@ -130,14 +121,14 @@ class STAGIN(SeriesModel):
         return edges
 
     def forward(self, x: Tensor) -> ModelOutput:
-        """`cls` are the summaries of the layers, (batch, layers, hidden)."""
+        """Classify z-scored ROI series (batch, time, rois); `cls` are summaries by layer, (batch, layers, hidden)."""
         with torch.no_grad():
             edges = self.adjacency(x)
         ends = [start + self.window - 1 for start in self.window_starts(x.shape[1])]
         time = self.time(x[:, : ends[-1] + 1])[0][:, ends]
-        # the first layer's input is an ROI's number as a one-hot vector, beside the state of the window's last volume
-        of_roi, of_time = self.node.weight.split([x.shape[2], time.shape[2]], dim=1)
-        nodes = of_roi.mT + nn.functional.linear(time, of_time, self.node.bias)[:, :, None]
+        # the first layer reads the one-hot code of an ROI and the GRU state at the window's last volume
+        roi_weight, time_weight = self.node.weight.split([x.shape[2], time.shape[2]], dim=1)
+        nodes = roi_weight.mT + nn.functional.linear(time, time_weight, self.node.bias)[:, :, None]
         logits, summaries, terms = [], [], []
         for graph, summary, classifier in zip(self.graphs, self.summaries, self.classifiers, strict=True):
             nodes = graph(nodes, edges)
@@ -145,17 +136,17 @@ class STAGIN(SeriesModel):
             logits.append(classifier(summaries[-1]))
             if self.training:
                 parts = nodes.flatten(0, 1).split(max(1, PRODUCTS // nodes.shape[2] ** 2))
-                terms.append(torch.cat([checkpoint(alikeness, part, use_reentrant=False) for part in parts]).mean())
+                terms.append(torch.cat([checkpoint(similarity, part, use_reentrant=False) for part in parts]).mean())
         losses = {"orthogonality": self.orthogonality_weight * torch.stack(terms).sum()} if terms else {}
         return ModelOutput(torch.stack(logits).sum(0), torch.stack(summaries, 1), losses)
 
 
 class GraphLayer(nn.Module):
-    """Graph isomorphism layer with a learned weight of the node itself: nodes (batch, F, rois, hidden) to the same."""
+    """Graph isomorphism layer with a learned weight for the node itself."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.own = nn.Parameter(torch.zeros(1))
+        self.own = nn.Parameter(torch.zeros(1))  # ε of the graph isomorphism network
         self.mlp = nn.Sequential(
             nn.Linear(hidden, hidden),
             BatchNorm(hidden),
@@ -166,13 +157,13 @@ class GraphLayer(nn.Module):
         )
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        gathered = edges @ nodes + self.own * nodes  # the ROI itself is among its neighbours
+        """Update nodes (batch, F, rois, hidden): MLP(A x + ε x), where A has ones on its diagonal."""
+        gathered = edges @ nodes + self.own * nodes
         return self.mlp(gathered.flatten(0, 2)).view_as(nodes)
 
 
 class Readout(nn.Module):
-    """Squeeze and excitation: the mean over ROIs says how much each ROI counts. (batch, F, rois, hidden) to
-    (batch, F, hidden)."""
+    """Squeeze and excitation: the mean over ROIs determines the weight of each ROI."""
 
     def __init__(self, hidden: int, n_rois: int, dropout: float) -> None:
         super().__init__()
@@ -181,12 +172,13 @@ class Readout(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, nodes: Tensor) -> Tensor:
-        share = self.excite(self.squeeze(nodes.mean(2).flatten(0, 1))).sigmoid().view(nodes.shape[:3])
-        return (nodes * self.dropout(share)[..., None]).mean(2)
+        """Average nodes (batch, F, rois, hidden), weighted, to (batch, F, hidden)."""
+        weight = self.excite(self.squeeze(nodes.mean(2).flatten(0, 1))).sigmoid().view(nodes.shape[:3])
+        return (nodes * self.dropout(weight)[..., None]).mean(2)
 
 
 class WindowAttention(nn.Module):
-    """Transformer layer over windows, without a path around the attention; (batch, F, hidden) to the same."""
+    """Transformer layer over windows, without a skip connection around the attention."""
 
     def __init__(self, hidden: int, n_heads: int, dropout: float) -> None:
         super().__init__()
@@ -198,16 +190,17 @@ class WindowAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, windows: Tensor) -> Tensor:
+        """Attend between windows, (batch, F, hidden) to the same shape."""
         attended = self.attention(windows, windows, windows, need_weights=False)[0]
         attended = self.attention_norm(self.dropout(attended))
         return self.mlp_norm(attended + self.dropout(self.mlp(attended)))
 
 
-def alikeness(nodes: Tensor) -> Tensor:
-    """How far the ROIs of windows are from orthogonal, (windows,); nodes (windows, rois, hidden).
+def similarity(nodes: Tensor) -> Tensor:
+    """Measure how far the ROIs of windows, (windows, rois, hidden), are from orthogonal, (windows,).
 
-    The Frobenius norm of the upper triangle, with its diagonal, of the ROIs' inner products, each row divided by its
-    largest, minus the identity. An ROI whose features are all zero counts as one that is not orthogonal to itself.
+    The inner products of the ROIs, each row divided by its largest, minus the identity; then the Frobenius norm of the
+    upper triangle and diagonal. An ROI whose features are all zero adds 1 on the diagonal.
     """
     inner = nodes @ nodes.mT
     largest = inner.amax(2, keepdim=True)

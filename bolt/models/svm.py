@@ -1,12 +1,13 @@
-"""Support vector machine on static connectivity, one against one.
+"""Support vector machine on static connectivity, one class against one.
 
 The paper's first competitor: Pearson correlation, linear kernel, C = 1 (Bedel et al. 2023, after Abraham et al. 2017,
-NeuroImage 147:736). Its published code runs scikit-learn's default kernel, which is RBF: `kernel` chooses.
+NeuroImage 147:736, https://doi.org/10.1016/j.neuroimage.2016.10.045). The published code uses scikit-learn's default
+kernel, RBF; `kernel` selects.
 
-Every machine sees the kernel matrix of the training scans, computed once. Class probabilities are the softmax of the
-decision scores times one number, fitted to out-of-fold scores of the training part (temperature scaling: Guo et al.
-2017, ICML; with two classes Platt's sigmoid without its offset). So they follow the decision function everywhere: the
-largest probability is the machine's own decision, and the AUC is that of its scores.
+All machines share the kernel matrix of the training scans, computed once. Class probabilities are the softmax of the
+decision scores times one factor, fitted to out-of-fold scores of the training scans (temperature scaling: Guo et al.
+2017, ICML, https://arxiv.org/abs/1706.04599; for two classes this is Platt's sigmoid without offset). They are a
+monotonic function of the scores: the most probable class is the machine's decision, and the AUC is that of the scores.
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ from bolt.models.registry import register
 
 log = logging.getLogger(__name__)
 
-INNER_FOLDS = 5  # Platt scaling's customary number
-BLOCK = 1024  # of the inner dimension at a time in float64: bounds the memory of a product
+INNER_FOLDS = 5  # as usual for Platt scaling
+BLOCK = 1024  # columns converted to float64 at a time, which bounds the memory of a product
 
 
 @register("svm")
 class SVM(FeatureModel):
-    """Parameters beside those of `FeatureModel`: `kernel`; `C`, the weight of errors; `gamma` of the RBF kernel,
-    ``scale`` being 1 / (features × variance), scikit-learn's default."""
+    """Support vector machine with calibrated class probabilities.
+
+    Parameters
+    ----------
+    n_rois, n_classes : int
+    kernel : {"linear", "rbf"}
+    C : float
+        Weight of errors.
+    gamma : float or "scale"
+        Of the RBF kernel; ``scale``, scikit-learn's default, is 1 / (features × variance).
+    """
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class SVM(FeatureModel):
         self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
+        """Fit one machine per pair of classes, and the temperature."""
         gamma = np.array(
             1 / (features.shape[1] * features.var(dtype=np.float64)) if self.gamma == "scale" else self.gamma
         )
@@ -66,42 +77,51 @@ class SVM(FeatureModel):
             self._state |= {"dual": dual[:, support], "support": features[support], "gamma": gamma}
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Compute class probabilities, (n, classes)."""
         return softmax(self._state["temperature"] * self.scores(features), axis=1)
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Decision scores, (n, classes): 0 and the decision value of two classes; of more the votes, ties broken by the
-        summed decision values, which is scikit-learn's `decision_function`."""
-        learned = self._state
+        """Compute decision scores, (n, classes).
+
+        Two classes: 0 and the decision value. More classes: the number of votes, ties broken by the summed decision
+        values, as in scikit-learn's `decision_function`.
+        """
+        state = self._state
         if self.kernel == "linear":
-            decisions = _products(features, learned["weights"].T)
+            decisions = _products(features, state["weights"].T)
         else:
-            decisions = self._kernel(features, learned["support"], learned["gamma"]) @ learned["dual"].T
-        return self._votes(decisions + learned["intercept"])
+            decisions = self._kernel(features, state["support"], state["gamma"]) @ state["dual"].T
+        return self._votes(decisions + state["intercept"])
 
     def state(self) -> dict[str, Array]:
+        """Return weights or support vectors, intercepts and the temperature."""
         return self._state
 
     def load_state(self, state: Mapping[str, Array]) -> None:
+        """Restore fitted machines from `state`."""
         self._state = dict(state)
 
-    def _kernel(self, one: Array, two: Array, gamma: Array) -> NDArray[np.float64]:
-        products = _products(one, two.T)
+    def _kernel(self, a: Array, b: Array, gamma: Array) -> NDArray[np.float64]:
+        """Compute the kernel between the rows of `a` and of `b`, (len(a), len(b))."""
+        products = _products(a, b.T)
         if self.kernel == "linear":
             return products
-        squares = [np.einsum("ij,ij->i", x, x, dtype=np.float64) for x in (one, two)]
-        return np.exp(-gamma * (squares[0][:, None] + squares[1] - 2 * products))
+        norms_a, norms_b = (np.einsum("ij,ij->i", x, x, dtype=np.float64) for x in (a, b))
+        return np.exp(-gamma * (norms_a[:, None] + norms_b - 2 * products))
 
     def _machines(self, gram: Array, labels: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Signed weight of every scan, (pairs, n), and intercepts; positive speaks for a pair's second class."""
+        """Fit all pairs: signed weights of scans, (pairs, n), and intercepts; positive means the second class."""
         dual, intercept = np.zeros((len(self.pairs), len(labels))), np.zeros(len(self.pairs))
         for row, (first, second) in enumerate(self.pairs):
-            own = np.flatnonzero(np.isin(labels, (first, second)))
-            machine = SVC(C=self.cost, kernel="precomputed").fit(gram[np.ix_(own, own)], labels[own] == second)
-            dual[row, own[machine.support_]] = machine.dual_coef_[0]
+            members = np.flatnonzero(np.isin(labels, (first, second)))
+            machine = SVC(C=self.cost, kernel="precomputed")
+            machine.fit(gram[np.ix_(members, members)], labels[members] == second)
+            dual[row, members[machine.support_]] = machine.dual_coef_[0]
             intercept[row] = machine.intercept_[0]
         return dual, intercept
 
     def _votes(self, decisions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn decision values (n, pairs) into scores (n, classes)."""
         if self.n_classes == 2:
             return np.column_stack([np.zeros(len(decisions)), decisions[:, 0]])
         votes, sums = np.zeros((2, len(decisions), self.n_classes))
@@ -113,27 +133,27 @@ class SVM(FeatureModel):
         return votes + sums / (3 * (np.abs(sums) + 1))  # less than half a vote
 
     def _temperature(self, gram: Array, labels: Array, groups: Array, seed: int) -> float:
-        """The factor under which out-of-fold scores of the training scans are the most likely.
+        """Fit the factor of maximum likelihood for out-of-fold scores of the training scans.
 
-        As with Platt, a scan's target is short of 1 by an amount that shrinks with its class, so that classes without
-        any overlap give a finite factor.
+        As in Platt scaling, targets fall short of 1, the less the larger the class, so that the factor is finite even
+        if classes do not overlap.
         """
         sizes = [len(np.unique(groups[labels == c])) for c in range(self.n_classes)]
-        parts = min(INNER_FOLDS, *sizes)
-        if parts < 2:
+        n_folds = min(INNER_FOLDS, *sizes)
+        if n_folds < 2:
             log.warning("too few training subjects for out-of-fold scores: probabilities are not calibrated")
             return 1.0
         scores, known = np.zeros((len(labels), self.n_classes)), np.zeros(len(labels), bool)
-        splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=seed)
+        splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
         for inner, held_out in splitter.split(gram, labels, groups):
             if len(np.unique(labels[inner])) < self.n_classes:
                 continue
             dual, intercept = self._machines(gram[np.ix_(inner, inner)], labels[inner])
             scores[held_out] = self._votes(gram[np.ix_(held_out, inner)] @ dual.T + intercept)
             known[held_out] = True
-        short = 1 / (np.bincount(labels, minlength=self.n_classes)[labels] + 2)
-        target = np.repeat((short / (self.n_classes - 1))[:, None], self.n_classes, axis=1)
-        target[np.arange(len(labels)), labels] = 1 - short
+        shortfall = 1 / (np.bincount(labels, minlength=self.n_classes)[labels] + 2)
+        target = np.repeat((shortfall / (self.n_classes - 1))[:, None], self.n_classes, axis=1)
+        target[np.arange(len(labels)), labels] = 1 - shortfall
 
         def loss(log_factor: float) -> float:
             return -float((target * log_softmax(np.exp(log_factor) * scores, axis=1))[known].sum())
@@ -141,10 +161,10 @@ class SVM(FeatureModel):
         return float(np.exp(minimize_scalar(loss, bounds=(-10, 10), method="bounded").x))
 
 
-def _products(one: Array, two: Array) -> NDArray[np.float64]:
-    """Matrix product in double precision, (n, k) × (k, m), without a double copy of the whole."""
-    total = np.zeros((one.shape[0], two.shape[1]))
-    for start in range(0, one.shape[1], BLOCK):
-        part = slice(start, start + BLOCK)
-        total += one[:, part].astype(np.float64) @ two[part].astype(np.float64)
+def _products(a: Array, b: Array) -> NDArray[np.float64]:
+    """Multiply (n, k) by (k, m) in double precision without converting whole matrices at once."""
+    total = np.zeros((a.shape[0], b.shape[1]))
+    for start in range(0, a.shape[1], BLOCK):
+        block = slice(start, start + BLOCK)
+        total += a[:, block].astype(np.float64) @ b[block].astype(np.float64)
     return total

@@ -1,4 +1,4 @@
-"""SwinT along time: attention within windows that move by half a window from block to block.
+"""SwinT along time: attention within windows that shift by half a window from block to block.
 
 Liu et al. Swin Transformer: Hierarchical vision transformer using shifted windows. ICCV 2021.
 https://doi.org/10.1109/ICCV48922.2021.00986
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout, FeedForward, attention, check_at_least, check_heads, check_length, dropout
+from bolt.models.layers import Dropout, FeedForward, attention, check_heads, check_length, dropout
 from bolt.models.registry import register
 
 
@@ -24,18 +24,18 @@ class SwinT(SeriesModel):
     n_rois, n_classes : int
     hidden, n_blocks, n_heads : int
     head_dim : int, optional
-        By default hidden / n_heads, the original's rule; BolT's own heads have 20 dimensions.
+        By default hidden / n_heads, as in the original; BolT's heads have 20 dimensions.
     window : int
-        Volumes; every second block has its windows shifted by half of it.
+        In volumes; every second block shifts its windows by half of it.
     mlp_ratio : float
     dropout : float
         On the tokens, attention weights and the output of each sub-layer.
     drop_path : float
-        Stochastic depth of the last block; it grows linearly from 0 in the first.
+        Stochastic depth of the last block; grows linearly from 0 in the first.
 
     Notes
     -----
-    There is neither a CLS token nor patch merging: the classifier reads the mean token after the final norm.
+    There is no CLS token and no patch merging: the classifier reads the mean token after the final norm.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class SwinT(SeriesModel):
         drop_path: float = 0.1,
     ) -> None:
         super().__init__()
-        check_at_least(1, window=window, n_blocks=n_blocks)
         if head_dim is None:
             check_heads(hidden, n_heads)
             head_dim = hidden // n_heads
@@ -77,7 +76,7 @@ class SwinT(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the mean token, (batch, hidden)."""
-        check_length(x, self.min_length)
+        check_length(x.shape[1], self.min_length)
         tokens = self.dropout(self.projection(x))
         for block in self.blocks:
             tokens = block(tokens)
@@ -86,23 +85,23 @@ class SwinT(SeriesModel):
 
 
 class WindowAttention(nn.Module):
-    """Attention within windows of `window` tokens that begin `shift` tokens before the scan.
+    """Attention within windows of `window` tokens, the first of which begins `shift` tokens before the scan.
 
-    A window that reaches beyond either end keeps what is left of it, for the padding there is masked. This is what the
-    original does by rolling the sequence and masking what the roll brings together. A sequence of one window is not
-    shifted, as in the original.
+    Windows that extend beyond the scan are padded, and the padding is masked. The original achieves the same by rolling
+    the sequence and masking pairs that the roll brings together. A sequence of a single window is not shifted, as in
+    the original.
     """
 
     def __init__(self, hidden: int, n_heads: int, head_dim: int, window: int, shift: int, dropout: float) -> None:
         super().__init__()
         self.n_heads, self.window, self.shift, self.dropout = n_heads, window, shift, dropout
         self.qkv = nn.Linear(hidden, 3 * n_heads * head_dim)
-        self.bias = nn.Parameter(torch.empty(2 * window - 1, n_heads))  # by query - key + window - 1
+        self.bias = nn.Parameter(torch.empty(2 * window - 1, n_heads))  # indexed by query - key + window - 1
         self.output = nn.Linear(n_heads * head_dim, hidden)
         nn.init.trunc_normal_(self.bias, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, hidden) to the same."""
+        """Attend within windows, (batch, time, hidden) to the same shape."""
         batch, time, _ = x.shape
         before = self.shift if time > self.window else 0
         count = -(-(before + time) // self.window)
@@ -113,16 +112,16 @@ class WindowAttention(nn.Module):
         return self.output(out.reshape(batch, count * self.window, -1)[:, before : before + time])
 
     def _mask(self, before: int, time: int, count: int) -> Tensor:
-        """Added to the scores, (windows, heads, window, window): the bias, and -Inf for keys in the padding."""
+        """Return the bias of scores, -Inf for keys in the padding: (windows, heads, window, window)."""
         device = self.bias.device
-        slot = torch.arange(self.window, device=device)
-        bias = self.bias[slot[:, None] - slot + self.window - 1].permute(2, 0, 1)
+        position = torch.arange(self.window, device=device)
+        bias = self.bias[position[:, None] - position + self.window - 1].permute(2, 0, 1)
         volume = torch.arange(count * self.window, device=device).view(count, 1, 1, self.window) - before
         return bias.masked_fill((volume < 0) | (volume >= time), -torch.inf)
 
 
 class _Block(nn.Module):
-    """Pre-norm block: attention and MLP, each with a skip connection that stochastic depth may leave alone."""
+    """Pre-norm block of attention and MLP, each skipped at random in training (stochastic depth)."""
 
     def __init__(self, attend: WindowAttention, hidden: int, inner: int, dropout: float, drop_path: float) -> None:
         super().__init__()
@@ -131,11 +130,12 @@ class _Block(nn.Module):
         self.dropout, self.drop_path = Dropout(dropout), drop_path
 
     def forward(self, x: Tensor) -> Tensor:
+        """Update tokens (batch, time, hidden)."""
         x = x + self._path(self.dropout(self.attention(self.attention_norm(x))))
         return x + self._path(self.dropout(self.mlp(self.mlp_norm(x))))
 
-    def _path(self, more: Tensor) -> Tensor:
-        """Stochastic depth (Huang et al. 2016): all of a scan's branch, or nothing of it."""
+    def _path(self, branch: Tensor) -> Tensor:
+        """Keep or drop the whole branch of each scan (stochastic depth, Huang et al. 2016, arXiv:1603.09382)."""
         if not self.training:
-            return more
-        return more * dropout(more.new_ones(len(more), 1, 1), self.drop_path)
+            return branch
+        return branch * dropout(branch.new_ones(len(branch), 1, 1), self.drop_path)

@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bolt.io.errors import ConfigError
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import BertEncoder, check_at_least, check_length
+from bolt.models.layers import BertEncoder, check_length, check_rules
 from bolt.models.registry import register
 
-POSITIONS = 30  # the published code's, of which a window of 20 and the CLS token use 21
+POSITIONS = 30  # as in the published code; a window of 20 and the CLS token use 21
 
 
 @register("tff")
 class TFF(SeriesModel):
-    """TFF on ROI series: a linear layer in place of its 3D CNN and no pre-training, as in the BolT paper.
+    """TFF on ROI series: a linear layer replaces its 3D CNN, without pre-training, as in the BolT paper.
 
     Parameters
     ----------
@@ -30,17 +29,18 @@ class TFF(SeriesModel):
     hidden, inner, n_layers, n_heads : int
         The published code has 2640 and 3072 (103 million parameters), two layers and 16 heads.
     window, stride : int
-        Volumes. Windows are encoded apart; what is left after the last whole one is not read.
+        In volumes. Windows are encoded separately; volumes after the last complete window are not read.
     dropout : float
 
     Notes
     -----
-    The CLS token is a learned function of a constant, as published. The mean is taken before the classifier, which is
-    linear, so that it is the mean of the windows' logits as well.
+    The CLS token is a learned function of a constant, as published. The mean over windows is taken before the
+    classifier; because that is linear, the result equals the mean of the windows' logits.
     """
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
+        """Return the window."""
         return int(settings["window"])
 
     def __init__(
@@ -57,13 +57,7 @@ class TFF(SeriesModel):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        check_at_least(1, window=window, stride=stride, n_layers=n_layers)
-        if stride > window:
-            raise ConfigError(
-                f"a stride of {stride} volumes leaves gaps between windows of {window}",
-                where="hyper.stride",
-                hint="Set it to at most the window",
-            )
+        check_rules(stride=(stride <= window, f"is {stride} volumes, but must be at most the window of {window}"))
         self.window, self.stride, self.min_length = window, stride, window
         self.projection = nn.Linear(n_rois, hidden)
         self.cls = nn.Sequential(nn.Linear(hidden, hidden), nn.LeakyReLU())
@@ -71,9 +65,11 @@ class TFF(SeriesModel):
         self.classifier = nn.Linear(hidden, n_classes)
 
     def forward(self, x: Tensor) -> ModelOutput:
-        """Classify z-scored ROI series (batch, time, rois); `cls` are the windows' pooled CLS tokens, (batch, windows,
-        hidden)."""
-        check_length(x, self.min_length)
+        """Classify z-scored ROI series (batch, time, rois).
+
+        `cls` are the pooled CLS tokens of the windows, (batch, windows, hidden).
+        """
+        check_length(x.shape[1], self.min_length)
         windows = self.projection(x).unfold(1, self.window, self.stride).transpose(2, 3)
         cls = self.cls(torch.full_like(windows[0, 0, 0], 0.5))
         pooled = self.encoder(cls, windows.flatten(0, 1)).unflatten(0, windows.shape[:2])

@@ -1,0 +1,1 @@
+"""Training of models on one fold at a time: the loop, checkpoints, predictions and hyper-parameter search."""

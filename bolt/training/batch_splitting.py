@@ -1,4 +1,4 @@
-"""Batches that memory does not hold: worked on in halves on a GPU, told in words elsewhere."""
+"""Batches that do not fit in memory: split into halves on a GPU, reported as an error elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def room_for(what: str, hint: str) -> Iterator[None]:
-    """Turn a shortage of memory within the block into an error that says what it had no room for.
+def explain_shortage(what: str, hint: str) -> Iterator[None]:
+    """Turn a memory shortage within the block into an error that names what did not fit.
 
     Raises
     ------
@@ -30,81 +30,83 @@ def room_for(what: str, hint: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise
-        raise MemoryShortage(f"{whose(error)} memory does not hold {what}", hint=hint) from None
+        raise MemoryShortage(f"{what} does not fit in the {memory_owner(error)}'s memory", hint=hint) from None
 
 
-def whose(error: Exception) -> str:
-    """Whose memory a shortage is of."""
-    return "the GPU's" if isinstance(error, torch.OutOfMemoryError) else "the computer's"
+def memory_owner(error: Exception) -> str:
+    """Return which memory is short: that of the GPU or of the computer."""
+    return "GPU" if isinstance(error, torch.OutOfMemoryError) else "computer"
 
 
 def learns_from_batches(net: SeriesModel) -> bool:
-    """Whether scans of a batch matter to one another in training: batch normalisation, terms over a batch's classes.
+    """Return whether the scans of a training batch interact: batch normalisation, or losses over a batch's classes.
 
-    The loss of all other models is a mean over scans, so that a batch's gradient is the sum of its parts'.
+    The loss of all other models is a mean over scans, so the gradient of a batch is the sum of its parts' gradients.
     """
     normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in net.modules())
     return normalised or type(net).label_losses is not SeriesModel.label_losses
 
 
 @dataclass
-class Room:
-    """How many scans of a training batch are worked on at once: all, until a GPU has no memory for them.
+class BatchSplitter:
+    """Splits training batches into parts that fit in memory: the whole batch, until a GPU runs out of memory.
 
     Attributes
     ----------
     net : SeriesModel
     title : str
-        Names the training, for messages.
-    at_once : int or None
-        None: whole batches.
+        Names the training in messages.
+    part_size : int or None
+        Scans per part; None for whole batches.
     """
 
     net: SeriesModel
     title: str
-    at_once: int | None = None
+    part_size: int | None = None
 
     def parts(self, n: int) -> list[slice]:
-        """The parts of a batch of `n` scans, one after the other."""
-        size = self.at_once or n
+        """Return the parts of a batch of `n` scans."""
+        size = self.part_size or n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
-    def shrink(self, n: int, on_gpu: bool) -> None:
-        """Take half as many scans at once from now on, after `n` (or as many as were taken) did not fit.
+    def halve(self, n: int, on_gpu: bool) -> None:
+        """Halve the size of parts, after a part of a batch of `n` scans did not fit.
 
         Raises
         ------
         MemoryShortage
             A single scan does not fit; or the memory is not a GPU's, where smaller parts would hardly help.
         """
-        now = min(self.at_once or n, n)
+        size = min(self.part_size or n, n)
         if not on_gpu:
             raise MemoryShortage(
-                f"the computer's memory does not hold a batch of {now} scans: {self.title}",
+                f"{self.title}: a batch of {size} scans does not fit in the computer's memory",
                 hint="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
                 "model's configuration",
             )
         torch.cuda.empty_cache()
-        if now == 1:
+        if size == 1:
             raise MemoryShortage(
-                f"the GPU's memory does not hold a single scan: {self.title}",
+                f"{self.title}: a single scan does not fit in the GPU's memory",
                 hint="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
             )
-        self.at_once = now // 2
+        self.part_size = size // 2
         if not learns_from_batches(self.net):
-            log.warning("%s: %d scans do not fit in the GPU's memory; %d at once do", self.title, now, self.at_once)
+            log.warning(
+                "%s: %d scans do not fit in the GPU's memory, trying %d at a time", self.title, size, self.part_size
+            )
 
-    def settle(self, n: int) -> None:
-        """Once `parts` of `n` scans have fitted: refuse them where scans of a batch matter to one another.
+    def check_splittable(self, n: int) -> None:
+        """Refuse to split a batch of `n` scans that interact, once a size that fits is known.
 
         Raises
         ------
         BoltError
-            With the size of a batch that fits.
+            With the batch size that fits.
         """
-        if self.at_once is not None and self.at_once < n and learns_from_batches(self.net):
+        if self.part_size is not None and self.part_size < n and learns_from_batches(self.net):
             raise BoltError(
-                f"the GPU's memory does not hold a batch of {n} scans, and this model's batches cannot be worked on in "
-                f"parts: {self.title}",
-                hint=f"Set 'training: batch_size: {self.at_once}' in the model's configuration: that fits",
+                f"{self.title}: a batch of {n} scans does not fit in the GPU's memory, and this model's batches cannot "
+                "be split",
+                hint=f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits",
             )

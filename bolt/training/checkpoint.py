@@ -1,6 +1,6 @@
-"""A model's weights on disk: what a finished training leaves, and what an interrupted one goes on from.
+"""Checkpoints on disk: those of finished trainings, and those from which interrupted trainings resume.
 
-Safetensors and JSON only: nothing here can run code when it is loaded.
+Safetensors and JSON only, so that loading cannot run code.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from bolt.cohort.covariates import Covariates
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import atomic, read_json, write_json
 from bolt.models.base import SeriesModel
-from bolt.models.registry import create_model
+from bolt.models.registry import create_model, with_covariates
 
 RESUME = "resume.safetensors"
 
 
 @dataclass
 class Progress:
-    """How far a training has come.
+    """State of a training after some epochs.
 
     Attributes
     ----------
     history : list of dict
-        One row an epoch.
+        One row per epoch.
     epoch : int
-        The epoch whose weights will be kept, as far as is known; from 1.
+        The epoch whose weights would be kept so far, from 1.
     chosen : dict
-        Its weights, where it need not be the last one.
+        The weights of that epoch, if the best epoch is chosen by validation.
     """
 
     history: list[dict[str, float]] = field(default_factory=list)
@@ -48,9 +48,9 @@ class Progress:
 def save_resume(
     folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer, progress: Progress
 ) -> None:
-    """Keep everything that the next epoch depends on, in one file, so that no kill can tear it.
+    """Save everything that the next epoch depends on, in one file that is replaced atomically.
 
-    Random states are not among it: every epoch starts from a seed of its own.
+    Random states are not saved, because every epoch starts from its own seed.
     """
     tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
     tensors |= {f"chosen.{name}": value for name, value in progress.chosen.items()}
@@ -62,20 +62,20 @@ def save_resume(
 
 
 def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer) -> Progress | None:
-    """Put `net` and `optimizer` where an interrupted training left them.
+    """Restore `net` and `optimizer` from an interrupted training.
 
     Returns
     -------
     Progress or None
-        None where there is nothing to go on from, or it belongs to other settings or data.
+        None if there is nothing to resume, or it belongs to other settings or data.
     """
     try:
         with safe_open(folder / RESUME, framework="pt") as file:
             facts = json.loads(file.metadata()["progress"])
             if facts["fingerprint"] != fingerprint:
                 return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (FileNotFoundError, SafetensorError, KeyError, TypeError, ValueError):  # none, torn, or nothing of ours
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (FileNotFoundError, SafetensorError, KeyError, TypeError, ValueError):  # missing, damaged or foreign
         return None
     net.load_state_dict(_under("net.", tensors))
     states: dict[int, dict[str, Tensor]] = {}
@@ -87,12 +87,15 @@ def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: tor
 
 
 def remove_resume(folder: Path) -> None:
+    """Delete what `save_resume` wrote, if it exists."""
     (folder / RESUME).unlink(missing_ok=True)
 
 
 def save_checkpoint(folder: Path, net: SeriesModel, info: dict[str, Any]) -> None:
-    """Write ``checkpoint.safetensors`` and ``checkpoint.json``; `info` holds at least what `load_checkpoint` needs:
-    model (the configuration), n_rois, classes and, where there are any, covariates."""
+    """Write ``checkpoint.safetensors`` and ``checkpoint.json``.
+
+    `info` must contain what `load_checkpoint` needs: model (the configuration), n_rois, classes and covariates, if any.
+    """
     with atomic(folder / "checkpoint.safetensors") as temporary:
         save_file(_portable(net.state_dict()), temporary)
     write_json(info, folder / "checkpoint.json")
@@ -109,51 +112,54 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     Returns
     -------
     tuple
-        The model in evaluation mode, on the CPU; and what ``checkpoint.json`` says: model, fold, seed, n_rois, classes
-        (None: a number; then also label, its mean and sd in training), rois (values in the atlas), covariates (columns
-        of `bolt.cohort.covariates.Covariates`), crop, epoch.
+        The model in evaluation mode, on the CPU; and the contents of ``checkpoint.json``: model, fold, seed, n_rois,
+        classes (None for a number; then also label, its mean and sd in training), rois (values in the atlas),
+        covariates (columns of `bolt.cohort.covariates.Covariates`), crop, epoch.
 
     Raises
     ------
     DataError
-        Where the files are missing or do not belong together.
+        The files are missing or do not fit each other.
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    with checked_weights(folder) as weights, described(folder):
-        others = len(Covariates(info.get("covariates", [])))
-        settings = info["model"]["hyper"] | ({"n_covariates": others} if others else {})
+    with checked_weights(folder) as weights, checked_info(folder):
+        settings = with_covariates(info["model"]["hyper"], len(Covariates(info.get("covariates", []))))
         n_outputs = 1 if info["classes"] is None else len(info["classes"])
-        about = (info["model"]["model"], info["n_rois"], n_outputs)
-        with torch.device("meta"):  # takes no memory, whatever sizes a foreign file names
-            due = {name: list(value.shape) for name, value in create_model(*about, **settings).state_dict().items()}
+        model = (info["model"]["model"], info["n_rois"], n_outputs)
+        with torch.device("meta"):  # needs no memory, whatever sizes a foreign file states
+            state = create_model(*model, **settings).state_dict()
         with safe_open(weights, framework="pt") as file:
-            found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (no mapping)
-        different = sorted(name for name in due.keys() | found.keys() if due.get(name) != found.get(name))
-        if different:
-            one = different[0]
-            raise RuntimeError(f"{one} is {found.get(one, 'not there')} in place of {due.get(one, 'nothing')}")
-        net = create_model(*about, **settings)
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        expected = {name: list(value.shape) for name, value in state.items()}
+        for name in sorted(expected.keys() | shapes.keys()):
+            if expected.get(name) != shapes.get(name):
+                raise RuntimeError(
+                    f"{name} has shape {shapes.get(name, 'none')}, expected {expected.get(name, 'none')}"
+                )
+        net = create_model(*model, **settings)
         net.load_state_dict(load_file(weights))
     return net.eval(), info
 
 
 @contextmanager
-def described(folder: Path) -> Iterator[None]:
-    """What is wrong with the words of a run's ``checkpoint.json``, used within the block, is a `DataError`."""
-    where, hint = folder / "checkpoint.json", "Take the file that was written with these weights"
+def checked_info(folder: Path) -> Iterator[None]:
+    """Turn errors from the contents of ``checkpoint.json``, used within the block, into a `DataError`."""
+    where, hint = folder / "checkpoint.json", "Restore the file that was written with these weights"
     try:
         yield
     except ConfigError as error:
         raise DataError(error.what, where=where, hint=hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"it describes no model ({type(error).__name__}: {reason})", where=where, hint=hint) from None
+        raise DataError(
+            f"not a model's description ({type(error).__name__}: {reason})", where=where, hint=hint
+        ) from None
 
 
 @contextmanager
 def checked_weights(folder: Path) -> Iterator[Path]:
-    """The weights of a run's fold, to be read within the block; what is wrong with them is a `DataError`."""
+    """Yield the weights of a fold; turn errors from reading them within the block into a `DataError`."""
     weights = folder / "checkpoint.safetensors"
     try:
         yield weights
@@ -166,8 +172,10 @@ def checked_weights(folder: Path) -> Iterator[Path]:
 
 
 def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors to the CPU, contiguous."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Select the tensors whose names begin with `prefix`, and remove it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

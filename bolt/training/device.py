@@ -1,4 +1,4 @@
-"""Where models are trained and asked: a GPU where there is one."""
+"""The device for training and prediction: a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ log = logging.getLogger("bolt")
 
 
 def device_of(device: str, threads: int | None) -> torch.device:
-    """The device that a configuration asks for; ``auto`` is a GPU where there is one. The log says which it is.
+    """Return the device that a configuration asks for, and log it.
 
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
+        ``auto`` is a GPU if there is one.
     threads : int, optional
-        Of the processor.
+        CPU threads of torch.
+
+    Raises
+    ------
+    ConfigError
+        ``cuda`` without a GPU.
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    found = torch.cuda.is_available()
-    if device == "cuda" and not found:
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
         raise ConfigError(f"no CUDA device found: {_absence()}", where="device", hint="Set 'device' to auto or cpu")
-    if device != "cpu" and found:
+    if device != "cpu" and has_gpu:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         log.info("device: GPU, %s", torch.cuda.get_device_name())
         return torch.device("cuda")
-    why = "as the configuration says" if device == "cpu" else f"no GPU: {_absence()}"
-    log.info("device: CPU, %d threads (%s)", torch.get_num_threads(), why)
+    reason = "as configured" if device == "cpu" else f"no GPU: {_absence()}"
+    log.info("device: CPU, %d threads (%s)", torch.get_num_threads(), reason)
     return torch.device("cpu")
 
 
 def _absence() -> str:
-    """Why torch has no GPU: for a person whom the cluster gave one."""
-    why = "torch finds none" if torch.version.cuda else "this torch is built without CUDA"
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return f"{why}, though CUDA_VISIBLE_DEVICES is {given}" if given else why
+    """Explain why torch has no GPU, for users whose job was allocated one."""
+    reason = "torch finds none" if torch.version.cuda else "this torch is built without CUDA"
+    allocated = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"{reason}, though CUDA_VISIBLE_DEVICES is {allocated}" if allocated else reason

@@ -1,7 +1,7 @@
-"""Training of models that learn in one go, of connectivity or covariates: the same files as `bolt.training.runner`.
+"""Training of models that are fitted at once, on connectivity or covariates; same files as `bolt.training.runner`.
 
-The connectivity of a scan depends on that scan alone, so it is made once for all folds. What is learned from several
-scans (the model, the harmonisation of sites, the encoding of covariates) is learned from the training part of a fold.
+The connectivity of a scan depends on that scan only, so it is computed once for all folds. Everything learned from
+several scans (the model, the harmonisation of sites, the encoding of covariates) is learned from training scans only.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from bolt.config import Dataset, Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import atomic, read_json, read_table, write_json, write_status, write_table, write_yaml
 from bolt.models.parts.features import FeatureModel
-from bolt.models.registry import create_model, inputs_of
+from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
-from bolt.training.checkpoint import checked_weights, described
+from bolt.training.checkpoint import checked_info, checked_weights
 from bolt.training.prediction import write_predictions
-from bolt.training.runner import Job, fold_table
+from bolt.training.roles import fold_table
+from bolt.training.runner import Training
 from bolt.training.targets import Classes, fit_target
 
 log = logging.getLogger(__name__)
@@ -38,15 +39,16 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Trained:
-    """A trained model of connectivity or covariates with all that it does to a scan before.
+    """A trained model of connectivity or covariates, with its preprocessing of features.
 
     Attributes
     ----------
     model : FeatureModel
     combat : Combat or None
-        Where sites are harmonised.
+        Harmonisation of sites, if configured.
     info : dict
-        What ``checkpoint.json`` says: model (the configuration), fold, seed, n_rois, classes, rois, covariates, sites.
+        Contents of ``checkpoint.json``: model (the configuration), fold, seed, n_rois, classes, rois, covariates and,
+        when saved, sites.
     """
 
     model: FeatureModel
@@ -54,12 +56,12 @@ class Trained:
     info: dict[str, Any]
 
     def predict(self, cache: SeriesCache, ids: Sequence[int]) -> NDArray[np.float64]:
-        """Class probabilities of scans of a cache, (len(ids), classes).
+        """Predict class probabilities of scans in a cache, (len(ids), classes).
 
         Raises
         ------
         DataError
-            A scan of a site that was not learned, where the configuration refuses it.
+            A scan from a site without training scans, if the configuration refuses such scans.
         """
         scans = cache.index.iloc[list(ids)]
         if self.model.inputs == "covariates":
@@ -69,7 +71,7 @@ class Trained:
         return self.probabilities(features, scans["site"])
 
     def probabilities(self, features: NDArray[np.float32], sites: pd.Series) -> NDArray[np.float64]:
-        """The same from connectivity or encoded covariates, (n, F), and the scans' sites."""
+        """Predict class probabilities from connectivity or encoded covariates, (n, F), and the scans' sites."""
         if self.combat is not None:
             features = self.combat.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
         return self.model.probabilities(features)
@@ -80,7 +82,7 @@ def train_features(
     folds: Path,
     model: Model,
     dataset: Dataset,
-    jobs: Sequence[Job],
+    trainings: Sequence[Training],
     *,
     device: str = "cpu",
     threads: int | None = None,
@@ -89,31 +91,31 @@ def train_features(
 
     Parameters
     ----------
-    cache, folds, model, dataset, jobs
+    cache, folds, model, dataset, trainings
         As in `bolt.training.runner.train_folds`.
     device, threads
-        Not used: the linear algebra's own threads are those of the environment.
+        Not used: linear algebra runs on the CPU, with the threads set in the environment.
 
     Returns
     -------
     list
-        For each job None, or the error that ended it.
+        For each training None, or the error that ended it.
 
     Raises
     ------
     ConfigError
-        What is wrong for all folds.
+        An error that concerns all folds.
     """
     series = SeriesCache(cache)
     check_covariates(model, dataset, list(series.index))
     try:
-        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model, folds, jobs)
+        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model, folds, trainings)
     except DataError as error:
-        return [error] * len(jobs)
+        return [error] * len(trainings)
     errors: list[BoltError | None] = []
-    for job in jobs:
+    for training in trainings:
         try:
-            _train(series, features, folds, model, dataset, job)
+            _train(series, features, folds, model, dataset, training)
             errors.append(None)
         except ConfigError:
             raise
@@ -122,11 +124,11 @@ def train_features(
     return errors
 
 
-def _connectivity(series: SeriesCache, model: Model, folds: Path, jobs: Sequence[Job]) -> pd.DataFrame:
-    """Of the scans of the folds asked for, each over its full length; labelled by the rows of the cache's index."""
+def _connectivity(series: SeriesCache, model: Model, folds: Path, trainings: Sequence[Training]) -> pd.DataFrame:
+    """Compute the connectivity of all scans of some folds at full length, indexed by rows of the cache's index."""
     start = time.monotonic()
     table = read_table(folds, text=("scan_id",))
-    scans = table.loc[table["fold"].isin([job.fold for job in jobs]), "scan_id"]
+    scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
     rows = np.flatnonzero(series.index["scan_id"].isin(scans))
     features = connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z)
     log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
@@ -134,17 +136,17 @@ def _connectivity(series: SeriesCache, model: Model, folds: Path, jobs: Sequence
 
 
 def _train(
-    series: SeriesCache, features: pd.DataFrame | None, folds: Path, model: Model, dataset: Dataset, job: Job
+    series: SeriesCache, features: pd.DataFrame | None, folds: Path, model: Model, dataset: Dataset, training: Training
 ) -> None:
-    """One fold, from its table of scans to its predictions; `features` of at least its scans, None for covariates."""
-    fold, seed, out = job
-    start, model = time.monotonic(), model.for_fold(job.fold)
+    """Train one fold and write its files; `features` has at least its scans, or is None for covariates."""
+    fold, seed, out = training
+    start, model = time.monotonic(), model.for_fold(fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     if not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
     target = class_target(model, dataset, table, fold, folds)
     vectors = None if features is None else features.loc[table.index].to_numpy()
-    trained, probabilities = learn(series, table, vectors, target, model, job, dataset.crop)
+    trained, probabilities = learn(series, table, vectors, target, model, training, dataset.crop)
     save_trained(out, trained)
     facts = {name: trained.info[name] for name in ("model", "fold", "seed")}
     write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
@@ -156,10 +158,10 @@ def _train(
 
 
 def class_target(model: Model, dataset: Dataset, table: pd.DataFrame, fold: int, folds: Path) -> Classes:
-    """What is predicted in one fold, where it is a class; these models know no numbers."""
+    """Define the target of one fold; refuse labels that are numbers (ConfigError)."""
     target = fit_target(dataset.classes, table, fold, folds)
     if not isinstance(target, Classes):
-        raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", hint="Leave the model out")
+        raise ConfigError(f"model '{model.name}' needs classes, but the label is a number", hint="Remove the model")
     return target
 
 
@@ -169,10 +171,10 @@ def learn(
     vectors: NDArray[np.float32] | None,
     target: Classes,
     model: Model,
-    job: Job,
+    training: Training,
     crop: int,
 ) -> tuple[Trained, NDArray[np.float64]]:
-    """Learn from the training scans of a table, and predict all of its scans.
+    """Fit a model to the training scans of a table, and predict all of its scans.
 
     Parameters
     ----------
@@ -183,10 +185,10 @@ def learn(
         Their connectivity; None for a model of covariates.
     target : Classes
     model : Model
-        As it is trained in this fold.
-    job : Job
+        With the settings of this fold.
+    training : Training
     crop : int
-        Volumes of the stretches that are learned from where the model says ``connectivity: crop``.
+        Length of training crops in volumes, used with ``connectivity: crop``.
 
     Returns
     -------
@@ -197,25 +199,25 @@ def learn(
     covariates = Covariates.fit(table[train], model.covariates)
     if vectors is None:
         vectors = covariates.encode(table)
-    learned, sites = vectors[train], table["site"][train]
+    inputs, sites = vectors[train], table["site"][train]
     if model.connectivity == "crop":
-        random = np.random.default_rng([job.seed, job.fold])
-        learned = connectivity_of_crops(series, table.index[train].tolist(), crop, random, fisher_z=model.fisher_z)
-    facts = {"model": model.model_dump(mode="json"), "fold": job.fold, "seed": job.seed}
-    about = {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
-    about |= {"covariates": covariates.columns}
-    settings = model.hyper | ({"n_covariates": len(covariates)} if model.covariates else {})
-    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, facts | about)
+        random = np.random.default_rng([training.seed, training.fold])
+        inputs = connectivity_of_crops(series, table.index[train].tolist(), crop, random, fisher_z=model.fisher_z)
+    info = {"model": model.model_dump(mode="json"), "fold": training.fold, "seed": training.seed}
+    info |= {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
+    info["covariates"] = covariates.columns
+    settings = with_covariates(model.hyper, len(covariates))
+    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, info)
     if model.harmonise:
-        trained.combat = Combat.fit(learned, sites)
-        learned = trained.combat.apply(learned, sites, pooled=model.unseen_site == "pooled")
+        trained.combat = Combat.fit(inputs, sites)
+        inputs = trained.combat.apply(inputs, sites, pooled=model.unseen_site == "pooled")
     groups = table["group"].fillna(table["subject"])[train].to_numpy()
-    trained.model.fit(learned, target.encode(table)[train], groups, job.seed)
+    trained.model.fit(inputs, target.encode(table)[train], groups, training.seed)
     return trained, trained.probabilities(vectors, table["site"])
 
 
 def save_trained(folder: Path, trained: Trained) -> None:
-    """Write ``checkpoint.safetensors`` and ``checkpoint.json``: arrays and facts, nothing that can run."""
+    """Write ``checkpoint.safetensors`` and ``checkpoint.json``, which cannot contain code."""
     arrays = {f"model.{name}": value for name, value in trained.model.state().items()}
     info = trained.info
     if trained.combat is not None:
@@ -227,7 +229,7 @@ def save_trained(folder: Path, trained: Trained) -> None:
 
 
 def load_trained(folder: str | Path) -> Trained:
-    """Read a model that was trained in one go.
+    """Read a model that was fitted at once.
 
     Parameters
     ----------
@@ -237,15 +239,13 @@ def load_trained(folder: str | Path) -> Trained:
     Raises
     ------
     DataError
-        Where the files are missing or do not belong together.
+        The files are missing or do not fit each other.
     """
     folder = Path(folder)
     info = read_json(folder / "checkpoint.json")
-    with checked_weights(folder) as weights, described(folder):
+    with checked_weights(folder) as weights, checked_info(folder):
         arrays = load_file(weights)
-        settings = info["model"]["hyper"] | (
-            {"n_covariates": len(Covariates(info["covariates"]))} if info["covariates"] else {}
-        )
+        settings = with_covariates(info["model"]["hyper"], len(Covariates(info["covariates"])))
         model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
         model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
         combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None

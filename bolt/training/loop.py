@@ -1,11 +1,11 @@
-"""The loop of one training, a step at a time, so that several trainings can take turns."""
+"""Training loop of one model, which pauses after every step so that several trainings can take turns."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from bolt.io.errors import BoltError
 from bolt.io.files import write_table
 from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
-from bolt.training.batch_splitting import Room, room_for
+from bolt.training.batch_splitting import BatchSplitter, explain_shortage
 from bolt.training.checkpoint import Progress, load_resume, save_resume
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import learning_rate
@@ -34,23 +34,26 @@ log = logging.getLogger(__name__)
 HISTORY = {
     "epoch": "Epoch, from 1",
     "learning_rate": "Learning rate of the epoch's last step",
-    "train_loss": "Mean over the training scans of the loss (cross entropy; for numbers the squared error in standard "
-    "deviations) plus the model's own terms; crops, with dropout",
-    "train_accuracy": "Share of training crops classified rightly while training; with 'mixup' a crop counts by the "
-    "class of its own scan, though more than half of it may be another's",
-    "train_r2": "Explained share of the labels' variance, of training crops while training; with 'mixup' as above",
-    "validation_loss": "Mean loss of the validation scans, each at its own length, without the model's own terms",
-    "validation_accuracy": "Share of validation scans classified rightly",
-    "validation_r2": "Explained share of the labels' variance, of validation scans",
+    "train_loss": "Mean loss of the training scans (cross entropy; for numbers the squared error in standard "
+    "deviations) plus the model's own loss terms; on crops, with dropout",
+    "train_accuracy": "Share of training crops classified correctly during training; with 'mixup' judged by the class "
+    "of the crop's own scan, even if more than half of the mixture is another scan",
+    "train_r2": "Explained share of the labels' variance, for training crops during training; with 'mixup' as above",
+    "validation_loss": "Mean loss of the validation scans, each at full length, without the model's own loss terms",
+    "validation_accuracy": "Share of validation scans classified correctly",
+    "validation_r2": "Explained share of the labels' variance, for validation scans",
 }
-FEWER = "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
+SMALLER_BATCH = (
+    "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
+)
+LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
 
 
 @contextmanager
-def _tensor_float(wanted: bool) -> Iterator[None]:
+def _tensor_float(enabled: bool) -> Iterator[None]:
     """Let a GPU multiply float32 matrices in TensorFloat-32 within the block."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if wanted else before)
+    torch.set_float32_matmul_precision("high" if enabled else before)
     try:
         yield
     finally:
@@ -58,43 +61,43 @@ def _tensor_float(wanted: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The scans of one role, ready to learn from."""
+class LabelledScans:
+    """Scans with their labels: the training or the validation scans of a fold."""
 
     scans: Scans
-    truth: Tensor  # (scans,) labels as `bolt.training.targets` encodes them, on the device
+    truth: Tensor  # (scans,) labels as encoded by `bolt.training.targets`, on the device
 
 
 @dataclass
 class Fit:
-    """One training: a model, its data, and where it leaves what it learns.
+    """A model, its data, and the loop that fits one to the other.
 
     Attributes
     ----------
     net : SeriesModel
         Trained in place.
-    train : Part
-    validation : Part or None
+    train : LabelledScans
+    validation : LabelledScans or None
     target : Target
-        What is predicted: gives loss and score.
+        Gives loss and score.
     model : Model
         The configuration.
     crop : int
-        Volumes of a training crop.
+        Length of a training crop in volumes.
     fold, seed : int
     out : Path
-        Receives ``history.tsv`` and, after each epoch, what a resumed training goes on from.
+        Receives ``history.tsv`` and, after each epoch, the state from which an interrupted training resumes.
     fingerprint : str
-        Names the settings and data; what other ones left is not gone on with.
+        Identifies settings and data; a state with another fingerprint is not resumed.
     position : int
-        Line of the progress bar among several.
+        Line of the progress bar, among several.
     watch : callable
-        Told the row of the history that each epoch has added, once it is kept; what it raises ends the training.
+        Called with the row of the history after each epoch is saved; an exception ends the training.
     """
 
     net: SeriesModel
-    train: Part
-    validation: Part | None
+    train: LabelledScans
+    validation: LabelledScans | None
     target: Target
     model: Model
     crop: int
@@ -106,21 +109,22 @@ class Fit:
     watch: Callable[[dict[str, float]], None] = lambda row: None
 
     @cached_property
-    def room(self) -> Room:
-        """How many scans of a batch are worked on at once."""
-        return Room(self.net, self.title)
+    def splitter(self) -> BatchSplitter:
+        """Return the splitter of batches that do not fit in memory."""
+        return BatchSplitter(self.net, self.title)
 
     @property
     def title(self) -> str:
+        """Return the name of this training in messages."""
         return f"{self.model.name}, fold {self.fold}, seed {self.seed}"
 
     def run(self) -> Generator[None, None, Progress]:
-        """Train, pausing after every step; `net` is left with the weights of the chosen epoch.
+        """Train, pausing after every step, and leave `net` with the weights of the chosen epoch.
 
         Raises
         ------
         BoltError
-            A loss that is not finite, with fold, epoch and step.
+            The loss is not finite; names fold, epoch and step.
         """
         training, start = self.model.training, time.monotonic()
         # without weight decay AdamW is the paper's Adam
@@ -132,7 +136,7 @@ class Fit:
         choose = training.epoch_choice == "best_validation" and self.validation is not None
         done, steps = len(progress.history), -(-len(self.train.scans) // training.batch_size)
         if done:
-            log.info("%s: going on after epoch %d of %d", self.title, done, training.epochs)
+            log.info("%s: resuming after epoch %d of %d", self.title, done, training.epochs)
             for row in progress.history:
                 self.watch(row)
         with tqdm(
@@ -141,7 +145,7 @@ class Fit:
             desc=self.title,
             unit="step",
             position=self.position,
-            mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between lines; a log file needs few
+            mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
         ) as bar:
             for epoch in range(done + 1, training.epochs + 1):
                 row = yield from self._epoch(optimizer, epoch, bar)
@@ -168,9 +172,9 @@ class Fit:
     def _epoch(
         self, optimizer: torch.optim.Optimizer, epoch: int, bar: tqdm
     ) -> Generator[None, None, dict[str, float]]:
-        """One pass over the training scans, a random crop of each; returns the epoch's row of the history so far.
+        """Train on a random crop of every training scan; return the epoch's row of the history.
 
-        Losses are looked at once an epoch: a look a step would make a GPU wait.
+        Losses are read once per epoch, because reading them at every step would make a GPU wait.
         """
         random = epoch_generator(self.seed, self.fold, epoch)
         order = torch.randperm(len(self.train.scans), generator=random)
@@ -178,29 +182,28 @@ class Fit:
         batches = order.split(size)
         order = order.to(self.train.truth.device)
         truths = self.train.truth[order]
-        known = self.train.scans.covariates
-        covariates = [None] * len(batches) if known is None else known[order].split(size)
+        covariates: Sequence[Tensor | None] = [None] * len(batches)
+        if self.train.scans.covariates is not None:
+            covariates = self.train.scans.covariates[order].split(size)
         losses, logits = [], []
         self.net.train()
-        for step, batch in enumerate(zip(batches, covariates, truths.split(size), strict=True), start=1):
+        steps = zip(batches, covariates, truths.split(size), strict=True)
+        for step, (batch, batch_covariates, truth) in enumerate(steps, start=1):
             seed = partial(seed_step, self.seed, self.fold, epoch, step)
             seed()
             optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
-            which, others, truth = batch
-            with room_for(f"a batch of {len(which)} scans: {self.title}", FEWER):
-                x = self._inputs(which, random)
-            loss, output = self._step(optimizer, x, others, truth, seed)
-            losses.append(loss)
-            logits.append(output)
+            with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
+                x = self._inputs(batch, random)
+            step_loss, step_logits = self._step(optimizer, x, batch_covariates, truth, seed)
+            losses.append(step_loss)
+            logits.append(step_logits)
             bar.update()
             yield
         values = torch.stack(losses).double().cpu()
-        broken = (~values.isfinite()).nonzero()
-        if len(broken):
-            raise BoltError(
-                f"the loss is not finite: {self.title}, epoch {epoch}, step {int(broken[0]) + 1}",
-                hint="Lower the learning rate or set 'clip_gradient' in the model's configuration",
-            )
+        invalid = (~values.isfinite()).nonzero()
+        if len(invalid):
+            step = int(invalid[0]) + 1
+            raise BoltError(f"the loss is not finite: {self.title}, epoch {epoch}, step {step}", hint=LOWER_RATE)
         sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
         return {
             "epoch": epoch,
@@ -209,27 +212,29 @@ class Fit:
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
-    def _inputs(self, which: Tensor, random: torch.Generator) -> Tensor:
-        """What some training scans are learned from: random crops of their series (batch, time, rois), or matrices."""
+    def _inputs(self, batch: Tensor, random: torch.Generator) -> Tensor:
+        """Return the inputs of a batch: random crops of the series (batch, time, rois), or connectivity matrices."""
         scans, net = self.train.scans, self.net
         if not isinstance(net, ConnectivityModel):
-            return scans.crops(which, self.crop, random)
-        whole, lengths = self.model.connectivity == "scan", torch.tensor(scans.lengths)[which]
-        if not whole:  # a scan shorter than a crop is whole too: repeated, some of its volumes would weigh more
+            return scans.crops(batch, self.crop, random)
+        whole, lengths = self.model.connectivity == "scan", torch.tensor(scans.lengths)[batch]
+        if not whole:  # a scan shorter than a crop is used whole: if it were repeated, some volumes would weigh more
             lengths = lengths.clamp(max=self.crop)
-        parts, order = [], []
+        matrices, order = [], []
         for length in lengths.unique():
-            same = (lengths == length).nonzero()[:, 0]
-            own = which[same]
-            parts.append(net.matrices(scans.whole(own.tolist()) if whole else scans.crops(own, int(length), random)))
-            order.append(same)
-        return torch.cat(parts)[torch.cat(order).argsort()]
+            positions = (lengths == length).nonzero()[:, 0]
+            which = batch[positions]
+            series = scans.whole(which.tolist()) if whole else scans.crops(which, int(length), random)
+            matrices.append(net.matrices(series))
+            order.append(positions)
+        return torch.cat(matrices)[torch.cat(order).argsort()]
 
-    def _ask(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
-        """The model's word on what `_inputs` gave."""
+    def _forward(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
+        """Apply the model to the output of `_inputs`."""
         return self.net.classify(x) if isinstance(self.net, ConnectivityModel) else forward(self.net, x, covariates)
 
     def _loss(self, output: ModelOutput, logits: Tensor, truth: Tensor) -> Tensor:
+        """Sum the target's loss and the model's own terms."""
         terms = list(output.losses.values())
         if isinstance(self.target, Classes) and not self.model.training.mixup:
             terms += self.net.label_losses(output, truth).values()
@@ -243,16 +248,16 @@ class Fit:
         truth: Tensor,
         seed: Callable[[], None],
     ) -> tuple[Tensor, Tensor]:
-        """Learn from one batch; returns loss and logits, on the device.
+        """Learn from one batch; return loss and logits, on the device.
 
-        `seed` is called before each attempt: what is drawn does not depend on how many did not fit in memory.
+        `seed` is called before each attempt, so that random draws do not depend on attempts that did not fit in memory.
 
-        Lower precision is for this pass alone: weights, optimiser and loss are float32, and so are validation and
-        prediction, which makes what a checkpoint predicts independent of how it was trained.
+        Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
+        that predictions of a checkpoint do not depend on the precision of its training.
         """
         training = self.model.training
         share, partner = 1.0, torch.arange(len(x), device=x.device)
-        if training.mixup:  # Zhang et al. 2018, ICLR: one share for the whole batch
+        if training.mixup:  # Zhang et al. 2018, arXiv:1710.09412; one share for the whole batch
             share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
             partner = torch.randperm(len(x)).to(x.device)
             x = share * x + (1 - share) * x[partner]
@@ -264,33 +269,33 @@ class Fit:
                 parts = [
                     self._gradient(x[part], covariates if covariates is None else covariates[part],
                                    truth[part], truth[partner[part]], share, len(x))
-                    for part in self.room.parts(len(x))
+                    for part in self.splitter.parts(len(x))
                 ]  # fmt: skip
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_shortage(error):
                     raise
                 on_gpu = isinstance(error, torch.OutOfMemoryError)
-            self.room.shrink(len(x), on_gpu)  # here, where the failed pass holds nothing any more
-        self.room.settle(len(x))
+            self.splitter.halve(len(x), on_gpu)  # outside 'except', where the memory of the failed pass is free
+        self.splitter.check_splittable(len(x))
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
-        with room_for(f"the optimiser's numbers: {self.title}", "Free memory, or choose a smaller model"):
-            optimizer.step()  # the first makes two numbers a weight
+        with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
+            optimizer.step()  # the first step allocates two numbers per weight
         losses, logits = zip(*parts, strict=True)
         return torch.stack(losses).sum(), torch.cat(logits)
 
     def _gradient(
         self, x: Tensor, covariates: Tensor | None, truth: Tensor, other: Tensor, share: float, n: int
     ) -> tuple[Tensor, Tensor]:
-        """Add what some scans say to the gradient of a batch of `n`; their part of its loss, and logits.
+        """Add the gradient of some scans to that of a batch of `n`; return their share of its loss, and logits.
 
-        `other` is the truth of the scans that they are mixed with, by 1 - `share`.
+        `other` has the labels of the scans with which they are mixed, in the proportion 1 - `share`.
         """
         training = self.model.training
         with _tensor_float(training.precision == "tf32" and x.is_cuda):
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-                output = self._ask(x, covariates)
+                output = self._forward(x, covariates)
             logits = output.logits.float()
             loss = self._loss(output, logits, truth)
             if training.mixup:
@@ -300,17 +305,16 @@ class Fit:
         return loss.detach(), logits.detach()
 
     def _check_finite(self, row: dict[str, float], epoch: int) -> None:
-        """Refuse what the last step of an epoch has broken: no later loss would show it."""
-        whole = torch.stack([parameter.detach().isfinite().all() for parameter in self.net.parameters()]).all()
-        if not whole or not np.isfinite(row.get("validation_loss", 0)):
-            raise BoltError(
-                f"weights or validation loss are not finite: {self.title}, after epoch {epoch}",
-                hint="Lower the learning rate or set 'clip_gradient' in the model's configuration",
-            )
+        """Refuse weights broken by the last step of an epoch, which no later training loss would reveal."""
+        finite = torch.stack([parameter.detach().isfinite().all() for parameter in self.net.parameters()]).all()
+        if not finite or not np.isfinite(row.get("validation_loss", 0)):
+            problem = f"weights or validation loss are not finite: {self.title}, after epoch {epoch}"
+            raise BoltError(problem, hint=LOWER_RATE)
 
-    def _validate(self, part: Part) -> dict[str, float]:
-        logits = all_logits(self.net, part.scans)
+    def _validate(self, validation: LabelledScans) -> dict[str, float]:
+        """Compute loss and score of the validation scans."""
+        logits = all_logits(self.net, validation.scans)
         return {
-            "validation_loss": float(self.target.loss(logits, part.truth)),
-            f"validation_{self.target.metric}": self.target.score(logits, part.truth),
+            "validation_loss": float(self.target.loss(logits, validation.truth)),
+            f"validation_{self.target.metric}": self.target.score(logits, validation.truth),
         }

@@ -1,4 +1,4 @@
-"""Series on a device, as random crops or whole; and what a model says of them."""
+"""Scans on a device, as random crops or whole, and predictions for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bolt.io.files import write_table
 from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
-from bolt.training.batch_splitting import whose
+from bolt.training.batch_splitting import memory_owner
 from bolt.training.targets import stored_target
 
 log = logging.getLogger(__name__)
@@ -26,23 +26,23 @@ log = logging.getLogger(__name__)
 PREDICTIONS = {
     "scan_id": "Scan",
     "subject": "Subject",
-    "group": "Family where known, else subject",
+    "group": "Family if known, else subject",
     "site": "Site",
-    "role": "Part of the fold: train, validation or test",
+    "role": "Role in the fold: train, validation or test",
     "fold": "Outer fold",
     "seed": "Seed of weights, order, crops and dropout",
     "label": "True class, or number",
-    "predicted": "Class of the largest probability, or number, in the unit of the label",
+    "predicted": "Most probable class, or number in the unit of the label",
 }
-VOLUMES_AT_ONCE = 4096  # in a batch of whole scans: bounds the memory of prediction
-MATRICES_AT_ONCE = 16  # scans of a model of connectivity, whose memory goes by ROIs and not by volumes
+VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
+MATRICES_AT_ONCE = 16  # scans per batch of a connectivity model, whose memory depends on ROIs and not on volumes
 
 
 class Pool:
-    """All series of a cache, in memory once for every training that reads them.
+    """All series of a cache, loaded once and shared by all trainings.
 
-    On the CPU this is the cache's file itself, memory-mapped: jobs side by side share it too. On a GPU the series are
-    copied there where they take less than half of its free memory; else crops go there a batch at a time.
+    On the CPU this is the cache's memory-mapped file, which parallel jobs share too. On a GPU, the series are copied
+    there if they take less than half of its free memory; otherwise crops are copied batch by batch.
 
     Parameters
     ----------
@@ -52,30 +52,30 @@ class Pool:
 
     def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
         self.cache, self.device = cache, torch.device(device)
-        # copy-on-write, for torch knows no arrays that are read only; nothing writes to it
+        # copy-on-write, because torch has no read-only tensors; nothing writes to it
         self.data = torch.from_numpy(np.load(cache.folder / "series.npy", mmap_mode="c"))
         self._finite: set[int] = set()
-        where = "read where they lie"
+        place = "memory-mapped"
         if self.device.type == "cuda":
             fits = self.data.nbytes < torch.cuda.mem_get_info(self.device)[0] / 2
-            where = "copied to the GPU" if fits else "too large for the GPU, copied a batch at a time"
+            place = "copied to the GPU" if fits else "too large for the GPU, copied batch by batch"
             self.data = self.data.to(self.device) if fits else self.data
-        log.info("series: %.2f GB, %s", self.data.nbytes / 1e9, where)
+        log.info("series: %.2f GB, %s", self.data.nbytes / 1e9, place)
 
     def check(self, i: int) -> None:
-        """Refuse a scan (row `i` of the index) with NaN or Inf; each is looked at once."""
+        """Refuse a scan (row `i` of the index) with NaN or Inf (DataError); each scan is checked once."""
         if i in self._finite:
             return
         self.cache.finite_series(i)
         self._finite.add(i)
 
     def to_device(self, values: Tensor) -> Tensor:
-        """Copy from the host's memory; on a GPU without making it, or the host, wait."""
+        """Copy from host memory; to a GPU without blocking."""
         return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
 
 
 class Scans:
-    """Some scans of a pool, numbered from 0 in the order of `ids`.
+    """A selection of scans, numbered from 0 in the order of `ids`.
 
     Parameters
     ----------
@@ -83,17 +83,17 @@ class Scans:
     ids : sequence of int
         Rows of the cache's index.
     covariates : ndarray, optional
-        (scans, n) float32, of the same scans.
+        (scans, n) float32.
 
     Attributes
     ----------
     covariates : Tensor or None
-        On the device; None where there are none.
+        On the device; None if there are none.
 
     Raises
     ------
     DataError
-        Where a series has NaN or Inf.
+        A series has NaN or Inf.
     """
 
     def __init__(self, pool: Pool, ids: Sequence[int], covariates: np.ndarray | None = None) -> None:
@@ -102,18 +102,19 @@ class Scans:
         self.pool = pool
         rows = pool.cache.index.iloc[[int(i) for i in ids]]
         self.lengths: list[int] = rows["length"].tolist()
-        some = covariates is not None and covariates.shape[1] > 0
-        self.covariates = torch.tensor(covariates, device=pool.device) if some else None
+        has_covariates = covariates is not None and covariates.shape[1] > 0
+        self.covariates = torch.tensor(covariates, device=pool.device) if has_covariates else None
         self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
         self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
     def __len__(self) -> int:
+        """Return the number of scans."""
         return len(self.lengths)
 
     def crops(self, which: Tensor, length: int, random: torch.Generator) -> Tensor:
-        """A random stretch of each scan, (len(which), length, rois), on the device; a shorter scan is repeated.
+        """Draw a random crop of each scan, (len(which), length, rois), on the device; shorter scans are repeated.
 
-        `which` and `random` are the host's.
+        `which` and `random` are on the host.
         """
         draws = torch.rand(len(which), generator=random, dtype=torch.float64)
         total = self._length[which]
@@ -122,11 +123,11 @@ class Scans:
         return self._take(self._offset[which][:, None] + volumes)
 
     def whole(self, which: Sequence[int]) -> Tensor:
-        """Scans of one length as they are, (len(which), time, rois), on the device."""
+        """Return whole scans of equal length, (len(which), time, rois), on the device."""
         return self._take(self._offset[list(which)][:, None] + torch.arange(self.lengths[which[0]]))
 
     def _take(self, rows: Tensor) -> Tensor:
-        """Rows of the packed series, (batch, time) to (batch, time, rois)."""
+        """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
         pool = self.pool
         if pool.data.device.type == "cpu":
             return pool.to_device(pool.data[rows])
@@ -134,30 +135,33 @@ class Scans:
 
 
 def forward(model: SeriesModel, x: Tensor, covariates: Tensor | None) -> ModelOutput:
-    """Ask a model; covariates are named to it only where there are some."""
+    """Apply a model, with covariates if there are any."""
     return model(x) if covariates is None else model(x, covariates=covariates)
 
 
 def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
-    """Logits of every scan at its own length, (scans, classes), in evaluation mode; equal lengths share batches."""
+    """Compute logits of all scans at full length, (scans, classes), in evaluation mode.
+
+    Scans of equal length share batches.
+    """
     was_training = model.training
     model.eval()
-    parts, order = [], []
+    logits, order = [], []
     with torch.inference_mode():
         for length in sorted(set(scans.lengths)):
-            same = [i for i, own in enumerate(scans.lengths) if own == length]
+            same = [i for i, scan_length in enumerate(scans.lengths) if scan_length == length]
             batch = max(1, VOLUMES_AT_ONCE // length)
             if isinstance(model, ConnectivityModel):
                 batch = min(batch, MATRICES_AT_ONCE)
             for first in range(0, len(same), batch):
-                parts.append(_logits(model, scans, same[first : first + batch]))
+                logits.append(_logits(model, scans, same[first : first + batch]))
             order += same
     model.train(was_training)
-    return torch.cat(parts)[torch.tensor(order).argsort()]
+    return torch.cat(logits)[torch.tensor(order).argsort()]
 
 
 def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
-    """Logits of scans of one length, (len(which), classes); of fewer at once where memory is short."""
+    """Compute logits of scans of equal length, (len(which), classes), in smaller batches if memory is short."""
     try:
         covariates = None if scans.covariates is None else scans.covariates[which]
         return forward(model, scans.whole(which), covariates).logits
@@ -166,8 +170,8 @@ def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
             raise
         if len(which) == 1:
             raise MemoryShortage(
-                f"{whose(error)} memory does not hold a scan of {scans.lengths[which[0]]} volumes",
-                hint="Free memory, choose a smaller model, or (where it is the GPU's) set 'device: cpu'",
+                f"a scan of {scans.lengths[which[0]]} volumes does not fit in the {memory_owner(error)}'s memory",
+                hint="Free memory, choose a smaller model, or, if the GPU's memory is short, set 'device: cpu'",
             ) from None
     torch.cuda.empty_cache()
     half = len(which) // 2
@@ -182,7 +186,7 @@ def predict(
     *,
     info: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
-    """What a model says of whole scans.
+    """Predict whole scans.
 
     Parameters
     ----------
@@ -193,8 +197,8 @@ def predict(
         Rows of the cache's index.
     device : torch.device or str
     info : mapping, optional
-        What `bolt.training.checkpoint.load_checkpoint` returned beside the model; a model with covariates, and one that
-        predicts a number, need it.
+        Second value of `bolt.training.checkpoint.load_checkpoint`; needed by models with covariates and by models that
+        predict a number.
 
     Returns
     -------
@@ -205,7 +209,7 @@ def predict(
     covariates = Covariates(info.get("covariates", [])).encode(cache.index.iloc[list(ids)])
     logits = all_logits(model.to(device), Scans(Pool(cache, device), ids, covariates))
     if info["classes"] is not None and logits.shape[1] == 1:
-        raise ConfigError("this model predicts a number", hint="Give 'info', which load_checkpoint returns as well")
+        raise ConfigError("this model predicts a number", hint="Pass 'info', the second value of load_checkpoint")
     return stored_target(info).decode(logits)
 
 
@@ -215,8 +219,8 @@ def write_predictions(table: pd.DataFrame, path: Path) -> None:
     Parameters
     ----------
     table : DataFrame
-        One row a scan, with the columns of `PREDICTIONS` and one ``p_<class>`` a class; others are left out.
+        One row per scan, with the columns of `PREDICTIONS` and one ``p_<class>`` per class; others are not written.
     path : Path
     """
-    described = {name: f"Probability of class {name[2:]}" for name in table if name.startswith("p_")}
-    write_table(table[[*PREDICTIONS, *described]], path, PREDICTIONS | described)
+    probabilities = {name: f"Probability of class {name[2:]}" for name in table if name.startswith("p_")}
+    write_table(table[[*PREDICTIONS, *probabilities]], path, PREDICTIONS | probabilities)

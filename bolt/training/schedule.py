@@ -1,4 +1,4 @@
-"""Learning rates over the epochs of a training."""
+"""Learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from bolt.config import Training
 
 
 def learning_rate(training: Training, epoch: float) -> float:
-    """Learning rate of the step that ends `epoch` epochs (fractions count), as `Training` describes its schedules."""
+    """Return the learning rate of a step.
+
+    Parameters
+    ----------
+    training : Training
+        Describes the schedules.
+    epoch : float
+        Epochs completed after the step, fractions included.
+    """
     if training.schedule == "constant":
         return training.learning_rate
     warm = min(training.warmup_epochs, training.epochs)
@@ -22,7 +30,7 @@ def learning_rate(training: Training, epoch: float) -> float:
 
 
 def _between(start: float, end: float, share: float, schedule: str) -> float:
-    """Part of the way from one rate to another; for ``cosine`` along half a wave."""
+    """Interpolate between two rates; for ``cosine`` along half a wave."""
     if schedule == "cosine":
         share = (1 - math.cos(math.pi * share)) / 2
     return start + (end - start) * share

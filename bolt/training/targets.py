@@ -1,4 +1,4 @@
-"""What a model predicts: one of several classes, or a number. All that differs between the two in training is here."""
+"""Prediction targets: classes or a number, and everything in training that depends on which it is."""
 
 from __future__ import annotations
 
@@ -18,43 +18,45 @@ from bolt.io.errors import DataError
 
 @dataclass(frozen=True)
 class Classes:
-    """One of several classes; a model has a logit for each."""
+    """One of several classes; a model has one logit per class."""
 
     names: list[str]
     metric: ClassVar[str] = "accuracy"
 
     @property
     def n_outputs(self) -> int:
+        """Return the number of logits."""
         return len(self.names)
 
     def encode(self, scans: pd.DataFrame) -> NDArray[Any]:
-        """(scans,) int64 numbers of the classes."""
-        numbers = scans["label"].map({name: number for number, name in enumerate(self.names)})
-        if numbers.isna().any():
-            scan, label = scans[numbers.isna()].iloc[0][["scan_id", "label"]]
+        """Encode labels as positions in the list of classes, (scans,) int64."""
+        positions = scans["label"].map({name: position for position, name in enumerate(self.names)})
+        if positions.isna().any():
+            scan, label = scans[positions.isna()].iloc[0][["scan_id", "label"]]
             raise DataError(f"scan '{scan}' has label '{label}', not one of {self.names}", hint="Correct 'classes'")
-        return numbers.to_numpy(np.int64)
+        return positions.to_numpy(np.int64)
 
     def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
+        """Compute the cross entropy."""
         return cross_entropy(logits, truth)
 
     def score(self, logits: Tensor, truth: Tensor) -> float:
-        """Share of scans classified rightly."""
+        """Compute the accuracy."""
         return float((logits.argmax(-1) == truth).double().mean())
 
     def decode(self, logits: Tensor) -> NDArray[np.floating]:
-        """Probabilities, (scans, classes) float64."""
+        """Compute class probabilities, (scans, classes) float64."""
         return logits.double().softmax(-1).cpu().numpy()
 
     def columns(self, values: NDArray[np.floating]) -> dict[str, Any]:
-        """Columns of ``predictions.tsv``, from what `decode` returned."""
+        """Return the columns of ``predictions.tsv`` from the output of `decode`."""
         named = {f"p_{name}": values[:, i] for i, name in enumerate(self.names)}
         return {"predicted": [self.names[i] for i in values.argmax(1)], **named}
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number, standardised by the training scans; a model has one output."""
+    """A number, standardised over the training scans; a model has one output."""
 
     mean: float
     sd: float
@@ -63,31 +65,32 @@ class Number:
 
     @classmethod
     def fit(cls, scans: pd.DataFrame) -> Number:
-        """Mean and standard deviation (ddof 0) of the labels of training scans."""
+        """Estimate mean and standard deviation (ddof 0) from the labels of training scans."""
         values = numbers(scans)
         if len(values) == 0 or values.std() == 0:
-            raise DataError("the training scans have no two different labels", hint="Check the label column")
+            raise DataError("the training scans have fewer than two different labels", hint="Check the label column")
         return cls(float(values.mean()), float(values.std()))
 
     def encode(self, scans: pd.DataFrame) -> NDArray[Any]:
-        """(scans,) float32, in standard deviations from the training mean."""
+        """Encode labels in standard deviations from the training mean, (scans,) float32."""
         return ((numbers(scans) - self.mean) / self.sd).astype(np.float32)
 
     def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
+        """Compute the mean squared error, in standard deviations."""
         return mse_loss(logits[:, 0], truth)
 
     def score(self, logits: Tensor, truth: Tensor) -> float:
-        """Explained share of the variance, r²; NaN where the labels are all alike."""
+        """Compute the explained share of the variance, R²; NaN if all labels are equal."""
         errors, spread = (logits[:, 0] - truth).double(), (truth - truth.mean()).double()
         total = float(spread.square().sum())
         return 1 - float(errors.square().sum()) / total if total else float("nan")
 
     def decode(self, logits: Tensor) -> NDArray[np.floating]:
-        """In the label's own unit, (scans,) float64."""
+        """Convert to the unit of the label, (scans,) float64."""
         return logits[:, 0].double().cpu().numpy() * self.sd + self.mean
 
     def columns(self, values: NDArray[np.floating]) -> dict[str, Any]:
-        """Columns of ``predictions.tsv``, from what `decode` returned."""
+        """Return the columns of ``predictions.tsv`` from the output of `decode`."""
         return {"predicted": values}
 
 
@@ -95,33 +98,33 @@ Target = Classes | Number
 
 
 def numbers(scans: pd.DataFrame) -> NDArray[np.floating]:
-    """Labels as numbers, (scans,) float64.
+    """Read labels as numbers, (scans,) float64.
 
     Raises
     ------
     DataError
-        A label that is missing or no number, with its scan.
+        A label is missing or not a number; names the scan.
     """
     values = pd.to_numeric(scans["label"], errors="coerce").to_numpy(float)
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        scan, label = scans[wrong].iloc[0][["scan_id", "label"]]
+    invalid = ~np.isfinite(values)
+    if invalid.any():
+        scan, label = scans[invalid].iloc[0][["scan_id", "label"]]
         raise DataError(
-            f"scan '{scan}' has the label '{label}', which is no number",
-            hint="Mend or exclude the scan, or name the 'classes' in the dataset's file",
+            f"scan '{scan}' has label '{label}', which is not a number",
+            hint="Correct the label, exclude the scan, or name 'classes' in the dataset's file",
         )
     return values
 
 
 def fit_target(classes: Sequence[str] | None, scans: pd.DataFrame, fold: int, where: Path) -> Target:
-    """What is to be predicted in one fold, as its training scans define it.
+    """Define the target of one fold from its training scans.
 
     Parameters
     ----------
     classes : sequence of str or None
-        None: the label is a number.
+        None if the label is a number.
     scans : DataFrame
-        scan_id, label, role.
+        With columns scan_id, label, role.
     fold : int
     where : Path
         The table of folds, for error messages.
@@ -129,15 +132,15 @@ def fit_target(classes: Sequence[str] | None, scans: pd.DataFrame, fold: int, wh
     Raises
     ------
     DataError
-        A class without a training scan; labels that are no class, or no number.
+        A class without a training scan; a label that is not one of the classes, or not a number.
     """
-    training = scans[scans["role"] == "train"]
+    train = scans[scans["role"] == "train"]
     if classes is None:
-        return Number.fit(training)
+        return Number.fit(train)
     target = Classes(list(classes))
     target.encode(scans)
     for name in classes:
-        if not (training["label"] == name).any():
+        if not (train["label"] == name).any():
             raise DataError(
                 f"fold {fold} has no training scan of class '{name}'", where=where, hint="Use fewer folds or more scans"
             )
@@ -145,5 +148,5 @@ def fit_target(classes: Sequence[str] | None, scans: pd.DataFrame, fold: int, wh
 
 
 def stored_target(info: dict[str, Any]) -> Target:
-    """What a trained model predicts, from its ``checkpoint.json``."""
+    """Return the target of a trained model from its ``checkpoint.json``."""
     return Number(**info["label"]) if info["classes"] is None else Classes(info["classes"])

@@ -14,8 +14,9 @@ from bolt.io.errors import LeakError
 from bolt.io.files import read_table
 from bolt.models.registry import fitted_at_once
 from bolt.series.cache import SeriesCache
+from bolt.training import runner
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import train_folds
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import small
 
@@ -50,12 +51,12 @@ def moved(number: int) -> np.ndarray:
 def train(folder, name, cache, folds) -> pd.DataFrame:
     """Predictions of the test scans of all folds."""
     model = small(name)
-    jobs = [Job(fold, 0, folder / name / f"fold-{fold}") for fold in range(FOLDS)]
+    trainings = [runner.Training(fold, 0, folder / name / f"fold-{fold}") for fold in range(FOLDS)]
     at_once = fitted_at_once(load_model(name).model)
     model = model if at_once else model.model_copy(update={"training": QUICK})
-    runner = train_features if at_once else train_folds
-    assert runner(cache, folds, model, dataset(CLASSES, 40), jobs, device="cpu") == [None] * FOLDS
-    tables = [read_table(job.out / "predictions.tsv", text=("label", "predicted")) for job in jobs]
+    fit = train_features if at_once else train_folds
+    assert fit(cache, folds, model, dataset(CLASSES, 40), trainings, device="cpu") == [None] * FOLDS
+    tables = [read_table(each.folder / "predictions.tsv", text=("label", "predicted")) for each in trainings]
     return pd.concat(tables).query("role == 'test'")
 
 

@@ -14,7 +14,7 @@ from bolt.folds.splits import FOLD_COLUMNS, make_folds
 from bolt.io.files import write_table
 from bolt.series.cache import SeriesCache, build_cache
 from bolt.training.features import train_features
-from bolt.training.runner import Job
+from bolt.training.runner import Training
 from tests.abide import write_series
 from tests.shared import shared_data
 
@@ -34,8 +34,9 @@ def test_accuracy_and_auc_are_those_that_are_known(tmp_path):
     assert abs(shares["train"] - 0.8) < 0.01 and abs(shares["test"] - 0.1) < 0.001
     classes = ["control", "autism"]
     dataset = Dataset(name="abide", source="series", path="scans.tsv", label="label", classes=classes)
-    jobs = [Job(fold, 0, tmp_path / f"run/fold-{fold}") for fold in range(10)]
-    errors = train_features(tmp_path / "cache", tmp_path / "folds.tsv", Model(name="svm", model="svm"), dataset, jobs)
+    trainings = [Training(fold, 0, tmp_path / f"run/fold-{fold}") for fold in range(10)]
+    svm = Model(name="svm", model="svm")
+    errors = train_features(tmp_path / "cache", tmp_path / "folds.tsv", svm, dataset, trainings)
     assert errors == [None] * 10
     _, predictions = summarise(tmp_path / "run", range(10), classes)
     found = pooled(predictions, classes)

@@ -26,7 +26,7 @@ CLASSES = ["control", "patient"]
 
 
 def predictions(labels: list[str], positive: list[float], fold: int = 0, role: str = "test") -> pd.DataFrame:
-    """Rows of a predictions table for two classes."""
+    """Return rows of a predictions table for two classes."""
     names = [f"sub-{fold}{i:02d}" for i in range(len(labels))]
     return pd.DataFrame(
         {
@@ -130,7 +130,7 @@ def test_interval_covers_the_value_and_widens_with_families() -> None:
     labels = random.choice(CLASSES, 40).tolist()
     table = predictions(labels, random.uniform(size=40).tolist())
     alone = pooled(table, CLASSES)
-    # the same scans ten times over, as ten scans of a person, carry no more information
+    # ten copies of each scan, as scans of one subject, add no information
     tenfold = pd.concat([table] * 10, ignore_index=True)
     families = pooled(tenfold, CLASSES)
     naive = pooled(tenfold.assign(group=[str(i) for i in range(400)]), CLASSES)

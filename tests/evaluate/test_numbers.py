@@ -48,7 +48,7 @@ def test_labels_all_alike_have_no_r2() -> None:
 
 
 def test_no_number_is_refused() -> None:
-    with pytest.raises(DataError, match="label 'old' is no number"):
+    with pytest.raises(DataError, match="label 'old' is not a number"):
         fold_metrics(predictions(4).assign(label="old"), None)
 
 

@@ -13,7 +13,7 @@ CLASSES = ["control", "patient"]
 
 
 def made_up(skill: float, seed: int, n: int = 120, folds: int = 10, scans_each: int = 1) -> pd.DataFrame:
-    """All rows of a run's folds: `scans_each` scans a group, each group tested once; labels equal for all seeds."""
+    """Simulate the predictions of all folds: `scans_each` per group, each tested once; same labels for all seeds."""
     random = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n), scans_each)
     truth = groups % 2
@@ -65,7 +65,7 @@ def test_corrected_t_of_equal_differences_is_not_certainty() -> None:
 
 
 def test_sign_flips_agree_with_the_sign_test() -> None:
-    """Of 20 persons whom only one of the models gets right, 16 are the reference's (McNemar's exact test)."""
+    """Of 20 subjects that only one model classifies correctly, 16 are the reference's (McNemar's exact test)."""
     d = np.array([1.0] * 16 + [-1.0] * 4 + [0.0] * 100)
     assert sign_flip(d, draws=20_000) == pytest.approx(stats.binomtest(16, 20).pvalue, rel=0.2)
     assert sign_flip(d) == sign_flip(d)
@@ -101,7 +101,7 @@ def test_swapping_rows_turns_the_difference_and_keeps_p() -> None:
             assert one[test] == pytest.approx(other[test])
     accuracy = compare(good, bad, CLASSES)[0]
     assert accuracy["pooled_difference"] > 0.1 and accuracy["permutation_p"] < 0.01
-    assert accuracy["wilcoxon_p"] < accuracy["corrected_t_p"]  # the overlap of training sets is paid for
+    assert accuracy["wilcoxon_p"] < accuracy["corrected_t_p"]  # corrected for the overlap of training sets
     assert (accuracy["n_folds"], accuracy["n_scans"], accuracy["n_groups"]) == (10, 120, 120)
 
 
@@ -124,7 +124,7 @@ def test_only_what_both_predicted_enters() -> None:
 
 
 def test_scans_of_a_family_are_flipped_together() -> None:
-    """Ten equal scans a person are no ten persons."""
+    """Ten equal scans of a subject are not ten subjects."""
     once = [made_up(skill, seed, n=40) for skill, seed in ((1.2, 5), (0.4, 6))]
     tenfold = [
         pd.concat([table.assign(scan_id=table.scan_id + f"-{i}") for i in range(10)], ignore_index=True)

@@ -63,7 +63,7 @@ def test_equal_models_are_one_run():
 
 def test_a_window_longer_than_the_crop_is_noted_and_has_no_run():
     found = {e.row: e for e in entries(configured(), load_experiment("window_size"))}
-    assert found["BolT, W = 200"].note == "the shortest scan that it reads, 200 volumes, is longer than the crop of 100"
+    assert found["BolT, W = 200"].note == "the model needs 200 volumes, more than the crop of 100"
     assert not found["BolT, W = 200"].folders
     assert found["BolT, W = 80"].folders and not found["BolT, W = 80"].note
 

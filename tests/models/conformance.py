@@ -1,4 +1,4 @@
-"""All models at sizes that a test can afford, and signals that a model should be able to learn."""
+"""All models at small sizes, and simulated signals that a model should be able to learn."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "majority": {},
     "svm": {},
 }
-"""Settings of each model (a file in `bolt/models`) with which its tests take a fraction of a second."""
+"""Small settings of each model (a file in `bolt/models`), with which tests take a fraction of a second."""
 
 NOT_REACHED = {
     "bolt": ("blocks.1.attention.bias_distance", "blocks.1.attention.bias_bold_to_cls"),
     "longformer": ("blocks.1.attention.local.weight", "blocks.1.attention.local.bias"),
 }
-"""Parameters without a gradient by design: in the last block nobody but CLS asks."""
+"""Parameters without a gradient by design: only CLS tokens are queries in the last block."""
 
 OF_CORRELATION = ("gc_lstm", "stagin")
-"""Models of series that look at correlations in windows alone."""
+"""Models of series that read only the correlations within windows."""
 
 ALL = known("model")
 """Every file in `config/models`."""
@@ -52,7 +52,7 @@ CROP = 30  # volumes
 
 
 def small(name: str) -> Model:
-    """A configuration as shipped, at the size of the tests."""
+    """Return a shipped configuration at the size for tests."""
     model = load_model(name)
     if model.model not in SMALL:
         pytest.fail(
@@ -62,7 +62,7 @@ def small(name: str) -> Model:
 
 
 def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
-    """A small torch model with fresh weights."""
+    """Create a small torch model with fresh weights."""
     torch.manual_seed(seed)
     model = small(name)
     settings = with_facts(model.model, model.hyper, {"crop": CROP, "tr": 2.0})
@@ -75,7 +75,7 @@ def of_correlation(name: str, net: SeriesModel) -> bool:
 
 
 def labelled(n: int, time: int, n_rois: int, n_classes: int, *, correlated: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """Series (n, time, rois) whose class moves the level of an ROI, or lets a pair of ROIs go together."""
+    """Simulate series (n, time, rois) whose class shifts the mean of an ROI, or correlates a pair of ROIs."""
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(n, time, n_rois, generator=random)
     labels = torch.arange(n) % n_classes

@@ -1,6 +1,6 @@
-"""BolT straight from the paper's equations, in loops over windows, heads and tokens.
+"""BolT written directly from the paper's equations, in loops over windows, heads and tokens.
 
-Slow on purpose: it shares no code with the fast implementation but its parameters, and is what that is held against.
+A slow reference for the fast implementation, with which it shares only the parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bolt.models.bolt import BolT
 
 @dataclass
 class Plain:
-    """Everything the paper defines, for one scan."""
+    """All quantities that the paper defines, for one scan."""
 
     logits: Tensor  # (classes,)
     cls: Tensor  # (F, N)
@@ -24,7 +24,7 @@ class Plain:
     attention: list[list[Tensor]]  # block, window: (heads, 1 + W, 1 + W + 2L), padding zero
     starts: list[int]
     covered: int
-    of_cls: list[list[Tensor]]  # with a global CLS token, its own maps: block, one: (heads, 1, 1 + T)
+    of_cls: list[list[Tensor]]  # block: with a global CLS token, its map, (heads, 1, 1 + T)
 
 
 def window_starts(length: int, window: int, stride: int, tail: str) -> list[int]:
@@ -38,7 +38,7 @@ def window_starts(length: int, window: int, stride: int, tail: str) -> list[int]
 
 
 def plain_bolt(model: BolT, x: Tensor) -> Plain:
-    """Forward pass of one scan, (time, rois), without dropout."""
+    """Compute the forward pass of one scan, (time, rois), without dropout."""
     window = model.window if model.windowed else len(x)
     starts = window_starts(len(x), window, model.stride, model.tail) if model.windowed else [0]
     covered = starts[-1] + window
@@ -47,9 +47,9 @@ def plain_bolt(model: BolT, x: Tensor) -> Plain:
     cls = [model.cls[0, 0] for _ in range(n_cls)]
     maps, of_cls = [], []
     for block in model.blocks:
-        bold, cls, weights, own = plain_block(block, bold, cls, starts, window)
+        bold, cls, weights, global_weights = plain_block(block, bold, cls, starts, window)
         maps.append(weights)
-        of_cls.append(own)
+        of_cls.append(global_weights)
     final = torch.stack([norm(token, model.norm) for token in cls or bold])
     mean = sum(final) / len(final)
     cwr = sum(((token - mean) ** 2).sum() for token in final) / final.numel()  # equation 4
@@ -89,11 +89,11 @@ def plain_block(block, bold: list[Tensor], cls: list[Tensor], starts: list[int],
             new_cls.append(cls[i] + outputs.pop(0))
         for w in range(window):
             contexts[start + w].append(outputs[w])
-    if attention.cls_token == "global":  # asks the whole scan
-        outputs, own = plain_window(attention, normed_cls, normed_cls[0], normed, 0)
+    if attention.cls_token == "global":  # attends to the whole scan
+        outputs, global_weights = plain_window(attention, normed_cls, normed_cls[0], normed, 0)
         new_cls.append(cls[0] + outputs[0])
-        of_cls.append(own)
-    bold = [token + sum(several) / len(several) for token, several in zip(bold, contexts, strict=True)]  # equation 3
+        of_cls.append(global_weights)
+    bold = [token + sum(outputs) / len(outputs) for token, outputs in zip(bold, contexts, strict=True)]  # equation 3
     return [plus_mlp(block, b) for b in bold], [plus_mlp(block, c) for c in new_cls], weights, of_cls
 
 
@@ -105,7 +105,7 @@ def plus_mlp(block, token: Tensor) -> Tensor:
 
 
 def plain_window(attention, queries: list[Tensor], cls: Tensor | None, receptive: list[Tensor | None], fringe: int):
-    """Equations 1 and 2. The CLS token, where there is one, is the first key; None stands for a masked key."""
+    """Compute equations 1 and 2; the CLS token, if any, is the first key, and None is a masked key."""
     d, inner = attention.head_dim, attention.head_dim * attention.n_heads
     kv_weight, kv_bias = attention.key_value.weight, attention.key_value.bias
     keys = receptive if cls is None else [cls, *receptive]
@@ -139,8 +139,10 @@ def plain_window(attention, queries: list[Tensor], cls: Tensor | None, receptive
 
 
 def position(attention, head: int, query: int | None, key: int, fringe: int) -> Tensor:
-    """B: by relative distance between BOLD tokens (at most W + L - 1), by position where the CLS token takes part, the
-    last entry standing for all positions that follow."""
+    """Return B of a pair: by distance between BOLD tokens (at most W + L - 1), by position for pairs with a CLS token.
+
+    The last entry is used for all positions after it.
+    """
     if query is None and key == -1:
         return attention.bias_cls_to_cls[0, head, 0, 0]
     if query is None:
@@ -155,7 +157,7 @@ def position(attention, head: int, query: int | None, key: int, fringe: int) -> 
 
 
 def plain_relevance(model: BolT, x: Tensor, target: int | None = None) -> Tensor:
-    """Algorithm 1 for one scan, with the whole (F+T)² map; (F, time)."""
+    """Compute Algorithm 1 for one scan with the full (F+T)² map; (F, time)."""
     out = plain_bolt(model, x)
     target = int(out.logits.argmax()) if target is None else target
     flat = [weights for maps in (*out.attention, *out.of_cls) for weights in maps]
@@ -168,7 +170,7 @@ def plain_relevance(model: BolT, x: Tensor, target: int | None = None) -> Tensor
 
         def write(weights, rows, columns, total=total, count=count):
             gradient = gradients[id(weights)]
-            gradient = torch.zeros_like(weights) if gradient is None else gradient  # nothing reads the last BOLD tokens
+            gradient = torch.zeros_like(weights) if gradient is None else gradient  # the last BOLD tokens are not read
             mean = (weights * gradient).clamp(min=0).mean(0).detach()
             for a, row in enumerate(rows):
                 for b, column in enumerate(columns):
@@ -179,7 +181,7 @@ def plain_relevance(model: BolT, x: Tensor, target: int | None = None) -> Tensor
         fringe = block.attention.fringe if model.windowed else 0
         for i, (start, weights) in enumerate(zip(out.starts, maps, strict=True)):
             base = list(range(n_cls + start, n_cls + start + weights.shape[1] - (not of_cls)))
-            # volumes before the first would count as CLS tokens: they are sent beyond the last
+            # volumes before the first would get indices of CLS tokens, so they are moved beyond the last
             near = [t if t >= 0 else size for t in range(start - fringe, start + len(base) + fringe)]
             cls = 0 if of_cls else i
             write(weights, base if of_cls else [i, *base], [cls, *(n_cls + t for t in near)])

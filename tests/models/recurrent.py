@@ -1,4 +1,4 @@
-"""What the tests of the recurrent and dynamic models share."""
+"""Helpers of the tests of recurrent and dynamic models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bolt.models.registry import create_model
 
 
 def as_configured(name: str, n_rois: int, n_classes: int, **changed: object) -> nn.Module:
-    """A model with the settings of its shipped configuration, in evaluation mode."""
+    """Create a model with the settings of its shipped configuration, in evaluation mode."""
     config = load_model(name)
     torch.manual_seed(0)
     return create_model(config.model, n_rois, n_classes, **config.hyper | changed).eval()
@@ -25,7 +25,7 @@ def zscored(x: Tensor) -> Tensor:
 
 
 def learned(model: nn.Module, x: Tensor, truth: Tensor, steps: int, rate: float = 3e-3) -> float:
-    """Share of the second half of the scans that a model gets right after learning from the first half."""
+    """Train a model on the first half of the scans; return its accuracy on the second half."""
     torch.manual_seed(0)
     half = len(x) // 2
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)

@@ -1,4 +1,4 @@
-"""Each line of the section on training in `docs/bad_input.md` happens, and is said in these words."""
+"""Each case of the section on training in `docs/bad_input.md` gives its outcome and message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bolt.io.files import read_table
 from bolt.models.lstm import LSTM
 from bolt.models.registry import check_model, fitted_at_once
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.bad_inputs import TRAINING_CASES, Case
 from tests.models.conformance import CROP, small
 from tests.training.test_runner import LENGTHS, write_toy
@@ -25,7 +25,7 @@ MAKERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Said]] = {}
 
 
 def of(name: str):
-    """Registers what makes the case of this name."""
+    """Register the function that produces the case of this name."""
 
     def register(maker):
         MAKERS[name] = maker
@@ -51,7 +51,7 @@ def checked(name: str, **hyper) -> Said:
 
 
 def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1e-3, **toy) -> Said:
-    """How one fold ends: its error, or the scan that it leaves out."""
+    """Train one fold; return its error, or the reason why a scan is excluded."""
     model = small(name)
     runner = train_features
     if not fitted_at_once(model.model):
@@ -59,7 +59,7 @@ def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1
         training = model.training.model_copy(update={"epochs": 2, "learning_rate": rate, "schedule": "constant"})
         model = model.model_copy(update={"training": training})
     try:
-        (error,) = runner(*write_toy(folder, **toy), model, dataset, [Job(1, 0, folder / "run")], device="cpu")
+        (error,) = runner(*write_toy(folder, **toy), model, dataset, [Training(1, 0, folder / "run")], device="cpu")
     except BoltError as raised:
         error = raised
     if error is not None:

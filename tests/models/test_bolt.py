@@ -210,7 +210,7 @@ def test_dropout_only_in_training(kind):
 
 
 def test_a_scan_shorter_than_the_window_is_refused():
-    with pytest.raises(DataError, match="3 volumes, fewer than the model's window of 4"):
+    with pytest.raises(DataError, match="3 volumes, but the model needs at least 4"):
         small()(torch.randn(1, 3, 5, dtype=torch.float64))
 
 
@@ -232,7 +232,7 @@ def test_settings_that_cannot_be_meant(key, value):
 
 def test_without_projection_the_rois_are_the_tokens():
     assert small(input_projection=False, hidden=5)(torch.randn(1, 6, 5, dtype=torch.float64)).cls.shape == (1, 3, 5)
-    with pytest.raises(ConfigError, match="5 ROIs, hidden 6"):
+    with pytest.raises(ConfigError, match="5 ROIs do not match hidden: 6"):
         small(input_projection=False)
 
 
@@ -298,7 +298,7 @@ def test_covariates_join_before_the_classifier():
     out = model(x, covariates=covariates)
     torch.testing.assert_close(out.logits - plain.logits, covariates @ model.classifier.weight[:, -2:].T)
     torch.testing.assert_close(out.cls, plain.cls)
-    with pytest.raises(DataError, match="2 covariates a scan"):
+    with pytest.raises(DataError, match="2 covariates per scan"):
         model(x)
     with pytest.raises(DataError, match="without covariates"):
         relevance(model, x)

@@ -170,5 +170,5 @@ def test_scores_alike_within_classes_cost_nothing():
 
 
 def test_settings_that_cannot_be_meant():
-    with pytest.raises(ConfigError, match="edge_share is 10"):
+    with pytest.raises(ConfigError, match="'edge_share' must be above 0 and at most 1, not 10"):
         create_model("braingnn", 6, 2, edge_share=10)

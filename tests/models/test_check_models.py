@@ -1,4 +1,4 @@
-"""Keys that mean nothing for what a model takes are refused before any work."""
+"""Keys that do not apply to a model's inputs are refused before any work."""
 
 import pytest
 

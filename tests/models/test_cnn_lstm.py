@@ -28,24 +28,24 @@ def test_a_training_batch_of_one_scan_of_the_shortest_length():
 
 
 def test_convolutions_run_along_time():
-    """A volume reaches the two before and after it, in every channel, and no further."""
+    """A volume affects the two before and after it, in every channel, and no others."""
     model, x = as_configured("cnn_lstm", 6, 2), torch.randn(1, 21, 6)
     other = x.clone()
     other[0, 10] += 1
-    features = [model.convolutions(own.mT)[0] for own in (x, other)]
+    features = [model.convolutions(scan.mT)[0] for scan in (x, other)]
     changed = (features[0] != features[1]).any(0).nonzero().flatten().tolist()
     assert changed == [8, 9, 10, 11, 12]
 
 
 def test_an_even_kernel_is_refused():
-    with pytest.raises(ConfigError, match=r"'kernel' must be odd.*Set it to 3 or 5"):
+    with pytest.raises(ConfigError, match=r"'kernel' must be odd, such as 3 or 5"):
         create_model("cnn_lstm", 6, 2, kernel=4)
     with pytest.raises(ConfigError, match="'kernel' is 0.*Set it to at least 1"):
         create_model("cnn_lstm", 6, 2, kernel=0)
 
 
 def test_it_learns_what_two_volumes_show_together():
-    """White noise in which a ROI repeats or reverses the volume before: single volumes are alike in both classes."""
+    """White noise in which an ROI repeats or reverses the volume before; single volumes are alike in both classes."""
     torch.manual_seed(1)
     truth = torch.arange(160) % 2
     x = torch.randn(160, 24, 4)

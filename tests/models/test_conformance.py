@@ -1,4 +1,4 @@
-"""What every model must do, over all files in config/models."""
+"""Requirements of every model, tested for all files in config/models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bolt.config import load_model
 from bolt.io.files import read_table
 from bolt.models.registry import create_model, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.models.conformance import (
     ALL,
     AT_ONCE,
@@ -46,7 +46,7 @@ def test_its_configuration_says_what_it_is(name):
     ("batch", "time", "n_rois", "n_classes"), [(1, 61, 12, 2), (3, 37, 13, 7), (1, None, 9, 1), (2, 30, 12, 2)]
 )
 def test_shapes(name, batch, time, n_rois, n_classes):
-    """Any number of volumes from the shortest on, of ROIs and of classes; a batch of one scan in training, too."""
+    """Any length from the shortest on, any number of ROIs and classes, and a training batch of one scan."""
     net = make(name, n_rois, n_classes)
     x = torch.randn(batch, time or net.min_length, n_rois)
     for training in (True, False):
@@ -61,7 +61,7 @@ def test_gradients_reach_every_parameter(name):
     net = make(name, 12, 3)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     reached = dict.fromkeys(dict(net.named_parameters()), 0.0)
-    for step in range(4):  # a weight that starts at zero may hold back others in the first
+    for step in range(4):  # a weight that starts at zero may block others in the first step
         x, labels = labelled(6, 40, 12, 3, correlated=True, seed=step)
         optimizer.zero_grad()
         loss_of(net.train(), x, labels).backward()
@@ -74,10 +74,10 @@ def test_gradients_reach_every_parameter(name):
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_what_it_says_of_a_scan_depends_on_that_scan_alone(name):
+def test_its_output_for_a_scan_depends_on_that_scan_alone(name):
     net = make(name, 12, 2)
     with torch.no_grad():
-        for step in range(2):  # running statistics that are not those at the start
+        for step in range(2):  # so that running statistics differ from their initial values
             net.train()(torch.randn(4, 40, 12, generator=torch.Generator().manual_seed(step)))
         net.eval()
         x = torch.randn(5, 44, 12, generator=torch.Generator().manual_seed(9))
@@ -88,7 +88,7 @@ def test_what_it_says_of_a_scan_depends_on_that_scan_alone(name):
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_its_checkpoint_says_the_same(name, tmp_path):
+def test_its_checkpoint_predicts_the_same(name, tmp_path):
     net, model = make(name, 12, 2), small(name)
     x = torch.randn(2, 40, 12)
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_it_learns_what_it_should_be_able_to(name):
                 share = (net.eval()(new).logits.argmax(1) == truth).float().mean()
             if share > 0.9:
                 return
-    pytest.fail(f"{share:.0%} of new scans rightly classified after {step} steps")
+    pytest.fail(f"{share:.0%} of new scans classified correctly after {step} steps")
 
 
 @pytest.fixture(scope="module")
@@ -128,19 +128,19 @@ def toy(tmp_path_factory):
 
 @pytest.mark.parametrize("name", TORCH)
 def test_a_fold_is_trained_and_predicted(name, toy, tmp_path):
-    """With the settings of its training, of eight scans in batches of seven: the last batch holds one."""
+    """With the model's training settings, on eight scans in batches of seven, so that the last batch has one scan."""
     model = small(name)
     training = model.training.model_copy(update={"epochs": 1, "batch_size": 7})
-    one = model.model_copy(update={"training": training})
-    assert train_folds(*toy, one, DATASET, [Job(1, 0, tmp_path)], device="cpu") == [None]
+    model = model.model_copy(update={"training": training})
+    assert train_folds(*toy, model, DATASET, [Training(1, 0, tmp_path)], device="cpu") == [None]
     table = read_table(tmp_path / "predictions.tsv")
     np.testing.assert_allclose(table["p_no"] + table["p_yes"], 1, atol=1e-6)
 
 
-# ---- models trained at once ------------------------------------------------------------------------------------------
+# ---- models fitted at once -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", AT_ONCE)
 @pytest.mark.parametrize("n_classes", [2, 7])
-def test_a_model_trained_at_once(name, n_classes):
+def test_a_model_fitted_at_once(name, n_classes):
     model = small(name)
     settings = model.hyper | ({"n_covariates": 10} if model.covariates else {})
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Batched connectivity against scikit-learn and nilearn, on series as smooth and as alike as those of brains."""
+"""Batched connectivity against numpy, scikit-learn and nilearn, on smooth, correlated series like those of brains."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from bolt.models.parts.connectivity import ledoit_wolf, partial_correlation, pea
 
 
 def brain_series(n, volumes, rois, seed=0):
-    """Slow series of ROIs that share a few networks and a global signal, z-scored, (n, volumes, rois) float32."""
+    """Simulate smooth, z-scored ROI series with a few networks and a global signal, (n, volumes, rois) float32."""
     random = np.random.default_rng(seed)
     shared = random.standard_normal((n, volumes, 5)) @ random.standard_normal((5, rois))
     series = gaussian_filter1d(shared + random.standard_normal((n, volumes, rois)), 1.5, axis=1)
@@ -28,11 +28,11 @@ def test_pearson_is_numpys(volumes, rois, scale):
     x = brain_series(3, volumes, rois)
     values = pearson(torch.from_numpy(x * np.float32(scale)))
     assert values.dtype == torch.float32
-    np.testing.assert_allclose(values, [np.corrcoef(one.T.astype(float)) for one in x], atol=2e-6)
+    np.testing.assert_allclose(values, [np.corrcoef(scan.T.astype(float)) for scan in x], atol=2e-6)
 
 
 def test_pearson_far_from_zero():
-    """Raw BOLD lies around 10,000: the mean goes first."""
+    """Raw BOLD is around 10,000: the mean is subtracted first."""
     x = brain_series(1, 150, 20) * 30 + 10_000
     np.testing.assert_allclose(pearson(torch.from_numpy(x))[0], np.corrcoef(x[0].T.astype(float)), atol=2e-5)
 
@@ -56,7 +56,7 @@ def test_pearson_ignores_lower_precision():
 @pytest.mark.parametrize(("volumes", "rois"), [*LENGTHS, (2, 5), (40, 1)])
 def test_ledoit_wolf_is_scikit_learns(volumes, rois):
     x = np.random.default_rng(1).standard_normal((3, volumes, rois)) if rois < 9 else brain_series(3, volumes, rois)
-    expected = [LedoitWolf(assume_centered=False).fit(one.astype(float)).covariance_ for one in x]
+    expected = [LedoitWolf(assume_centered=False).fit(scan.astype(float)).covariance_ for scan in x]
     np.testing.assert_allclose(ledoit_wolf(torch.from_numpy(x)), expected, atol=1e-8)
 
 
@@ -69,7 +69,7 @@ def test_partial_correlation_is_nilearns(volumes, rois):
 
 
 def test_partial_correlation_of_hard_scans():
-    """Constant ROIs, equal ROIs, a whole scan of zeros, two volumes: numbers all the same."""
+    """Constant ROIs, identical ROIs, a scan of zeros, two volumes: the result is finite."""
     x = torch.from_numpy(brain_series(3, 40, 6))
     x[0, :, 2], x[0, :, 4], x[1] = 0, x[0, :, 5], 0
     values = partial_correlation(ledoit_wolf(x))

@@ -1,4 +1,4 @@
-"""The floor of a table: what the classes' shares, motion and site alone give away."""
+"""Baselines without brain data: majority class, motion and site."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ SITES = dataset().model_copy(update={"site": "site"})
 
 
 def moving(scans):
-    """Mean displacement that differs between the classes, and is unknown of one scan."""
+    """Simulate mean displacement that differs between classes and is missing for one scan."""
     random = np.random.default_rng(1)
     values = 0.1 + 0.2 * (scans["label"] == "B") + 0.02 * random.standard_normal(len(scans))
     return values.where(scans["scan_id"] != "s05")
@@ -92,11 +92,11 @@ def test_displacement_that_nobody_knows(tmp_path):
 def test_the_index_refuses_what_cannot_be_known_later(kind, refused):
     scans = pd.DataFrame({"kind": [kind] * 2, "mean_fd": [np.nan] * 2, "site": ["a", np.nan]})
     if refused:
-        with pytest.raises(DataError, match="'mean_fd' is known of no scan.*'motion_only'"):
+        with pytest.raises(DataError, match="no scan has a value of 'mean_fd'.*'motion_only'"):
             check_known([load_model("site_only"), load_model("motion_only")], scans)
     else:
         check_known([load_model("site_only"), load_model("motion_only")], scans)
-    with pytest.raises(DataError, match="'site' is known of no scan"):
+    with pytest.raises(DataError, match="no scan has a value of 'site'"):
         check_known([load_model("site_only")], scans.assign(site=np.nan))
 
 
@@ -104,7 +104,7 @@ def test_the_index_refuses_what_cannot_be_known_later(kind, refused):
     ("model", "site", "message"),
     [
         ({"model": "majority", "covariates": ["age"]}, "site", "'majority' takes none"),
-        ({"model": "logistic"}, "site", "'logistic' learns from nothing else.*covariates: "),
+        ({"model": "logistic"}, "site", "'logistic' needs at least one.*covariates: "),
         ({"model": "logistic", "covariates": ["site"]}, None, "has no 'site'"),
         ({"model": "majority", "harmonise": "combat"}, "site", "'harmonise' is for vectors of connectivity"),
         ({"model": "majority", "fisher_z": True}, "site", "'fisher_z' is for vectors of connectivity"),

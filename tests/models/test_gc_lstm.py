@@ -1,4 +1,4 @@
-"""GC-LSTM: windows by hand, correlations and filters by numpy, memory, and a signal in connectivity."""
+"""GC-LSTM: its windows, correlations and filters against numpy, its memory, and a signal in connectivity."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_sizes(n_rois, n_classes, parameters):
         ({"tr": 0.72, "crop": 150}, 75, 3, 150, 26),  # HCP-Task: 167 volumes do not fit
         ({"tr": 2.0, "crop": 100}, 60, 1, 100, 41),  # ABIDE-I
         ({"tr": 3.0, "crop": 100}, 40, 1, 100, 61),
-        ({}, 60, 1, 100, 41),  # nothing known: 2 s
+        ({}, 60, 1, 100, 41),  # TR unknown: 2 s
         ({"crop": 3}, 2, 1, 3, 2),
         ({"crop": 61}, 60, 1, 61, 2),
-        ({"crop": 60}, 30, 1, 60, 31),  # one window of 60 would fit: nothing to recur over
+        ({"crop": 60}, 30, 1, 60, 31),  # only one window of 60 would fit: no recurrence
         ({"tr": 0.72, "crop": 168}, 84, 3, 168, 29),
     ],
 )
@@ -44,7 +44,7 @@ def test_windows_follow_from_the_data(facts, window, stride, length, windows):
 
 
 def by_hand(model, scan):
-    """The model on one scan (time, rois), window by window in numpy, filters as explicit polynomials."""
+    """Compute the features of one scan (time, rois) in numpy, window by window, with explicit polynomials."""
     weights = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
     n, width = scan.shape[1], 4 * model.hidden
     h = c = np.zeros((n, model.hidden))
@@ -73,13 +73,13 @@ def test_it_is_its_equations():
         model.bias.normal_()
     x = torch.randn(2, 31, 7)
     features = model(x).cls.detach().numpy()
-    for own, scan in zip(features, x.double().numpy(), strict=True):
-        np.testing.assert_allclose(own, by_hand(model, scan), atol=1e-5)
+    for scan_features, scan in zip(features, x.double().numpy(), strict=True):
+        np.testing.assert_allclose(scan_features, by_hand(model, scan), atol=1e-5)
 
 
 def test_windowed_correlations_are_those_of_numpy(monkeypatch):
     seen = []
-    monkeypatch.setattr(gc_lstm, "pearson", lambda window, own=gc_lstm.pearson: seen.append(own(window)) or seen[-1])
+    monkeypatch.setattr(gc_lstm, "pearson", lambda window, real=gc_lstm.pearson: seen.append(real(window)) or seen[-1])
     model, x = as_configured("gc_lstm", 6, 2, crop=20, tr=0.72), torch.randn(1, 25, 6)
     with torch.no_grad():
         model(x)
@@ -115,7 +115,7 @@ def test_a_constant_roi_gives_finite_gradients():
 
 
 def test_training_keeps_no_matrix_of_a_window():
-    """What is kept for the way back grows with a window's states, not with its matrices."""
+    """Memory for the backward pass grows with the states of a window, not with its matrices."""
     model, x = as_configured("gc_lstm", 40, 2, crop=20, hidden=2).train(), torch.randn(2, 60, 40)
     kept: dict[int, int] = {}
 
@@ -137,14 +137,14 @@ def test_training_and_evaluation_agree_without_dropout():
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="the scan has 9 volumes, fewer than the model's window of 10"):
+    with pytest.raises(DataError, match="the scan has 9 volumes, but the model needs at least 10"):
         as_configured("gc_lstm", 5, 2, crop=20)(torch.randn(1, 9, 5))
     with pytest.raises(ConfigError, match="'tr' must be above 0"):
         create_model("gc_lstm", 5, 2, tr=0.0)
 
 
 def test_it_learns_connectivity():
-    """Two ROIs share their signal or do not."""
+    """Two ROIs share a signal, or do not."""
     torch.manual_seed(1)
     truth = torch.arange(64) % 2
     x = torch.randn(64, 30, 5)

@@ -11,7 +11,7 @@ from tests.models.transformers import joint_attention
 
 
 def bags_of(model: HATNet, time: int) -> tuple[int, ...]:
-    """Shape of what the transformer part is given of a scan."""
+    """Return the shape of the input of the transformer part."""
     seen: list[tuple[int, ...]] = []
     handle = model.bags.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
     model(torch.randn(1, time, 5))
@@ -41,7 +41,7 @@ def test_twice_as_many_bags_without_a_stride():
 
 @pytest.mark.parametrize(("hidden", "n_heads", "parameters"), [(256, 4, 2_374_373), (128, 2, 680_485)])
 def test_the_transformer_part_has_the_size_of_the_published_one(hidden, n_heads, parameters):
-    """With its 1280 channels, 7 × 7 words of a bag and 4 classes."""
+    """With its 1280 channels, 7 × 7 words per bag and 4 classes."""
     part = HolisticAttention(1280, hidden, n_heads, 49, 0.4, 0.2, False)
     assert size(part) + size(torch.nn.Linear(hidden, 4)) == parameters
 
@@ -57,9 +57,9 @@ def test_equals_its_equations(global_words):
         return items.square().sum(-1).sqrt() / items.shape[-1]
 
     plain = part.project(words[0])
-    own = [plain.flatten(0, 1)] if global_words else list(plain)
-    normed = [part.word_norm(each) for each in own]
-    attended = [x + joint_attention(part.word_attention, n, n) for x, n in zip(own, normed, strict=True)]
+    sequences = [plain.flatten(0, 1)] if global_words else list(plain)
+    normed = [part.word_norm(words) for words in sequences]
+    attended = [x + joint_attention(part.word_attention, n, n) for x, n in zip(sequences, normed, strict=True)]
     attended = part.word_mlp(torch.cat(attended)).view(3, 4, 8)
     bags = part.plain_bag_mlp(weighted(plain, part.word_weights(energy(plain))))
     context = part.context_norm(part.attended_bag_mlp(weighted(attended, part.word_weights(energy(attended)))))
@@ -71,7 +71,7 @@ def test_equals_its_equations(global_words):
 
 def test_words_attend_within_their_bag_only():
     def others(global_words):
-        """Whether a word of bag 0 changes bag 1 as it goes to the attention among bags."""
+        """Return whether a word of bag 0 changes bag 1 before the attention between bags."""
         part, words = holistic(global_words=global_words), torch.randn(1, 2, 4, 6, requires_grad=True)
         seen = []
         part.attended_bag_mlp.register_forward_hook(lambda *call: seen.append(call[2]))
@@ -83,7 +83,7 @@ def test_words_attend_within_their_bag_only():
     assert others(True)
 
 
-def test_what_is_left_after_the_last_bag_is_not_read():
+def test_volumes_after_the_last_bag_are_not_read():
     torch.manual_seed(0)
     model, x = HATNet(5, 2, hidden=16, n_heads=2, channels=8).eval(), torch.randn(1, 100, 5)
     changed = x.clone()

@@ -13,9 +13,9 @@ def test_channels_attend_to_channels_of_their_head():
     layer, x = _ChannelAttention(6, 2), 3 * torch.randn(1, 9, 6)
     q, k, v = layer.qkv(x[0]).chunk(3, dim=1)
     heads = []
-    for own in (slice(0, 3), slice(3, 6)):
-        weights = (q[:, own].T @ k[:, own] / 9).softmax(1)
-        heads.append(v[:, own] @ weights.T)
+    for head in (slice(0, 3), slice(3, 6)):
+        weights = (q[:, head].T @ k[:, head] / 9).softmax(1)
+        heads.append(v[:, head] @ weights.T)
     torch.testing.assert_close(layer(x)[0], layer.output(torch.cat(heads, dim=1)))
 
 

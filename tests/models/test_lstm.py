@@ -1,4 +1,4 @@
-"""LSTM and meanMLP: sizes, what they see and what they cannot see."""
+"""LSTM and meanMLP: sizes, equations, and what they can and cannot learn."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_meanmlp_is_the_mean_of_the_logits_of_single_volumes_in_any_order():
 
 def test_lstm_equals_its_equations():
     model, x = as_configured("lstm", 6, 2), torch.randn(1, 12, 6)
-    own = dict(model.lstm.named_parameters())
+    lstm = dict(model.lstm.named_parameters())
     h = c = torch.zeros(32)
     states = []
     for volume in x[0]:
-        gates = own["weight_ih_l0"] @ volume + own["bias_ih_l0"] + own["weight_hh_l0"] @ h + own["bias_hh_l0"]
+        gates = lstm["weight_ih_l0"] @ volume + lstm["bias_ih_l0"] + lstm["weight_hh_l0"] @ h + lstm["bias_hh_l0"]
         i, f, g, o = gates.chunk(4)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
@@ -53,7 +53,7 @@ def test_lstm_equals_its_equations():
 
 
 def planted(kind, n=256, time=24, n_rois=3):
-    """Scans of two classes that differ in the skew of one ROI (`volumes`), or in the direction of its saw (`order`)."""
+    """Simulate classes that differ in the skew of an ROI (`volumes`) or in the direction of its sawtooth (`order`)."""
     torch.manual_seed(1)
     truth = torch.arange(n) % 2
     x = torch.randn(n, time, n_rois)

@@ -1,4 +1,4 @@
-"""Bad input is met in the same words by every model."""
+"""All models report bad input by the same messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bolt.io.files import read_table
 from bolt.models.registry import check_model, fitted_at_once, inputs_of, shortest_of
 from bolt.models.suitability import shortest_scan
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.models.conformance import ALL, CROP, TORCH, make, small
 from tests.training.test_runner import LENGTHS, ROLES, write_toy
 
@@ -27,7 +27,7 @@ def train(toy, name, out, dataset=DATASET):
         index = read_table(toy[0] / "index.tsv", text=("scan_id",))
         index.assign(mean_fd=np.arange(len(index)) / 10).to_csv(toy[0] / "index.tsv", sep="\t", index=False)
     runner = train_features if at_once else train_folds
-    return runner(*toy, model, dataset, [Job(1, 0, out)], device="cpu")[0]
+    return runner(*toy, model, dataset, [Training(1, 0, out)], device="cpu")[0]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -77,7 +77,7 @@ def test_a_scan_shorter_than_its_window_is_listed(name, tmp_path):
     assert train(write_toy(tmp_path, lengths=[*LENGTHS[:10], 40, shortest - 1]), name, out) is None
     (row,) = read_table(out / "exclusions.tsv", text=("scan_id",)).itertuples()
     assert row.scan_id == f"sub-{len(ROLES) - 1:02d}_task-rest"
-    assert f"{shortest - 1} volumes, fewer than the {shortest} that the model needs: " in row.reason
+    assert f"{shortest - 1} volumes, fewer than the {shortest} that the model needs. " in row.reason
     assert f"min_n_volumes: {shortest}" in row.reason
     if shortest > 2 and name != "gc_lstm":  # whose window follows the crop
         with pytest.raises(ConfigError, match="are shorter than the .* needs.*Lengthen 'crop'"):

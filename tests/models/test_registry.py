@@ -1,4 +1,4 @@
-"""The registry: by name, with errors that name the nearest known."""
+"""The registry of models, and errors that suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_unknown_setting():
         ("stagin", "window", 20.0, "is 20.0, but must be a whole number. Write 20"),
         ("stagin", "window", 20.5, "Write a whole number"),
         ("stagin", "window", True, "must be a whole number"),
-        ("gc_lstm", "window_seconds", None, "is None, but must be a number. .*leave the line out"),
+        ("gc_lstm", "window_seconds", None, "is None, but must be a number. .*remove the line"),
         ("gc_lstm", "window_seconds", float("inf"), "must be a number"),
         ("braingnn", "complete", "yes", "must be true or false"),
-        ("brainnetcnn", "linear", 30, "must be a list, each of it a whole number"),
-        ("bolt", "fringe", ["2"], "must be a list, each of it a whole number or null"),
+        ("brainnetcnn", "linear", 30, "must be a list, each item a whole number"),
+        ("bolt", "fringe", ["2"], "must be a list, each item a whole number or null"),
         ("stagin", "n_heads", 0, "Set it to at least 1"),
         ("lstm", "hidden", 0, "Set it to at least 1"),
         ("bolt", "n_covariates", -1, "Set it to at least 1"),

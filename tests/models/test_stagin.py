@@ -1,4 +1,4 @@
-"""STAGIN: windows and edges by hand, its equations in plain loops, the orthogonality term in numpy, and a signal."""
+"""STAGIN: windows, edges, equations and the orthogonality term against explicit loops, and a signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 from bolt.io.errors import ConfigError, DataError
 from bolt.models import stagin
 from bolt.models.registry import create_model
-from bolt.models.stagin import alikeness
+from bolt.models.stagin import similarity
 from tests.models.recurrent import as_configured, learned, size, zscored
 
 
@@ -43,11 +43,11 @@ def test_edges_are_the_correlations_above_the_percentile_of_their_window(n_rois)
     model, x = as_configured("stagin", n_rois, 2), torch.randn(2, 61, n_rois)
     edges = model.adjacency(x).numpy()
     assert edges.shape == (2, 4, n_rois, n_rois)
-    for scan, own in zip(x.numpy(), edges, strict=True):
-        for start, found in zip((0, 3, 6, 9), own, strict=True):
+    for scan, scan_edges in zip(x.numpy(), edges, strict=True):
+        for start, window_edges in zip((0, 3, 6, 9), scan_edges, strict=True):
             fc = np.corrcoef(scan[start : start + 50].T)
             expected = (fc > np.percentile(fc, 70)) | np.eye(n_rois, dtype=bool)
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(window_edges, expected)
     if n_rois > 20:
         np.testing.assert_allclose(edges.mean((2, 3)), 0.3, atol=2 / n_rois**2)
 
@@ -60,7 +60,7 @@ def test_a_constant_roi_is_its_own_neighbour_alone():
 
 
 def by_hand(model, x):
-    """The logits of one scan (time, rois), one window, ROI and layer at a time."""
+    """Compute the logits of one scan (time, rois), one window, ROI and layer at a time."""
     n, starts = x.shape[1], list(model.window_starts(len(x)))
     states = model.time(x[None])[0][0]
     edges = model.adjacency(x[None])[0]
@@ -73,13 +73,13 @@ def by_hand(model, x):
         windows = []
         for f in range(len(starts)):
             gathered = [sum(edges[f, i, j] * nodes[f][j] for j in range(n)) + graph.own * nodes[f][i] for i in range(n)]
-            nodes[f] = [graph.mlp(one[None])[0] for one in gathered]
+            nodes[f] = [graph.mlp(node[None])[0] for node in gathered]
             mean = torch.stack(nodes[f]).mean(0)
             share = readout.excite(readout.squeeze(mean[None]))[0].sigmoid()
             windows.append(sum(share[i] * nodes[f][i] for i in range(n)) / n)
-        z, own = torch.stack(windows), attention.attention
-        query, key, value = functional.linear(z, own.in_proj_weight, own.in_proj_bias).chunk(3, dim=1)
-        attended = own.out_proj((query @ key.T / query.shape[1] ** 0.5).softmax(1) @ value)
+        z, layer = torch.stack(windows), attention.attention
+        query, key, value = functional.linear(z, layer.in_proj_weight, layer.in_proj_bias).chunk(3, dim=1)
+        attended = layer.out_proj((query @ key.T / query.shape[1] ** 0.5).softmax(1) @ value)
         attended = attention.attention_norm(attended)
         attended = attention.mlp_norm(attended + attention.mlp(attended))
         logits = logits + classifier(attended.sum(0))
@@ -97,14 +97,14 @@ def test_it_is_its_equations():
 
 def test_the_orthogonality_term():
     nodes = torch.rand(3, 6, 4)
-    nodes[1, 2] = 0  # an ROI that no unit answers to
+    nodes[1, 2] = 0  # an ROI whose features are all zero
     norms = []
     for window in nodes.double().numpy():
         inner = window @ window.T
         largest = inner.max(1, keepdims=True)
         inner = np.divide(inner, largest, out=np.zeros_like(inner), where=largest > 0) - np.eye(6)
         norms.append(np.sqrt(sum(inner[i, j] ** 2 for i in range(6) for j in range(i, 6))))
-    np.testing.assert_allclose(alikeness(nodes), norms, rtol=1e-5)
+    np.testing.assert_allclose(similarity(nodes), norms, rtol=1e-5)
 
 
 @pytest.mark.parametrize("products", [1, 100, 10_000])
@@ -116,7 +116,7 @@ def test_the_orthogonality_term_is_a_sum_over_layers_and_belongs_to_training(pro
     for graph in model.graphs:
         graph.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
     term = model.train()(x).losses["orthogonality"].detach()
-    expected = 1e-5 * sum(float(alikeness(nodes.flatten(0, 1)).mean()) for nodes in seen)
+    expected = 1e-5 * sum(float(similarity(nodes.flatten(0, 1)).mean()) for nodes in seen)
     assert float(term) == pytest.approx(expected, rel=1e-4)
 
 
@@ -128,9 +128,9 @@ def test_a_training_batch_of_one_scan_with_one_window():
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="the scan has 49 volumes, fewer than the model's window of 50"):
+    with pytest.raises(DataError, match="the scan has 49 volumes, but the model needs at least 50"):
         as_configured("stagin", 5, 2)(torch.randn(1, 49, 5))
-    with pytest.raises(ConfigError, match="'n_heads' must divide 'hidden', 128"):
+    with pytest.raises(ConfigError, match="attention heads do not divide a hidden size of 128"):
         create_model("stagin", 5, 2, n_heads=3)
     with pytest.raises(ConfigError, match="'density' must be above 0 and below 1"):
         create_model("stagin", 5, 2, density=1.0)

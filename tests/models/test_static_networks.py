@@ -1,4 +1,4 @@
-"""BrainNetCNN and BNT: their published sizes, and their parts by hand."""
+"""BrainNetCNN and BNT: published sizes, and parts against explicit computations."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_brainnetcnn_reads_correlations_with_their_diagonal():
 
 
 def test_brainnetcnn_drops_out_in_training_alone_and_its_logits_are_linear():
-    """Both went wrong in published versions: dropout while testing, and a rectifier on the logits."""
+    """Published versions got both wrong: dropout in testing, and a rectifier on the logits."""
     model = as_configured("brainnetcnn", 6, 2)
     x = torch.randn(4, 30, 6)
     assert torch.equal(model(x).logits, model(x).logits)
@@ -88,7 +88,7 @@ def test_the_centres_are_orthonormal_and_stay():
     assert as_configured("bnt", 8, 2).centres.shape == (8, 8)  # no more centres than ROIs
 
 
-def test_rois_are_shared_out_by_their_squared_projections():
+def test_rois_are_assigned_by_their_squared_projections():
     model = as_configured("bnt", 8, 2, clusters=3)
     embedded = torch.randn(2, 8, 8)
     shares = model.assignments(embedded)
@@ -96,7 +96,7 @@ def test_rois_are_shared_out_by_their_squared_projections():
     torch.testing.assert_close(shares, powers / powers.sum(-1, keepdim=True))
 
 
-def test_bnt_fills_up_profiles_that_heads_cannot_share():
+def test_bnt_pads_profiles_that_heads_do_not_divide():
     torch.manual_seed(0)
     model = create_model("bnt", 13, 3, feedforward=16).eval()
     assert model(torch.randn(2, 20, 13)).logits.shape == (2, 3)

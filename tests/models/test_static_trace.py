@@ -1,4 +1,4 @@
-"""The phantom's signal has no static trace: models of static connectivity miss it, BolT does not."""
+"""The phantom's signal has no trace in static connectivity: models of it perform at chance, BolT does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bolt.datasets.phantom.dataset import simulate_series
 from bolt.io.files import read_table
 from bolt.models.registry import fitted_at_once, inputs_of
 from bolt.training.features import train_features
-from bolt.training.runner import Job, train_folds
+from bolt.training.runner import Training, train_folds
 from tests.caches import dataset, pack, scan_table
 from tests.models.conformance import ALL, small
 
@@ -24,23 +24,23 @@ STATIC = [name for name in ALL if inputs_of(load_model(name).model) == "connecti
 
 @pytest.fixture(scope="module")
 def phantom(tmp_path_factory):
-    """Series of the demo's difficulty, z-scored, and one fold: the first are learned from, the last tested."""
+    """Series as difficult as the demo's, z-scored, and one fold: training scans first, test scans last."""
     folder = tmp_path_factory.mktemp("phantom")
     settings = load_dataset("phantom").simulate
     people, series = simulate_series(TRAIN + TEST, settings)
     scans = scan_table([CLASSES[person.positive] for person in people])
     roles = scans[["scan_id", "subject", "group"]].assign(fold=0, role=["train"] * TRAIN + ["test"] * TEST)
     roles.to_csv(folder / "folds.tsv", sep="\t", index=False)
-    return folder, pack(folder, [one.values for one in series], scans)
+    return folder, pack(folder, [simulated.values for simulated in series], scans)
 
 
 def right(phantom, model) -> tuple[int, int]:
-    """Test scans that a model classifies rightly, and all of them."""
+    """Return the number of test scans classified correctly, and the number of test scans."""
     folder, cache = phantom
     runner = train_features if fitted_at_once(model.model) else train_folds
-    job = Job(0, 0, folder / model.name)
-    assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [job], device="cpu") == [None]
-    table: pd.DataFrame = read_table(job.out / "predictions.tsv").query("role == 'test'")
+    training = Training(0, 0, folder / model.name)
+    assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [training], device="cpu") == [None]
+    table: pd.DataFrame = read_table(training.folder / "predictions.tsv").query("role == 'test'")
     return int((table["label"] == table["predicted"]).sum()), len(table)
 
 

@@ -1,4 +1,4 @@
-"""The SVM decides as scikit-learn's own, its probabilities follow its decisions, and nothing but arrays is kept."""
+"""The SVM decides like scikit-learn's, its probabilities agree with its decisions, and its state is arrays only."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def test_the_auc_is_that_of_the_decision_function():
     assert len(np.unique(probabilities[:, 1])) == 40  # no two run together
 
 
-def test_probabilities_are_calibrated_on_scores_of_scans_that_were_not_learned():
-    """A linear machine with more features than scans separates what it has seen; its probabilities must not say so."""
+def test_probabilities_are_calibrated_on_out_of_fold_scores():
+    """With more features than scans training scans are separable, but probabilities of new scans must stay moderate."""
     random = np.random.default_rng(1)
     features, labels = random.standard_normal((100, 400)).astype(np.float32), np.arange(100) % 2
     model = create_model("svm", 29, 2)
     model.fit(features, labels, np.arange(100))
-    assert (model.scores(features).argmax(1) == labels).all()  # learned by heart
+    assert (model.scores(features).argmax(1) == labels).all()  # overfitted
     chance = model.probabilities(random.standard_normal((200, 400)).astype(np.float32))
     assert 0.4 < chance.mean() < 0.6 and chance.max() < 0.75
 
 
 def test_subjects_do_not_straddle_the_inner_split():
-    """Scans of a person are alike: were they apart, out-of-fold scores would be as sure as learned ones."""
+    """Scans of a subject are alike: if they were split, out-of-fold scores would be as confident as training scores."""
     random = np.random.default_rng(0)
     people = random.standard_normal((100, 400))
     features = np.repeat(people, 3, axis=0) + 0.05 * random.standard_normal((300, 400))

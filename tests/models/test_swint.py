@@ -1,4 +1,4 @@
-"""SwinT's windows against full attention under a mask, by hand."""
+"""SwinT's windows against explicit full attention under a mask."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.models.transformers import attended
 
 
 def rolled(time: int, window: int, shift: int) -> torch.Tensor:
-    """Which volumes see which as the original has it: the padded sequence is rolled and cut into windows, and what the
-    roll brings together is kept apart."""
+    """Return which volumes see which in the original.
+
+    The padded sequence is rolled and cut into windows, and volumes brought together by the roll are masked.
+    """
     whole = -(-time // window) * window
     rows = torch.arange(whole).roll(-shift).view(-1, window)
     seen = torch.zeros(whole, whole, dtype=torch.bool)
@@ -24,7 +26,7 @@ def rolled(time: int, window: int, shift: int) -> torch.Tensor:
 
 
 def by_hand(model: SwinT, x: torch.Tensor) -> torch.Tensor:
-    """Logits of one scan (time, rois)."""
+    """Compute the logits of one scan (time, rois)."""
     time = len(x)
     tokens = model.projection(x)
     for m, block in enumerate(model.blocks):

@@ -1,4 +1,4 @@
-"""What the transformer baselines have in common: sizes, shapes, errors, schedules, and that they learn."""
+"""Common tests of the transformer baselines: sizes, shapes, errors, schedules, and learning."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_heads_must_divide_the_hidden_size(name):
         ("swint", {"window": 0}, r"hyper.window: 'window' is 0"),
         ("longformer", {"n_blocks": 0}, r"hyper.n_blocks: 'n_blocks' is 0"),
         ("band", {"crop": 0}, r"hyper.crop: 'crop' is 0"),
-        ("tff", {"window": 10, "stride": 11}, r"hyper.stride: .* gaps"),
+        ("tff", {"window": 10, "stride": 11}, r"hyper.stride: .* at most the window of 10"),
         ("ift_net", {"kernel": 4}, r"hyper.kernel: .* odd"),
         ("hatnet", {"window": 1}, r"hyper.window: .* at least 2"),
     ],
@@ -89,11 +89,11 @@ def test_settings_that_cannot_be_meant(name, settings, message):
 
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
-def test_long_scans_are_read_in_stretches_of_a_crop(name):
+def test_long_scans_are_read_in_chunks_of_a_crop(name):
     model, x = create_model(name, 5, 3, **tiny(name, crop=30)).eval(), torch.randn(2, 75, 5)
-    stretches = torch.stack([model(x[:, start : start + 30]).logits for start in (0, 30, 45)])
-    torch.testing.assert_close(model(x).logits, stretches.mean(0))
-    torch.testing.assert_close(model(x[:, :60]).logits, stretches[:2].mean(0))
+    chunks = torch.stack([model(x[:, start : start + 30]).logits for start in (0, 30, 45)])
+    torch.testing.assert_close(model(x).logits, chunks.mean(0))
+    torch.testing.assert_close(model(x[:, :60]).logits, chunks[:2].mean(0))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""The attention kernel: equal to torch's way in single precision and at size, its dropout, threads, and its absence."""
+"""The attention kernel: equality with torch at realistic sizes, dropout, threads, and fallback without a compiler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_kernel_equals_torch(case, cls_token):
 @needs_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scores_far_apart(dtype):
-    """A key that outweighs all others by e**200 lies in one window of a token and not in the other."""
+    """A key that outweighs all others by e**200 is in one window of a token and not in the other."""
     tensors, shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=dtype)
     q, kv, bias = (tensor.detach() for tensor in tensors)
     q[:, 0] = 3
@@ -130,7 +130,7 @@ def test_without_a_compiler_torch_computes(fresh, monkeypatch, caplog):
     assert "no C++ compiler" in caplog.text
 
 
-def test_a_source_that_does_not_compile_is_told_of(fresh, monkeypatch, tmp_path, caplog):
+def test_a_source_that_does_not_compile_is_reported(fresh, monkeypatch, tmp_path, caplog):
     if native.library() is None:
         pytest.skip("no C++ compiler")
     native.library.cache_clear()

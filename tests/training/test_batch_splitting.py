@@ -1,4 +1,4 @@
-"""What happens where memory does not hold a batch: a fake that raises, as no test can count on a full GPU."""
+"""Batches that do not fit in memory, simulated by a model that raises, because no test can rely on a full GPU."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bolt.io.errors import BoltError
 from bolt.models import registry
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
-from bolt.training import loop as fitting
+from bolt.training import loop, runner
 from bolt.training.batch_splitting import is_shortage, learns_from_batches
-from bolt.training.runner import Job, load_checkpoint, predict, train_folds
+from bolt.training.runner import load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
 from tests.training.test_runner import DATASET, equal, write_toy
 
@@ -24,7 +24,7 @@ LIMIT = {"scans": 100, "error": torch.OutOfMemoryError("CUDA out of memory")}
 
 
 class Hungry(SeriesModel):
-    """Fits `LIMIT` scans at once in training."""
+    """A model that fits at most `LIMIT` scans at once in training."""
 
     def __init__(self, n_rois: int, n_classes: int, *, normalise: bool = False) -> None:
         super().__init__()
@@ -60,15 +60,15 @@ def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
     monkeypatch.setitem(LIMIT, "error", error or torch.OutOfMemoryError("CUDA out of memory"))
     settings = {"epochs": 3, "batch_size": 7, "warmup_epochs": 1, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
     model = Model(name="h", model="hungry", hyper=hyper or {}, training=Training(**{**settings, **training}))
-    return train_folds(*toy, model, DATASET, [Job(1, 0, out)], device="cpu")[0]
+    return train_folds(*toy, model, DATASET, [runner.Training(1, 0, out)], device="cpu")[0]
 
 
 @pytest.mark.parametrize("training", [{}, {"mixup": 1.0, "clip_gradient": 0.05}])
 def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training):
     assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
     seen = []
-    real = fitting.Fit._step
-    monkeypatch.setattr(fitting.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
+    real = loop.Fit._step
+    monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
     assert train(toy, tmp_path / "parts", monkeypatch, scans=2, **training) is None
     whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
     for key in whole:
@@ -88,19 +88,19 @@ def test_enough_memory_changes_nothing(toy, tmp_path, monkeypatch):
 def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
     error = train(toy, tmp_path, monkeypatch, scans=3, hyper={"normalise": True}, batch_size=8)
     assert isinstance(error, BoltError)
-    assert "does not hold a batch of 8 scans" in str(error) and "batch_size: 2'" in str(error)
+    assert "a batch of 8 scans does not fit" in str(error) and "batch_size: 2'" in str(error)
 
 
 def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
-    """So a run that learned of the shortage earlier, or is gone on with, has the same weights."""
+    """So a run that met the shortage earlier, or was resumed, has the same weights."""
     drawn: list[list[float]] = []
-    real = fitting.Fit._gradient
+    real = loop.Fit._gradient
 
     def note(self, x, *rest):
         drawn.append(torch.rand(2).tolist())
         return real(self, x, *rest)
 
-    monkeypatch.setattr(fitting.Fit, "_gradient", note)
+    monkeypatch.setattr(loop.Fit, "_gradient", note)
     assert train(toy, tmp_path, monkeypatch, scans=4, epochs=1, mixup=1.0) is None
     assert drawn[0] == drawn[1] != drawn[2]  # 7 scans, 3 of them, 3 more
 
@@ -108,32 +108,36 @@ def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("bolt.training.loop.Fit._inputs", "does not hold a batch of 7 scans: h, fold 1, seed 0.*batch_size"),
-        ("torch.optim.AdamW.step", "does not hold the optimiser's numbers: h, fold 1, seed 0"),
+        (
+            "bolt.training.loop.Fit._inputs",
+            "h, fold 1, seed 0: a batch of 7 scans does not fit in the GPU's memory.*batch_size",
+        ),
+        ("torch.optim.AdamW.step", "h, fold 1, seed 0: the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
-def test_a_shortage_elsewhere_ends_the_fold_in_words(toy, tmp_path, monkeypatch, place, words):
+def test_a_shortage_elsewhere_ends_the_fold_with_a_message(toy, tmp_path, monkeypatch, place, words):
     def fail(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(place, fail)
     error = train(toy, tmp_path, monkeypatch)
     assert isinstance(error, BoltError)
-    assert re.search(f"(?s)the GPU's memory {words}", str(error))
+    assert re.search(f"(?s){words}", str(error))
 
 
 def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
     error = train(toy, tmp_path, monkeypatch, scans=0)
-    assert "does not hold a single scan" in str(error) and "'device: cpu'" in str(error)
+    assert "a single scan does not fit in the GPU's memory" in str(error) and "'device: cpu'" in str(error)
 
 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")]
 )
 def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
-    told = train(toy, tmp_path, monkeypatch, scans=3, error=error)
-    assert isinstance(told, BoltError)
-    assert "memory does not hold a batch of 7 scans: h, fold 1, seed 0" in str(told) and "batch_size" in str(told)
+    raised = train(toy, tmp_path, monkeypatch, scans=3, error=error)
+    assert isinstance(raised, BoltError)
+    assert "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory" in str(raised)
+    assert "batch_size" in str(raised)
 
 
 SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
@@ -156,11 +160,11 @@ def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
     monkeypatch.setitem(LIMIT, "scans", 2)
     np.testing.assert_allclose(predict(net, cache, range(12)), due, rtol=1e-6)
     monkeypatch.setitem(LIMIT, "scans", 0)
-    with pytest.raises(BoltError, match="does not hold a scan of 18 volumes"):
+    with pytest.raises(BoltError, match="a scan of 18 volumes does not fit"):
         predict(net, cache, range(12))
 
 
-def test_a_model_of_connectivity_is_asked_for_few_scans_at_once(tmp_path):
+def test_a_model_of_connectivity_predicts_few_scans_at_once(tmp_path):
     cache = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0])
     net, asked = make("brainnetcnn", cache.n_rois, 2), []
     net.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
@@ -175,8 +179,8 @@ def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
-    """The gradient of a batch is the sum of its parts', or the model is known not to allow it. Without dropout."""
+def test_models_whose_batches_cannot_be_split_are_known(name):
+    """Without dropout, the gradient of a batch is the sum of its parts' gradients, unless the model is an exception."""
     net = make(name, 9, 2).train()
     for module in net.modules():
         if hasattr(module, "p"):
@@ -196,4 +200,4 @@ def test_a_model_says_rightly_whether_its_batches_can_be_split(name):
 
     whole, parts = gradient([slice(0, 6)]), gradient([slice(0, 4), slice(4, 6)])
     alike = torch.allclose(whole, parts, atol=1e-5, rtol=1e-3)
-    assert alike or learns_from_batches(net), "gradients differ: a term over the batch that nobody knows of"
+    assert alike or learns_from_batches(net), "gradients differ: an unknown interaction between scans of a batch"

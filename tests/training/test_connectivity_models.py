@@ -1,4 +1,4 @@
-"""What networks of connectivity are trained on: whole scans, or crops; and loss terms that need the labels."""
+"""Training of connectivity networks on whole scans or crops, and loss terms that need labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(toy, out, name, dataset=DATASET, connectivity="scan", **training):
 
 
 def inputs_of_training(toy, out, monkeypatch, **settings):
-    """Of each training step: which scans, and what the model was given of them."""
+    """Return the scans and the model's inputs of each training step."""
     seen = []
     original = Fit._inputs
 
@@ -65,7 +65,7 @@ def test_crops_are_stretches_of_a_crops_length_and_new_at_each_step(toy, tmp_pat
         for i, matrix in zip(which, matrices[:, 0], strict=True):
             series = cache.series(i)
             starts = range(max(len(series) - DATASET.crop, 0) + 1)
-            # of a scan shorter than the crop the whole, each volume once
+            # a scan shorter than the crop is used whole, each volume once
             due = [np.corrcoef(series[start : start + DATASET.crop].T) for start in starts]
             found.setdefault(i, []).append(int(np.abs(np.array(due) - matrix).max((1, 2)).argmin()))
             assert np.abs(due[found[i][-1]] - matrix).max() < 1e-5
@@ -78,14 +78,14 @@ def test_validation_and_test_scans_are_whole_in_either_case(toy, tmp_path, monke
     original = BrainNetCNN.matrices
     monkeypatch.setattr(BrainNetCNN, "matrices", lambda net, x: (lengths.append(x.shape[1]), original(net, x))[1])
     train(toy, tmp_path, "brainnetcnn", connectivity="crop", epochs=1)
-    # two steps of training, one of them with the scan that is shorter than a crop; nothing but whole scans after
+    # two training steps, one with the scan that is shorter than a crop; then whole scans only
     assert sorted(lengths[:3]) == [18, DATASET.crop, DATASET.crop]
     assert set(lengths[3:]) == set(LENGTHS)
 
 
 # ---- loss terms that need the labels ---------------------------------------------------------------------------------
 def label_losses_asked(toy, out, monkeypatch, **settings):
-    """Labels of each batch for which BrainGNN's own term was asked, and the losses of the history."""
+    """Return the labels of each batch for which BrainGNN's own loss term was computed."""
     asked = []
     original = BrainGNN.label_losses
     with monkeypatch.context() as patch:

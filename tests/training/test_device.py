@@ -1,4 +1,4 @@
-"""A training uses a GPU where there is one, and its log says which it is, or why there is none."""
+"""A GPU is used if there is one; the log names it, or the reason why there is none."""
 
 import logging
 
@@ -17,7 +17,7 @@ def said(caplog, monkeypatch):
 
 
 def gpu(monkeypatch, name):
-    """Whether torch finds a GPU, and under which name."""
+    """Simulate a GPU of this name, or none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: name is not None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *args, **more: None)
@@ -28,7 +28,7 @@ def test_a_gpu_where_there_is_one(said, monkeypatch):
     assert device_of("auto", None).type == device_of("cuda", None).type == "cuda"
     assert said.messages == ["device: GPU, NVIDIA A100"] * 2
     assert device_of("cpu", 1).type == "cpu"
-    assert said.messages[-1] == "device: CPU, 1 threads (as the configuration says)"
+    assert said.messages[-1] == "device: CPU, 1 threads (as configured)"
 
 
 def test_the_cpu_otherwise(said, monkeypatch):

@@ -1,4 +1,4 @@
-"""The runner of connectivity models: the same files as BolT's, nothing learned from the test side."""
+"""Training of connectivity models: the same files as BolT's, and nothing learned from test scans."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from bolt.models.svm import SVM
 from bolt.series.cache import SeriesCache, build_cache
 from bolt.series.connectivity import connectivity, connectivity_of
 from bolt.training.features import load_trained, train_features
-from bolt.training.runner import Job
+from bolt.training.runner import Training
 
 CLASSES = ["A", "B"]
 
@@ -28,7 +28,7 @@ def svm(**settings):
 
 
 def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
-    """Series of eight ROIs: each class has a pair of ROIs that share a signal; a site can blur all pairs."""
+    """Write a cache of eight ROIs: in each class a pair of ROIs shares a signal; a site can add noise to all pairs."""
     random = np.random.default_rng(0)
     rows, files = [], {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
 
 def run(folder: Path, model: Model, out="run", fold=0, **options):
     target = folder / out / f"fold-{fold}"
-    found = train_features(
-        folder / "cache", folder / "folds.tsv", model, options.pop("dataset", dataset()), [Job(fold, 0, target)]
+    errors = train_features(
+        folder / "cache", folder / "folds.tsv", model, options.pop("dataset", dataset()), [Training(fold, 0, target)]
     )
-    return target, found[0]
+    return target, errors[0]
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def test_a_torn_checkpoint_is_an_error(folder, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{}, {"harmonise": "combat"}])
-def test_nothing_of_the_test_side_is_learned(folder, tmp_path, settings):
-    """Other labels and other series of all scans but the training ones: the checkpoint is the same to the last bit."""
+def test_nothing_is_learned_from_test_scans(folder, tmp_path, settings):
+    """Other labels and series of all scans except training scans give a bitwise identical checkpoint."""
     out, _ = run(folder, svm(**settings), out=f"plain-{len(settings)}")
     folds = read_table(folder / "folds.tsv").query("fold == 0").set_index("scan_id")["role"]
 
@@ -148,7 +148,7 @@ def test_harmonising_helps_where_a_site_blurs_everything(tmp_path):
     assert probabilities["combat"] < probabilities["plain"]
 
 
-def test_an_unseen_site_fails_the_fold_or_is_left_alone(tmp_path):
+def test_an_unseen_site_fails_the_fold_or_is_unchanged(tmp_path):
     make_cache(tmp_path)
     index = read_table(tmp_path / "cache/index.tsv", text=("label", "subject", "group"))
     roles = read_table(tmp_path / "folds.tsv").query("fold == 0").set_index("scan_id")["role"]
@@ -160,7 +160,7 @@ def test_an_unseen_site_fails_the_fold_or_is_left_alone(tmp_path):
     assert error is None and (out / "predictions.tsv").is_file()
 
 
-def test_a_scan_of_no_fold_asked_for_is_not_read(tmp_path):
+def test_a_scan_outside_the_requested_folds_is_not_read(tmp_path):
     make_cache(tmp_path)
     folds = read_table(tmp_path / "folds.tsv")
     folds = folds[(folds["fold"] != 0) | (folds["scan_id"] != "s05")]
@@ -176,7 +176,7 @@ def test_a_scan_of_no_fold_asked_for_is_not_read(tmp_path):
 
 # ---- connectivity of whole scans, or of a crop of each ---------------------------------------------------------------
 def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
-    """The vectors from which a fold is learned, those of which it is asked, and the roles of the latter."""
+    """Return the vectors for training, those for prediction, and the roles of the latter."""
     seen = []
     original = SVM.fit
     with monkeypatch.context() as patch:
@@ -184,7 +184,7 @@ def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
         patch.setattr(SVM, "probabilities", lambda self, x: (seen.append(x), np.full((len(x), 2), 0.5))[1])
         model, toy = svm(**settings), dataset().model_copy(update={"crop": crop})
         out = folder / f"seen-{seed}"
-        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Job(0, seed, out)]) == [None]
+        assert train_features(folder / "cache", folder / "folds.tsv", model, toy, [Training(0, seed, out)]) == [None]
     roles = read_table(out / "predictions.tsv").set_index("scan_id")["role"]
     return seen[0], seen[1], roles
 

@@ -1,4 +1,4 @@
-"""The training loop: what it leaves, resume to the last bit, seeds, and what it refuses."""
+"""Training of folds: its files, bitwise resumption, seeds, and refusals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import bolt.training.loop
-import bolt.training.runner
 from bolt.cli.main import main
 from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
 from bolt.config.layout import Layout
@@ -25,8 +23,10 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import SeriesCache
+from bolt.training import loop, runner
 from bolt.training.prediction import Pool, Scans
-from bolt.training.runner import Job, fold_table, load_checkpoint, predict, train_fold, train_folds
+from bolt.training.roles import fold_table
+from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
 from tests.snake import series_dataset
 
@@ -48,9 +48,9 @@ def toy_model(**training) -> Model:
 
 
 def write_toy(folder: Path, lengths=LENGTHS, roles=ROLES, labels=None, change=None, more=()) -> tuple[Path, Path]:
-    """A cache and a folds.tsv by the contract: the label decides the sign of the first two ROIs' common step.
+    """Write a cache and a folds.tsv; the label determines the sign of the mean of the first two ROIs.
 
-    `roles` are those of fold 1, `more` those of the folds after it; "" leaves a scan out.
+    `roles` are those of fold 1, `more` those of further folds; "" omits a scan.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-# ---- what a finished training leaves ---------------------------------------------------------------------------------
+# ---- files of a finished training ------------------------------------------------------------------------------------
 def test_files_of_a_finished_run(finished):
     assert {path.name for path in finished.iterdir()} == FINISHED
     assert read_json(finished / "status.json")["state"] == "ok"
@@ -155,7 +155,7 @@ def test_weights_that_do_not_fit_are_refused(finished, tmp_path):
         load_checkpoint(folder)
 
 
-# ---- seeds, and what must not matter ---------------------------------------------------------------------------------
+# ---- seeds, and irrelevant influences --------------------------------------------------------------------------------
 def test_seed_decides_everything(finished, toy, tmp_path):
     assert equal(weights(finished), weights(run(toy, tmp_path / "same")))
     for name in ("predictions.tsv", "history.tsv"):
@@ -163,10 +163,10 @@ def test_seed_decides_everything(finished, toy, tmp_path):
     assert not equal(weights(finished), weights(run(toy, tmp_path / "other", seed=1)))
 
 
-def test_what_else_draws_in_the_process_does_not_matter(finished, toy, tmp_path, monkeypatch):
+def test_other_random_draws_in_the_process_do_not_matter(finished, toy, tmp_path, monkeypatch):
     real = torch.optim.AdamW.step
 
-    def step(self, *arguments):  # between two steps somebody else draws
+    def step(self, *arguments):  # random draws by other code between steps
         torch.rand(3)
         return real(self, *arguments)
 
@@ -206,7 +206,7 @@ def test_choice_of_epoch_by_validation(toy, tmp_path):
 def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
     half = weights(run(toy, tmp_path / "short", toy_model(precision="bfloat16")))
     assert {value.dtype for value in half.values()} == {torch.float32}
-    assert not equal(half, weights(finished))  # it did compute in another precision
+    assert not equal(half, weights(finished))  # computed in another precision
     table = read_table(run(toy, tmp_path, toy_model(precision="bfloat16", epochs=12)) / "predictions.tsv", text=TEXT)
     assert (table["label"] == table["predicted"]).all()
 
@@ -216,7 +216,7 @@ def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: (seen.append(name), real(name)))
     assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
     assert set(seen) == {"highest"}
-    with bolt.training.loop._tensor_float(True):
+    with loop._tensor_float(True):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == "highest"
 
@@ -242,7 +242,7 @@ NUMBERS = DATASET.model_copy(update={"classes": None})
 
 
 def write_numbers(folder: Path, labels: list[object] | None = None) -> tuple[Path, Path]:
-    """The toy dataset with labels about 100, which the size of the first two ROIs' common step tells."""
+    """Write the toy dataset with labels around 100, which follow the mean of the first two ROIs."""
     steps = np.random.default_rng(3).uniform(-2, 2, len(LENGTHS))
 
     def change(series):
@@ -288,21 +288,23 @@ def test_history_of_numbers(tmp_path):
 
 @pytest.mark.parametrize("label", ["n/a", "old"])
 def test_a_label_that_is_no_number(tmp_path, label):
-    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has the label .*, which is no number"):
+    with pytest.raises(DataError, match="scan 'sub-11_task-rest' has label .*, which is not a number"):
         run(write_numbers(tmp_path, [*range(11), label]), tmp_path / "run", dataset=NUMBERS)
 
 
 def test_labels_without_spread(tmp_path):
-    with pytest.raises(DataError, match="no two different labels"):
+    with pytest.raises(DataError, match="fewer than two different labels"):
         run(write_numbers(tmp_path, [5] * 10 + [6, 7]), tmp_path / "run", dataset=NUMBERS)
 
 
 # ---- several folds in one process ------------------------------------------------------------------------------------
 def test_side_by_side_as_apart(toy, tmp_path):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
-    jobs = [Job(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))]
-    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cpu") == [None] * 4
-    for fold, seed, out in jobs:
+    trainings = [
+        runner.Training(fold, seed, tmp_path / f"{fold}-{seed}") for fold, seed in ((1, 0), (2, 0), (3, 0), (1, 7))
+    ]
+    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cpu") == [None] * 4
+    for fold, seed, out in trainings:
         alone = tmp_path / "alone" / out.name
         train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=alone, device="cpu")
         assert {path.name for path in out.iterdir()} == FINISHED
@@ -312,21 +314,21 @@ def test_side_by_side_as_apart(toy, tmp_path):
 
 def test_they_take_turns(tmp_path, monkeypatch):
     toy, seen = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), []
-    real = bolt.training.loop.Fit._step
-    monkeypatch.setattr(bolt.training.loop.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
-    train_folds(*toy, toy_model(), DATASET, [Job(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
+    real = loop.Fit._step
+    monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.fold), real(self, *a))[1])
+    train_folds(*toy, toy_model(), DATASET, [runner.Training(k, 0, tmp_path / str(k)) for k in (1, 2)], device="cpu")
     assert seen == [1, 2] * 12
 
 
-def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
+def test_a_training_that_fails_does_not_end_the_others(finished, tmp_path):
     def spoil(series):
-        series[8][:] = 3e38  # so large that what the model makes of it is no number; in fold 2's training part alone
+        series[8][:] = 3e38  # overflows in the model; in the training scans of fold 2 only
 
     no_yes = ["train", ""] * 4 + ["validation"] * 2 + ["test"] * 2
     roles = [*ROLES[:8], "", *ROLES[9:]]
     toy = write_toy(tmp_path / "toy", roles=roles, more=[["train"] * 10 + ["test"] * 2, no_yes], change=spoil)
-    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
-    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, jobs, device="cpu")
+    trainings = [runner.Training(fold, 0, tmp_path / str(fold)) for fold in (3, 2, 1)]
+    missing, infinite, none = train_folds(*toy, toy_model(), DATASET, trainings, device="cpu")
     assert isinstance(missing, DataError) and "fold 3 has no training scan of class 'yes'" in str(missing)
     assert isinstance(infinite, BoltError) and "not finite: toy, fold 2" in str(infinite)
     assert none is None and equal(weights(finished), weights(tmp_path / "1"))
@@ -336,7 +338,9 @@ def test_one_that_fails_does_not_take_the_others_down(finished, tmp_path):
 def test_a_wrong_configuration_stops_all(toy, tmp_path):
     model = toy_model().model_copy(update={"hyper": {"windwo": 6}})
     with pytest.raises(ConfigError, match="windwo"):
-        train_folds(*toy, model, DATASET, [Job(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu")
+        train_folds(
+            *toy, model, DATASET, [runner.Training(1, seed, tmp_path / str(seed)) for seed in (0, 1)], device="cpu"
+        )
 
 
 @pytest.mark.parametrize("attempt", [1, Outcome.ATTEMPTS])
@@ -381,7 +385,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
     toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
     model = toy_model(epochs=6, **({} if numbers else settings))
     whole = run(toy, tmp_path / "whole", model, dataset)
-    real, kills = bolt.training.loop.learning_rate, iter([2, 4, 5, 3, 4])
+    real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
 
     def dies(training, epoch):  # called once a step
@@ -390,7 +394,7 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
             raise Killed
         return real(training, epoch)
 
-    monkeypatch.setattr(bolt.training.loop, "learning_rate", dies)
+    monkeypatch.setattr(loop, "learning_rate", dies)
     died = 0
     while not (tmp_path / "torn" / "status.json").is_file():
         try:
@@ -410,14 +414,14 @@ def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.training.runner, "all_logits", dies)
+        patch.setattr(runner, "all_logits", dies)
         run(toy, tmp_path)
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
 
-def test_what_other_settings_left_is_not_gone_on_with(toy, tmp_path, finished, monkeypatch):
+def test_a_training_with_other_settings_is_not_resumed(toy, tmp_path, finished, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(bolt.training.runner, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(runner, "all_logits", lambda *_: (_ for _ in ()).throw(Killed))
         run(toy, tmp_path, toy_model(weight_decay=0.5))
     assert equal(weights(finished), weights(run(toy, tmp_path)))
 
@@ -459,7 +463,7 @@ def test_sigkill_at_any_moment(tmp_path):
     assert {path.name for path in torn.iterdir()} == FINISHED
 
 
-# ---- what it refuses -------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 def test_a_loss_that_is_not_finite_names_fold_epoch_and_step(toy, tmp_path):
     with pytest.raises(BoltError, match=r"loss is not finite: toy, fold 1, seed 0, epoch \d+, step \d+"):
         run(toy, tmp_path, toy_model(learning_rate=1e30, peak_learning_rate=1e30))
@@ -490,7 +494,7 @@ def test_a_series_that_is_not_finite(tmp_path):
         run(write_toy(tmp_path, change=spoil), tmp_path / "run")
 
 
-def test_scans_shorter_than_the_window_are_left_out_and_listed(tmp_path):
+def test_scans_shorter_than_the_window_are_excluded_and_listed(tmp_path):
     lengths = [*LENGTHS[:10], 5, 30]
     out = run(write_toy(tmp_path, lengths=lengths), tmp_path / "run")
     excluded = read_table(out / "exclusions.tsv", text=("scan_id",))
@@ -504,7 +508,7 @@ def test_a_crop_shorter_than_the_window(toy, tmp_path):
         run(toy, tmp_path, dataset=DATASET.model_copy(update={"crop": 5}))
 
 
-def test_scans_that_are_all_too_short_are_no_riddle(tmp_path):
+def test_a_role_whose_scans_are_all_too_short(tmp_path):
     with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6"):
         run(write_toy(tmp_path / "all", lengths=[5] * 12), tmp_path)
     for role, last in {"validation": [5, 5, 30, 30], "test": [30, 30, 5, 5]}.items():
@@ -527,8 +531,8 @@ def test_a_gpu_that_is_not_there(toy, tmp_path):
 
 
 # ---- crops and the schedule ------------------------------------------------------------------------------------------
-def test_crops_are_stretches_of_their_scan_and_short_scans_repeat(tmp_path):
-    def number(series):  # every value tells scan and volume
+def test_crops_are_parts_of_their_scan_and_short_scans_repeat(tmp_path):
+    def number(series):  # every value identifies scan and volume
         for i, values in enumerate(series):
             values[:] = 100 * i + np.arange(len(values))[:, None]
 
@@ -551,7 +555,7 @@ def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
     file[:] = 42
     file.flush()
     assert (pool.data == 42).all()
-    pool.data[0] = 7  # a slip in the code would not reach the disk
+    pool.data[0] = 7  # an accidental write does not reach the disk
     assert (np.load(cache.folder / "series.npy") == 42).all()
 
 
@@ -560,16 +564,16 @@ def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
 def test_side_by_side_as_apart_on_a_gpu(tmp_path, monkeypatch, free):
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1]])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**40))
-    jobs = [Job(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
-    assert train_folds(*toy, toy_model(), DATASET, jobs, device="cuda") == [None, None]
-    for fold, seed, out in jobs:
+    trainings = [runner.Training(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
+    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cuda") == [None, None]
+    for fold, seed, out in trainings:
         train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=tmp_path / "alone", device="cuda")
         alone = weights(tmp_path / "alone")
         assert all(torch.allclose(value, alone[name], atol=1e-5) for name, value in weights(out).items())
 
 
 def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
-    """The loss of that step was finite, and no other follows."""
+    """The loss of that step is finite, and no further loss would show the problem."""
     rates = {"learning_rate": 1e38, "peak_learning_rate": 1e38, "final_learning_rate": 1e38}
     with pytest.raises(BoltError, match="not finite: toy, fold 1, seed 0, after epoch 1"):
         run(toy, tmp_path, toy_model(epochs=1, batch_size=8, **rates))
@@ -578,7 +582,7 @@ def test_weights_broken_by_the_very_last_step_are_not_kept(toy, tmp_path):
 
 @pytest.mark.parametrize("labels", [None, [f"{20 + 1.5 * i}" for i in range(12)]])
 def test_a_share_of_the_training_subjects(tmp_path, labels):
-    """Of numbers too, each of which is a stratum of its own; a smaller share is part of a larger one."""
+    """Also for labels that are numbers; a smaller share is a subset of a larger one."""
     cache, folds = write_toy(tmp_path, labels=labels)
     drawn = []
     for share in (0.25, 0.5, 1.0):

@@ -1,4 +1,4 @@
-"""The learning rate follows the paper's schedule, also at its limits."""
+"""The learning rate follows the paper's schedule, including its limits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""FW-MSA, fused window multi-head self-attention, the heart of BolT, and the transformer block around it.
+"""Fused window multi-head self-attention (FW-MSA), the core of BolT, and its transformer block.
 
 Symbols: T volumes, W window, L fringe, F windows, N hidden size, h heads, d head size.
 """
@@ -17,7 +17,7 @@ from bolt.models.layers import Dropout, FeedForward
 
 
 class Attended(NamedTuple):
-    """What went into the attention of one block and what came out: enough to explain it."""
+    """Inputs and output of the attention of one block, as needed to explain it."""
 
     q: Tensor
     kv: Tensor
@@ -26,28 +26,28 @@ class Attended(NamedTuple):
     output: Tensor
 
     def maps(self, gradient: Tensor) -> Maps:
-        """Gradient-weighted attention, given the gradient of what is explained with respect to `output`."""
+        """Compute gradient-weighted attention from the gradient of the explained logit with respect to `output`."""
         return _backend(self.q).attention_maps(self.q, self.kv, self.bias, self.shape, gradient)
 
 
 class FusedWindowAttention(nn.Module):
-    """FW-MSA with token fusion (the paper's section 2.1, equations 1 to 3).
+    """FW-MSA with token fusion (section 2.1 of the paper, equations 1 to 3).
 
-    Keys and values are projected once a token, then shared by the windows. Fusion averages a token's
-    outputs over its windows before the output projection, which is linear, so the order is free.
+    Keys and values are projected once per token and shared by its windows. Fusion averages a token's outputs over its
+    windows before the output projection; because that is linear, the order does not matter.
 
     Parameters
     ----------
     hidden, n_heads, head_dim : int
         N, h and d.
     window, fringe : int
-        W and L, volumes.
+        W and L, in volumes.
     dropout : float
         On attention weights.
     cls_token : {"local", "global", "none"}
     windowed : bool
-        Without windows, every token attends to the whole scan; distances beyond W + L - 1 share that one's bias, as
-        positions without bound cannot each have a parameter of their own.
+        If false, every token attends to the whole scan. Distances beyond W + L - 1 share one bias, because unbounded
+        distances cannot each have a parameter.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class FusedWindowAttention(nn.Module):
         self.query = nn.Linear(hidden, inner)
         self.key_value = nn.Linear(hidden, 2 * inner)
         self.output = nn.Linear(inner, hidden)
-        # B of equation 2: for pairs of BOLD tokens one entry a relative distance, [-(W+L-1), W+L-1]; for pairs with
-        # the CLS token one a position, and a single one where positions are those of the whole scan.
+        # B of equation 2: for pairs of BOLD tokens one entry per relative distance in [-(W+L-1), W+L-1]; for pairs with
+        # the CLS token one entry per position, or a single one if positions are those of the whole scan.
         self.bias_distance = nn.Parameter(torch.empty(2 * (window + fringe) - 1, n_heads))
         biases = [self.bias_distance]
         if cls_token != "none":
@@ -90,19 +90,19 @@ class FusedWindowAttention(nn.Module):
         cls_only: bool = False,
         record: list[Attended] | None = None,
     ) -> Tensor:
-        """Attend within each window and fuse.
+        """Attend within each window and fuse the outputs of each token.
 
         Parameters
         ----------
         tokens : Tensor
-            Packed, CLS tokens first, (CLS tokens + BOLD tokens, N).
+            Packed (see `windows`), CLS tokens first, (CLS tokens + BOLD tokens, N).
         windows : Windows
         following : Tensor, optional
-            A token (N,) that fills the fringes beyond the last volume of each scan; they are masked without it.
+            A token (N,) that fills the fringes after the last volume of each scan; by default they are masked.
         cls_only : bool
-            Whether the CLS tokens alone are asked for.
+            Compute only the CLS tokens.
         record : list, optional
-            Receives an `Attended`.
+            Receives one `Attended`.
 
         Returns
         -------
@@ -122,20 +122,20 @@ class FusedWindowAttention(nn.Module):
         return self.output(output)
 
     def _bias(self, shape: Shape) -> Tensor:
-        """B, (h, sum of `shape.bias_sizes`)."""
+        """Return B, (h, sum of `shape.bias_sizes`)."""
         bound = self.window + self.fringe - 1
         device = self.bias_distance.device
         query_minus_key = torch.arange(shape.reach - 1, -shape.reach, -1, device=device)
         near = self.bias_distance[query_minus_key.clamp(-bound, bound) + bound].T
-        _, field, slots, _ = shape.bias_sizes
+        _, field, width, _ = shape.bias_sizes
         if self.cls_token == "none":
             return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)
-        parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, slots), (self.bias_cls_to_cls, 1))
-        return torch.cat([near, *(part.view(self.n_heads, -1).expand(-1, n) for part, n in parts)], dim=1)
+        parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, width), (self.bias_cls_to_cls, 1))
+        return torch.cat([near, *(bias.view(self.n_heads, -1).expand(-1, n) for bias, n in parts)], dim=1)
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block: FW-MSA and MLP, each with a skip connection; BOLD and CLS tokens share both."""
+    """Pre-norm transformer block: FW-MSA and MLP with skip connections, shared by BOLD and CLS tokens."""
 
     def __init__(self, attention: FusedWindowAttention, hidden: int, inner: int, dropout: float, mask_right: bool):
         super().__init__()
@@ -146,20 +146,22 @@ class Block(nn.Module):
     def forward(
         self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
     ) -> Tensor:
+        """Update packed tokens (tokens, N); parameters as in `FusedWindowAttention.forward`."""
         normed = self.attention_norm(tokens)
         # the published code pads with zeros before the norm
         following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
-        more = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
-        tokens = tokens[: len(more)] + self.dropout(more)
+        attended = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
+        tokens = tokens[: len(attended)] + self.dropout(attended)
         return tokens + self.mlp(self.mlp_norm(tokens))
 
 
 def _backend(q: Tensor):
+    """Return the module that computes attention on this device."""
     return native if native.usable(q) else window
 
 
 def _with_following(tokens: Tensor, following: Tensor, windows: Windows, beyond: int) -> Tensor:
-    """`tokens` with `beyond` times `following` after each scan."""
+    """Insert `beyond` copies of `following` after each scan."""
     scans = tokens[windows.n_cls :].split(windows.lengths)
-    extra = following.expand(beyond, -1)
-    return torch.cat([tokens[: windows.n_cls], *(part for scan in scans for part in (scan, extra))])
+    copies = following.expand(beyond, -1)
+    return torch.cat([tokens[: windows.n_cls], *(part for scan in scans for part in (scan, copies))])

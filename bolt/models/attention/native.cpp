@@ -1,13 +1,13 @@
-// FW-MSA on the CPU: attention within overlapping windows and the fusion of what it returns, forward, backward, and the
-// gradient-weighted maps of Algorithm 1. `native.py` compiles this file and says what goes in and out.
+// FW-MSA on the CPU: attention within overlapping windows and fusion of its outputs; forward pass, backward pass, and the
+// gradient-weighted maps of Algorithm 1. `native.py` compiles this file, `window.py` documents inputs and outputs.
 //
-// The score of a query and a BOLD key does not depend on the window, and fusion is a mean, so for a token t of P windows
+// The score of a query and a BOLD key does not depend on the window, and fusion is a mean. So for a token t in P windows
 //
 //     fused[t] = sum_u E[t,u] C[t,u] v[u] + CLS terms,   E = exp(score),   C[t,u] = 1/P sum_{i: u in window i} 1/Z[t,i]
 //
 // where Z[t,i] sums E over the keys of window i and its CLS key. Scores, exponentials and products with values are thus
-// computed once a pair, in tiles of `ROWS` queries against the union of their keys; windows add only normalisers, and
-// dropout masks of their own. The backward pass computes E again instead of keeping it.
+// computed once per pair, in tiles of `ROWS` queries against the union of their keys; each window adds only its
+// normaliser and its dropout mask. The backward pass recomputes E instead of storing it.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -20,8 +20,8 @@ namespace {
 
 using Int = int64_t;
 enum ClsKind : Int { NONE = 0, LOCAL = 1, GLOBAL = 2 };
-constexpr int BYTES = 32;  // of a vector; the compiler splits it where the machine's are shorter
-constexpr int ROWS = 8;    // queries in a tile
+constexpr int BYTES = 32;  // per vector; the compiler splits vectors that the machine does not have
+constexpr int ROWS = 8;    // queries per tile
 
 template <class S> struct Simd;
 template <> struct Simd<float> {
@@ -45,7 +45,7 @@ template <class S> inline Vec<S>& at(S* p) { return *reinterpret_cast<Vec<S>*>(p
 template <class S> inline Vec<S> at(const S* p) { return *reinterpret_cast<const Vec<S>*>(p); }
 template <class S> inline Vec<S> loose(const S* p) { return *reinterpret_cast<const typename Simd<S>::Loose*>(p); }
 template <class S> inline void add_loose(S* p, Vec<S> v) { *reinterpret_cast<typename Simd<S>::Loose*>(p) += v; }
-inline Vec<float> turned(Vec<float> v, int by) {  // lanes swapped with those `by` away: a power of two
+inline Vec<float> turned(Vec<float> v, int by) {  // swaps lanes that are `by` apart, a power of two
     if (by == 4) return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
     if (by == 2) return __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
     return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
@@ -71,12 +71,12 @@ template <class S> inline Mask<S> lanes() {
     return lane;
 }
 
-// exp for x <= 0. Range reduction by powers of two, then a polynomial of degree 6 (relative error below 2e-7).
+// exp for x <= 0: range reduction by powers of two, then a polynomial of degree 6 (relative error below 2e-7).
 inline Vec<float> exponential(Vec<float> x) {
     typedef Vec<float> V;
     typedef Mask<float> I;
-    x = x < -87.0f ? V{} - 87.0f : x;  // NaN stays
-    const V shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded quotient
+    x = x < -87.0f ? V{} - 87.0f : x;  // NaN is kept
+    const V shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the low bits of the sum are the rounded quotient
     const V n = shifted - 12582912.0f;
     const V r = x - n * 0.693145752f - n * 1.42860677e-6f;
     V y = r * 1.3888889e-3f + 8.3333333e-3f;
@@ -93,14 +93,14 @@ inline Vec<double> exponential(Vec<double> x) {
     return x;
 }
 
-inline uint64_t mixed(uint64_t a, uint64_t b) {  // splitmix64 of two numbers
+inline uint64_t mixed(uint64_t a, uint64_t b) {  // splitmix64 hash of two numbers
     uint64_t z = (a ^ (b * 0xD1B54A32D192ED03ull)) + 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
 }
 
-// One xorshift generator a lane, seeded for every tile: the same masks in both passes, on any number of threads.
+// One xorshift generator per lane, seeded for every tile: the same masks in both passes, for any number of threads.
 template <class S> struct Random {
     Bits<S> state;
     void seed(uint64_t key) {
@@ -118,7 +118,7 @@ template <class S> struct Random {
     }
 };
 
-// c[4, N vectors] (+)= a[4, depth] b[depth, N vectors]; a's rows are `row` apart and its columns `step`
+// c[4, N vectors] (+)= a[4, depth] b[depth, N vectors]; `row` and `step` are the strides of a's rows and columns
 template <class S, int N, bool ADD>
 inline void block(const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int ldc, Int depth) {
     Vec<S> total[4][N];
@@ -136,7 +136,7 @@ inline void block(const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int 
         for (int j = 0; j < N; j++) at(c + i * ldc + j * LANES<S>) = total[i][j];
 }
 
-// c[rows, columns] (+)= a b; rows in fours, columns in vectors
+// c[rows, columns] (+)= a b; rows in groups of four, columns in vectors
 template <class S, bool ADD>
 void multiply(Int rows, Int columns, Int depth, const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int ldc) {
     for (Int j = 0; j < columns;) {
@@ -154,7 +154,7 @@ void multiply(Int rows, Int columns, Int depth, const S* a, Int row, Int step, c
 
 inline Int up(Int n, Int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-template <class S> class Array {  // aligned
+template <class S> class Array {  // aligned to vectors
   public:
     void zeros(Int n) {
         resize(n);
@@ -173,7 +173,7 @@ template <class S> class Array {  // aligned
     S* data_ = nullptr;
 };
 
-struct Scan {  // a row of the table that Python sends; offsets are rows of the packed arrays, CLS tokens first
+struct Scan {  // a row of `Windows.table`; offsets are rows of the packed arrays, CLS tokens first
     Int first_token, n_tokens, first_key, n_keys, first_cls, first_window, n_windows;
 };
 
@@ -183,29 +183,30 @@ struct Call {
     double dropout;
     uint64_t seed;
     const Scan* scans;
-    const Int* starts;  // first volume of every window, scan after scan
-    // q (rows, h d); kv (keys, 2 h d); bias (h, near | CLS to BOLD | BOLD to CLS | CLS to CLS); gradients of their shapes,
-    // that of bias one a scan
+    const Int* starts;  // first volume of every window, scan by scan
+    // q (rows, h d); kv (keys, 2 h d); bias (h, near | CLS to BOLD | BOLD to CLS | CLS to CLS); gradients have the same
+    // shapes, dbias one copy per scan
     const void *q, *kv, *bias, *gradient;
     void *out, *dq, *dkv, *dbias;
-    // relevance, one copy a thread: (tokens, near), (CLS, positions), (windows, positions), (CLS)
+    // relevance, one copy per thread: (tokens, near), (CLS, positions), (windows, positions), (CLS)
     void *near_map, *cls_bold_map, *bold_cls_map, *cls_cls_map;
 
     Int near() const { return 2 * reach - 1; }
     Int n_bias() const { return near() + cls_positions + window_positions + 1; }
 };
 
-template <class S> struct Member {  // a window that a query takes part in
-    Int lo, hi, cls, slot;          // its keys; its CLS key (-1: none); where BOLD-to-CLS terms of this pair stand
-    S score, e, z, weight, mixed, gv, d;  // of the CLS key: score, E, weight in the mean, gradient; of the window: Z, D
-    S top;                                // the window's largest score, where `apart`
+template <class S> struct Member {  // a query in one of its windows
+    Int lo, hi, cls, slot;          // range of its keys; its CLS key (-1: none); index of its BOLD-to-CLS bias
+    // of the CLS key: score, e = E, mixed = weight after fusion, gv = its gradient; of the window: z = Z, weight = 1/(P Z), d = D
+    S score, e, z, weight, mixed, gv, d;
+    S top;                          // the window's largest score, if `apart`
 };
 
 template <class S> struct Row {  // a query
-    Int token, lo, hi, first, last;  // row in q; union of its keys; members
-    Int shift;                       // bias of key u stands at shift + u in the padded table
+    Int token, lo, hi, first, last;  // row in q; union of its keys; range of its members
+    Int shift;                       // the bias of key u is at shift + u in the padded table
     bool cls;
-    bool apart;  // scores of its windows lie so far apart that they cannot share exponentials
+    bool apart;  // scores differ so much between windows that they cannot share exponentials
 };
 
 // All queries of one scan and head.
@@ -249,7 +250,7 @@ template <class S> class Head {
         close(scan, head);
     }
 
-    // Algorithm 1's windowed maps, equation 5, added up over windows and (by the caller) heads
+    // the windowed maps of Algorithm 1 (equation 5), summed over windows and, by the caller, over heads
     void relevance(Int scan, Int head, Int thread) {
         open(scan, head, true);
         tiles([this, thread](Int rows) {
@@ -261,13 +262,13 @@ template <class S> class Head {
     }
 
   private:
-    // ---- one scan and head in, one out ----
+    // ---- copy one scan and head in and out ----
     void open(Int scan, Int head, bool gradients) {
         scan_ = call_.scans[scan];
         head_ = head;
         task_ = mixed(call_.seed, scan * call_.n_heads + head);
         n_cls_ = call_.cls_kind == NONE ? 0 : call_.cls_kind == LOCAL ? scan_.n_windows : 1;
-        keys_ = up(scan_.n_keys, LANES<S>) + ROWS + 4 * LANES<S>;  // tiles are rounded up to whole vectors and fours of rows
+        keys_ = up(scan_.n_keys, LANES<S>) + ROWS + 4 * LANES<S>;  // tiles are padded to whole vectors and groups of four rows
         keys_ = up(keys_, LANES<S>);
         kt_.zeros(d_ * keys_);
         (gradients ? k_ : v_).zeros(keys_ * wide_);
@@ -294,10 +295,10 @@ template <class S> class Head {
         std::copy_n(bias, call_.near(), near_ + margin_);
         cls_near_.zeros(call_.cls_positions + 2 * margin_);
         std::copy_n(bias + call_.near(), call_.cls_positions, cls_near_ + margin_);
-        slots_ = bias + call_.near() + call_.cls_positions;  // BOLD to CLS by position in the window, then CLS to CLS
+        slots_ = bias + call_.near() + call_.cls_positions;  // BOLD to CLS, by position in the window; then CLS to CLS
     }
 
-    // A head's numbers lie far apart in memory, where the machine does not foresee them.
+    // The rows of a head are far apart in memory, where the hardware does not prefetch them.
     void prefetch(const S* p) const {
         for (Int c = 0; c < d_ + 15; c += 64 / sizeof(S)) __builtin_prefetch(p + c);
     }
@@ -321,7 +322,7 @@ template <class S> class Head {
     template <class Work> void tiles(Work work) {
         const Int* starts = call_.starts + scan_.first_window;
         const Int n_bold = call_.bold_rows ? scan_.n_tokens : 0;
-        Int from = 0;  // first window that has not ended
+        Int from = 0;  // first window that has not ended before t
         for (Int t = 0; t < n_bold; t += ROWS) {
             clear();
             for (Int r = 0; r < std::min<Int>(ROWS, n_bold - t); r++) {
@@ -389,7 +390,7 @@ template <class S> class Head {
         rows_.push_back(row);
     }
 
-    void fill() {  // the tile's keys and queries
+    void fill() {  // load the keys and queries of a tile
         lo_ = scan_.n_keys;
         Int hi = 0;
         for (const auto& row : rows_) {
@@ -410,7 +411,7 @@ template <class S> class Head {
         }
     }
 
-    // ---- a tile ----
+    // ---- one tile ----
     Mask<S> inside(Int u, Int lo, Int hi) const {
         using Lane = std::decay_t<decltype(Mask<S>{}[0])>;
         const Mask<S> key = lanes<S>() + Lane(u);
@@ -470,7 +471,7 @@ template <class S> class Head {
         return APART ? exponential(at(e) - m.top) : at(e);
     }
 
-    // Another window holds a score so much larger that this one's exponentials vanish: each window takes its own.
+    // A score in one window is so large that the exponentials of another vanish: each window uses its own maximum.
     void separate(Row<S>& row, Int r) {
         row.apart = true;
         const S* s = scores_ + r * width_;
@@ -485,7 +486,7 @@ template <class S> class Head {
 
     Int begin(const Member<S>& m) const { return (m.lo - lo_) / LANES<S> * LANES<S>; }
 
-    void mix(Int rows, bool gradients) {  // the mean over windows of their (dropped) weights: E C, and D of each window
+    void mix(Int rows, bool gradients) {  // E C, the mean of the windows' weights after dropout; and D of each window
         const bool drop = call_.dropout > 0;
         if (drop) random_.seed(mixed(task_, rows_[0].token));
         for (Int r = 0; r < rows; r++) {
@@ -502,7 +503,7 @@ template <class S> class Head {
     template <bool DROP, bool APART> void window_weights(Member<S>& m, Int r, bool gradients) {
         const S *e = e_ + r * width_, *gv = gv_ + r * width_;
         S* a = weights_ + r * width_;
-        Random<S> random = random_;  // in registers
+        Random<S> random = random_;  // a copy, to stay in registers
         const bool keep_cls = !DROP || random.next()[0] >= threshold_;
         m.mixed = keep_cls ? m.e * m.weight : S(0);
         Vec<S> d{};
@@ -517,7 +518,7 @@ template <class S> class Head {
         if (gradients) m.d = sum<S>(d) + m.mixed * m.gv;
     }
 
-    void gradients(Int rows) {  // of the fused output with respect to each pair's weight
+    void gradients(Int rows) {  // with respect to the weight of each pair
         const S* gradient = static_cast<const S*>(call_.gradient) + head_ * d_;
         for (Int r = 0; r < rows; r++) {
             const S* from = gradient + rows_[r].token * inner_;
@@ -537,7 +538,7 @@ template <class S> class Head {
         gradients(rows);
         mix(rows, true);
         multiply<S, true>(width_, wide_, ROWS, weights_, 1, width_, given_, wide_, dv_ + lo_ * wide_, wide_);
-        // the gradient of the scores, E C gv - E sum_i D[i]/Z[i], takes the place of the weights
+        // overwrite the weights by the gradient of the scores, E C gv - E sum_i D[i]/Z[i]
         for (Int r = 0; r < rows; r++) {
             S* a = weights_ + r * width_;
             const S* gv = gv_ + r * width_;
@@ -623,8 +624,9 @@ template <class S> class Head {
     std::vector<Member<S>> members_;
 };
 
-// work(head, scan, head number, thread) for every scan and head. Neighbouring heads share cache lines, so each thread
-// takes some in a row: the next ones in line, or (in_order) the same ones every time.
+// Call work(head, scan, head number, thread) for every scan and head; return whether memory or threads ran out.
+// Neighbouring heads share cache lines, so each thread takes several in a row: the next in the queue, or (in_order) the
+// same ones in every call.
 template <class S, class Work> bool for_each_head(const Call& call, bool in_order, Work work) {
     const Int n = call.n_scans * call.n_heads, threads = std::max<Int>(1, std::min(call.threads, n));
     const Int some = in_order ? (n + threads - 1) / threads : std::max<Int>(1, n / (threads * 8));
@@ -666,7 +668,7 @@ template <class S> bool run_relevance(const Call& call) {
 
 }  // namespace
 
-extern "C" {  // each returns whether memory or threads were lacking
+extern "C" {  // each returns 1 if memory or threads ran out
 int forward_float(const Call* call) { return run_forward<float>(*call); }
 int forward_double(const Call* call) { return run_forward<double>(*call); }
 int backward_float(const Call* call) { return run_backward<float>(*call); }

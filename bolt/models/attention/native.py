@@ -1,7 +1,7 @@
-"""`window` by a kernel of our own, `native.cpp`, compiled where a C++ compiler is found.
+"""The functions of `window` in C++ for the CPU (`native.cpp`), if a compiler is found.
 
-The compiled library is kept in the user's cache folder, one for each kind of processor, and made on first use (a few
-seconds). Without a compiler, on other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same.
+The library is compiled on first use (a few seconds) and kept in the user's cache folder, one per type of processor.
+Without a compiler, on other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLS_KINDS = {"none": 0, "local": 1, "global": 2}
 
 
 class _Call(ctypes.Structure):
-    """`Call` of the C++ source."""
+    """The struct `Call` of the C++ source."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in (
@@ -49,35 +49,37 @@ class _Call(ctypes.Structure):
 
 
 def usable(q: Tensor) -> bool:
-    """Whether the kernel can take tensors like this one."""
+    """Return whether the kernel can compute on the device of `q`."""
     return q.device.type == "cpu" and library() is not None
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """`window.attend`; dropout's seed comes from torch's generator."""
+    """Compute `window.attend`; the seed of dropout comes from torch's generator."""
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
-    kind = q.dtype if q.dtype in TYPES else torch.float32  # half precision is computed in single
-    return _Attend.apply(*(tensor.to(kind) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)
+    dtype = q.dtype if q.dtype in TYPES else torch.float32  # half precision is computed in single
+    return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)
 
 
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:
-    """`window.attention_maps`."""
-    kind = q.dtype if q.dtype in TYPES else torch.float32
-    q, kv, bias, gradient = (tensor.detach().to(kind).contiguous() for tensor in (q, kv, bias, gradient))
-    near, field, slots, _ = shape.bias_sizes
+    """Compute `window.attention_maps`."""
+    dtype = q.dtype if q.dtype in TYPES else torch.float32
+    q, kv, bias, gradient = (tensor.detach().to(dtype).contiguous() for tensor in (q, kv, bias, gradient))
+    near, field, window, _ = shape.bias_sizes
     windows, copies = shape.windows, min(torch.get_num_threads(), len(shape.windows.lengths) * shape.n_heads)
     maps = Maps(
         q.new_zeros(copies, windows.n_tokens, near),
         q.new_zeros(copies, windows.n_cls, field),
-        q.new_zeros(copies, windows.n_windows, slots),
+        q.new_zeros(copies, windows.n_windows, window),
         q.new_zeros(copies, windows.n_cls),
     )
     names = ("near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map")
     _run("relevance", q, kv, bias, shape, {"gradient": gradient, **dict(zip(names, maps, strict=True))})
-    return Maps(*(each.sum(0) / shape.n_heads for each in maps))
+    return Maps(*(copies_of_map.sum(0) / shape.n_heads for copies_of_map in maps))
 
 
 class _Attend(torch.autograd.Function):
+    """Attention with its gradient."""
+
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float, seed: int) -> Tensor:
         q, kv, bias = q.contiguous(), kv.contiguous(), bias.contiguous()
@@ -100,7 +102,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _run(
-    what: str,
+    function: str,
     q: Tensor,
     kv: Tensor,
     bias: Tensor,
@@ -109,8 +111,9 @@ def _run(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> None:
+    """Call a function of the library: ``forward``, ``backward`` or ``relevance``."""
     windows = shape.windows
-    _, field, slots, _ = shape.bias_sizes
+    _, field, window, _ = shape.bias_sizes
     rows = windows.n_cls + windows.n_tokens * shape.bold_rows
     keys = windows.n_cls + windows.n_tokens + len(windows.lengths) * shape.beyond
     if len(q) != rows or len(kv) != keys or bias.shape != (shape.n_heads, sum(shape.bias_sizes)):
@@ -125,7 +128,7 @@ def _run(
         fringe=shape.fringe,
         reach=shape.reach,
         cls_positions=field,
-        window_positions=slots,
+        window_positions=window,
         cls_kind=CLS_KINDS[windows.cls_token],
         bold_rows=shape.bold_rows,
         n_cls=windows.n_cls,
@@ -134,18 +137,18 @@ def _run(
         seed=seed,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
     )
-    if getattr(library(), f"{what}_{TYPES[q.dtype]}")(ctypes.byref(call)):
-        raise MemoryError("no memory, or no thread, for attention")
+    if getattr(library(), f"{function}_{TYPES[q.dtype]}")(ctypes.byref(call)):
+        raise MemoryError("out of memory or threads in window attention")
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The kernel, compiled if need be; None where that is impossible or not wanted."""
+    """Load the kernel, compiling it if needed; None if that is impossible or disabled."""
     if os.environ.get("BOLT_NATIVE") == "0":
         return None
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
     if compiler is None:
-        log.info("no C++ compiler found: attention is computed by torch, several times slower")
+        log.info("no C++ compiler found, torch computes attention several times slower")
         return None
     try:
         path = _compiled(compiler)
@@ -153,11 +156,12 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error
-        log.warning("attention is computed by torch, several times slower: the kernel does not compile: %s", reason)
+        log.warning("the attention kernel does not compile, torch computes several times slower: %s", reason)
         return None
 
 
 def _compiled(compiler: str) -> Path:
+    """Compile the kernel, unless this source was compiled before with the same tools on such a processor."""
     flags = [*FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     key = "\n".join([SOURCE.read_text(encoding="utf-8"), compiler, version, *flags, platform.platform(), _processor()])
@@ -175,7 +179,7 @@ def _compiled(compiler: str) -> Path:
 
 
 def _cache_folder() -> Path:
-    """The user's own; a new one for this process where it cannot be written, never a shared one."""
+    """Return the user's cache folder, or a new private folder for this process if that is not writable."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(home) / "bolt"
     try:
@@ -187,7 +191,7 @@ def _cache_folder() -> Path:
 
 
 def _processor() -> str:
-    """What the processor can do: a home folder is shared by machines of several kinds."""
+    """Describe the processor, because machines of several types may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

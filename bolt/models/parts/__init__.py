@@ -1,0 +1,1 @@
+"""Parts of models that need no name in the registry: connectivity, feature models and checks of settings."""

@@ -1,15 +1,15 @@
-"""Functional connectivity of batches of series, in torch: on any device, at every training step."""
+"""Functional connectivity of batches of series in torch, computed at every training step on any device."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-RIDGE = 1e-10  # of the mean variance: lets a covariance of two volumes be inverted, changes no other
+RIDGE = 1e-10  # relative to the mean variance: makes a covariance of two volumes invertible, affects no other
 
 
 def pearson(x: Tensor) -> Tensor:
-    """Pearson correlations of all ROIs with all.
+    """Compute Pearson correlations between all ROIs.
 
     Parameters
     ----------
@@ -19,13 +19,13 @@ def pearson(x: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (batch, rois, rois) float32 within [-1, 1]. An ROI that is constant has zeros in its row and column, on the
-        diagonal too; never NaN.
+        (batch, rois, rois) float32 within [-1, 1], never NaN. A constant ROI has zeros in its row and column, including
+        the diagonal.
     """
     x = x.float()
     constant = x.amax(1, keepdim=True) == x.amin(1, keepdim=True)
     x = (x - x.mean(1, keepdim=True)).masked_fill(constant, 0)
-    # to a largest deviation of 1 first: the square of a tiny one would be 0
+    # scale to a largest deviation of 1 first, because squares of tiny deviations underflow to 0
     x = x / x.abs().amax(1, keepdim=True).masked_fill(constant, 1)
     x = x / x.norm(dim=1, keepdim=True).masked_fill(constant, 1)
     with torch.autocast(x.device.type, enabled=False):
@@ -33,7 +33,7 @@ def pearson(x: Tensor) -> Tensor:
 
 
 def ledoit_wolf(x: Tensor) -> Tensor:
-    """Covariance, shrunk towards a multiple of the identity by the share of Ledoit and Wolf.
+    """Compute covariances with Ledoit-Wolf shrinkage towards a multiple of the identity.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (batch, rois, rois) float64; what `sklearn.covariance.LedoitWolf` gives each scan.
+        (batch, rois, rois) float64; equal to `sklearn.covariance.LedoitWolf` applied to each scan.
 
     References
     ----------
@@ -54,9 +54,9 @@ def ledoit_wolf(x: Tensor) -> Tensor:
     n, p = x.shape[1:]
     covariance = x.mT @ x / n
     mean = covariance.diagonal(dim1=1, dim2=2).mean(1)
-    length = covariance.square().sum((1, 2))
-    distance = length / p - mean.square()  # squared, of the covariance from the target
-    noise = (x.square().sum(2).square().mean(1) - length) / (n * p)  # of the covariance, by its spread over volumes
+    squared_norm = covariance.square().sum((1, 2))
+    distance = squared_norm / p - mean.square()  # squared distance of the covariance from the target
+    noise = (x.square().sum(2).square().mean(1) - squared_norm) / (n * p)  # its sampling variance over volumes
     noise = torch.minimum(noise.clamp(min=0), distance)
     share = torch.where(noise > 0, noise / distance, 0)[:, None, None]
     target = mean[:, None, None] * torch.eye(p, dtype=x.dtype, device=x.device)
@@ -64,19 +64,19 @@ def ledoit_wolf(x: Tensor) -> Tensor:
 
 
 def partial_correlation(covariance: Tensor) -> Tensor:
-    """Correlation of any two ROIs with the linear effect of all others removed.
+    """Compute partial correlations: between two ROIs, with the linear effect of all others removed.
 
-    Of the precision P this is -P_ij / sqrt(P_ii P_jj).
+    For the precision matrix P this is -P_ij / sqrt(P_ii P_jj).
 
     Parameters
     ----------
     covariance : Tensor
-        (batch, rois, rois); shrunk where there are fewer volumes than ROIs (`ledoit_wolf`).
+        (batch, rois, rois); must be shrunk (`ledoit_wolf`) if there are fewer volumes than ROIs.
 
     Returns
     -------
     Tensor
-        (batch, rois, rois) float32 within [-1, 1], the diagonal 1; an ROI without variance has zeros beside it.
+        (batch, rois, rois) float32 within [-1, 1] with diagonal 1; an ROI without variance has zeros elsewhere.
     """
     covariance = covariance.double()
     variance = covariance.diagonal(dim1=1, dim2=2)

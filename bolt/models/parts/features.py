@@ -1,4 +1,4 @@
-"""What every model of one vector a scan takes and returns."""
+"""Interface of models that read one vector per scan and are fitted at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class FeatureModel(ABC):
-    """A model of one vector a scan, trained in one go: no epochs, no GPU.
+    """A model of one vector per scan, fitted at once: no epochs, no GPU.
 
     Parameters
     ----------
@@ -22,8 +22,8 @@ class FeatureModel(ABC):
     Attributes
     ----------
     inputs : str
-        What it takes: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`) or ``covariates`` (those of
-        `bolt.cohort.covariates.Covariates`); with a keyword `n_covariates` in its class, at least one.
+        What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`) or ``covariates`` (encoded
+        by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`).
     """
 
     inputs = "connectivity"
@@ -33,26 +33,27 @@ class FeatureModel(ABC):
 
     @abstractmethod
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
-        """Learn from training scans alone.
+        """Learn from training scans.
 
         Parameters
         ----------
         features : (n, F) array
         labels : (n,) int array
-            Positions in the list of classes; each occurs.
+            Positions in the list of classes; every class occurs.
         groups : (n,) array
-            Families, else subjects: what must not straddle a split within the training part either.
+            Families, else subjects, which must not straddle a split within the training scans.
         seed : int
+            Of such a split.
         """
 
     @abstractmethod
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Class probabilities, (n, classes); the largest is the model's decision."""
+        """Compute class probabilities, (n, classes); the largest is the model's decision."""
 
     @abstractmethod
     def state(self) -> dict[str, Array]:
-        """All that was learned, as arrays."""
+        """Return everything that was learned, as arrays by name."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Array]) -> None:
-        """Take what `state` gave."""
+        """Restore what `state` returned."""

@@ -1,0 +1,1 @@
+"""Hyper-parameter search on the training and validation scans of a fold."""

@@ -1,4 +1,4 @@
-"""A fold as a search of hyper-parameters sees it: training and validation scans, and what these say of a model."""
+"""Objective of a hyper-parameter search: loss of the validation scans of a fold after training."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ from bolt.series.connectivity import connectivity_of
 from bolt.training.device import device_of
 from bolt.training.features import class_target, learn
 from bolt.training.prediction import Pool
-from bolt.training.runner import Job, fold_table, prepare
+from bolt.training.roles import fold_table
+from bolt.training.runner import Training, prepare
 
-SEEN = ("train", "validation")
+ROLES = ("train", "validation")
+"""Roles of the scans that a search may use."""
 Watch = Callable[[dict[str, float]], None]
 
 
-class Judged(NamedTuple):
-    """What validation says of one trial: loss, and accuracy (or r2)."""
+class Validation(NamedTuple):
+    """Result of a trial on the validation scans: loss, and accuracy (or R²)."""
 
     loss: float
     score: float
 
 
-class SeenFold:
-    """All that a search sees of a fold: its training and validation scans.
+class Objective:
+    """What a search minimises: the validation loss of a model trained on one fold.
+
+    It has the fold's training and validation scans; test scans are never read.
 
     Parameters
     ----------
@@ -45,14 +49,14 @@ class SeenFold:
     Attributes
     ----------
     limits : dict
-        Name of a searched value to the largest that fits.
+        Largest value that fits the data, by name of the searched value.
     metric : str
         ``accuracy`` or ``r2``.
 
     Raises
     ------
     DataError
-        A fold without validation scans.
+        The fold has no validation scans.
     """
 
     def __init__(
@@ -70,12 +74,12 @@ class SeenFold:
         self.fold, self.seed = fold, seed
         numbers = dataset.classes is None
         table = fold_table(self.series, folds, fold, share=model.train_share, seed=seed, numbers=numbers)
-        self.table = table[table["role"].isin(SEEN)]
+        self.table = table[table["role"].isin(ROLES)]
         counts = self.table["role"].value_counts()
         self.n_train, self.n_validation = int(counts.get("train", 0)), int(counts.get("validation", 0))
         if not self.n_validation:
             raise DataError(
-                f"fold {fold} has no validation scan, and a search is judged by nothing else",
+                f"fold {fold} has no validation scan, which a search needs",
                 where=folds,
                 hint="Raise 'folds: validation'",
             )
@@ -91,7 +95,7 @@ class SeenFold:
             self._features = connectivity_of(self.series, self.table.index.tolist(), fisher_z=model.fisher_z)
 
     def fingerprint(self, model: Model, spans: Mapping[str, Span]) -> str:
-        """Names all that trials must share to belong to one search."""
+        """Identify everything that trials must share to belong to one search."""
         facts = ["scan_id", "role", "label", "length", "group", "site", *model.covariates]
         scans = self.table[[name for name in dict.fromkeys(facts) if name in self.table]].to_csv(index=False)
         code = code_fingerprint("bolt.training.tuning.search", f"bolt.models.{model.model}")
@@ -102,44 +106,45 @@ class SeenFold:
             digest.update(np.ascontiguousarray(self.series.series(int(i))).tobytes())
         return digest.hexdigest()
 
-    def judge(self, model: Model, scratch: Path, watch: Watch) -> Judged:
-        """Train a model and ask the validation scans.
+    def evaluate(self, model: Model, scratch: Path, watch: Watch) -> Validation:
+        """Train a model and evaluate it on the validation scans.
 
         Parameters
         ----------
         model : Model
-            As it is trained in this fold.
+            With the settings of this trial.
         scratch : Path
-            Where a training keeps what it goes on from after a stop.
+            For the state from which an interrupted training resumes.
         watch : callable
-            Told each epoch's row of the history; may end the trial.
+            Called with each epoch's row of the history; may end the trial by an exception.
         """
-        job = Job(self.fold, self.seed, scratch)
+        training = Training(self.fold, self.seed, scratch)
         if self.at_once:
-            return self._judge_at_once(model, job)
-        prepared = prepare(self._pool, self.folds, model, self.dataset, job, search=True)
-        prepared.fit.watch = watch
-        progress = _result(prepared.fit.run())
+            return self._evaluate_at_once(model, training)
+        fit = prepare(self._pool, self.folds, model, self.dataset, training, search=True).fit
+        fit.watch = watch
+        progress = _result(fit.run())
         row = progress.history[progress.epoch - 1]
-        return Judged(row["validation_loss"], row[f"validation_{self.metric}"])
+        return Validation(row["validation_loss"], row[f"validation_{self.metric}"])
 
-    def _judge_at_once(self, model: Model, job: Job) -> Judged:
+    def _evaluate_at_once(self, model: Model, training: Training) -> Validation:
+        """Evaluate a model without epochs."""
         target = class_target(model, self.dataset, self.table, self.fold, self.folds)
-        _, probabilities = learn(self.series, self.table, self._features, target, model, job, self.dataset.crop)
-        own = (self.table["role"] == "validation").to_numpy()
-        truth, said = target.encode(self.table)[own], probabilities[own]
-        loss = log_loss(truth, said, labels=range(target.n_outputs))
-        return Judged(float(loss), float((said.argmax(1) == truth).mean()))
+        _, probabilities = learn(self.series, self.table, self._features, target, model, training, self.dataset.crop)
+        validation = (self.table["role"] == "validation").to_numpy()
+        truth, predicted = target.encode(self.table)[validation], probabilities[validation]
+        loss = log_loss(truth, predicted, labels=range(target.n_outputs))
+        return Validation(float(loss), float((predicted.argmax(1) == truth).mean()))
 
 
 def _longest_window(model: Model, shortest: int) -> int:
-    """Volumes of the longest window with which a model can read a scan of `shortest` volumes."""
+    """Return the longest window with which a model can read a scan of `shortest` volumes."""
     windows = range(1, shortest + 1)
     return bisect_right(windows, shortest, key=lambda w: shortest_of(model.model, {**model.hyper, "window": w}))
 
 
 def _result(steps: Generator[None, None, Any]) -> Any:
-    """What a generator returns in the end."""
+    """Exhaust a generator and return its result."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""What a search of hyper-parameters may change of a model, and what the values it draws mean for training.
+"""Search spaces: which settings of a model are searched, and how drawn values become settings.
 
 A value has a name such as ``training.epochs`` or ``hyper.window``.
 """
@@ -12,22 +12,22 @@ from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, lo
 from bolt.io.errors import ConfigError
 from bolt.models.registry import check_settings, default_of, fitted_at_once
 
-DIGITS = 4  # significant ones of a value
+DIGITS = 4  # significant digits of a value
 
 
 def check_search(config: Config) -> list[Model]:
-    """The models that are searched; what a search cannot begin with is refused.
+    """Return the models to be searched; refuse a search that cannot start.
 
-    Models that are only there because `models` has them are left out where nothing of them can be searched.
+    If the configuration does not name models for the search, models of the run that cannot be searched are skipped.
 
     Raises
     ------
     ConfigError
-        An unknown model, space or setting; a model of which nothing is searched, or that was searched before.
+        An unknown model, space or setting; a model without anything to search, or that was searched before.
     """
-    space, found = load_space(config.search.space), []
-    for module, own in space.hyper.items():
-        check_settings(module, own)
+    space, models = load_space(config.search.space), []
+    for module, hyper in space.hyper.items():
+        check_settings(module, hyper)
     for model in map(load_model, config.searched):
         ranges = space.hyper.get(model.model) or (space.training and not fitted_at_once(model.model))
         if not config.search.models and (model.by_fold or not ranges):
@@ -35,69 +35,74 @@ def check_search(config: Config) -> list[Model]:
         spans_of(space, model)
         if model.by_fold:
             raise ConfigError(
-                f"model '{model.name}' has settings by fold already",
+                f"model '{model.name}' already has settings by fold",
                 where="search: models",
-                hint="Search the model that it was made from (config/models)",
+                hint="Search the original model (config/models)",
             )
-        found.append(model)
-    return found
+        models.append(model)
+    return models
 
 
 def spans_of(space: Space, model: Model) -> dict[str, Span]:
-    """What may be changed of a model, by name.
+    """Return the ranges of a model's searched settings, by name.
 
     Raises
     ------
     ConfigError
-        Nothing, or a setting that the model does not have.
+        There is none, or the model does not have the setting.
     """
-    own = space.hyper.get(model.model, {})
-    check_settings(model.model, own)
+    hyper = space.hyper.get(model.model, {})
+    check_settings(model.model, hyper)
     training = {} if fitted_at_once(model.model) else space.training
     spans = {f"training.{key}": span for key, span in training.items()}
-    spans |= {f"hyper.{key}": span for key, span in own.items()}
+    spans |= {f"hyper.{key}": span for key, span in hyper.items()}
     if not spans:
         raise ConfigError(
-            f"nothing of model '{model.name}' is to be searched",
+            f"no setting of model '{model.name}' is searched",
             where=f"search space '{space.name}'",
-            hint=f"Give its settings ranges under 'hyper: {model.model}:', or leave it out of 'search: models'",
+            hint=f"Give its settings ranges under 'hyper: {model.model}:', or remove it from 'search: models'",
         )
     return spans
 
 
 def narrow(spans: Mapping[str, Span], limits: Mapping[str, int]) -> tuple[dict[str, Span], list[str]]:
-    """Ranges as the data allow them, and what was narrowed, in words.
+    """Narrow ranges to values that fit the data.
 
     Parameters
     ----------
     spans : mapping
-        Name to range.
+        Range by name.
     limits : mapping
-        Name to the largest value that fits.
+        Largest value that fits, by name.
+
+    Returns
+    -------
+    tuple
+        The ranges, and a description of each change.
 
     Raises
     ------
     ConfigError
-        A range of which nothing is left.
+        No value of a range fits.
     """
-    fitting, words = dict(spans), []
-    for name, most in limits.items():
+    fitting, changes = dict(spans), []
+    for name, limit in limits.items():
         span = fitting.get(name)
-        if span is None or span.low is None or span.high is None or span.high <= most:
+        if span is None or span.low is None or span.high is None or span.high <= limit:
             continue
-        if span.low > most:
+        if span.low > limit:
             raise ConfigError(
-                f"'{name}' is searched from {span.low}, but the data allow at most {most}",
+                f"'{name}' is searched from {span.low}, but the data allow at most {limit}",
                 hint="Widen the range in the file of the search space (config/search)",
             )
-        fitting[name] = span.model_copy(update={"high": most})
-        words.append(f"{name} up to {most} instead of {span.high}")
-    return fitting, words
+        fitting[name] = span.model_copy(update={"high": limit})
+        changes.append(f"{name} up to {limit} instead of {span.high}")
+    return fitting, changes
 
 
 def values_of(model: Model, spans: Mapping[str, Span]) -> dict[str, Any]:
-    """The model's own values, moved into their ranges; without those that have no place there."""
-    found: dict[str, Any] = {}
+    """Return the model's own values, clipped to their ranges; a value that is not among the choices is omitted."""
+    values: dict[str, Any] = {}
     for name, span in spans.items():
         group, key = name.split(".")
         if name == "training.learning_rate":
@@ -106,15 +111,15 @@ def values_of(model: Model, spans: Mapping[str, Span]) -> dict[str, Any]:
             value = getattr(model.training, key) if group == "training" else _hyper(model, key)
         if span.choices is not None:
             if value in span.choices:
-                found[name] = value
+                values[name] = value
         elif isinstance(value, int | float) and span.low is not None and span.high is not None:
             value = min(max(value, span.low), span.high)
-            found[name] = round(value) if span.whole else float(value)
-    return found
+            values[name] = round(value) if span.whole else float(value)
+    return values
 
 
 def highest_rate(model: Model) -> float:
-    """The highest learning rate of a model's schedule: where it begins, its peak, or where it ends."""
+    """Return the highest learning rate of a model's schedule: the first, the peak, or the last."""
     training = model.training
     if training.schedule == "constant":
         return training.learning_rate
@@ -125,35 +130,37 @@ def highest_rate(model: Model) -> float:
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with few digits, so that what is written is what was tried."""
+    """Round values to few digits, so that the written values are exactly those that were tried."""
     return {name: _round(value) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def _round(value: float) -> float:
+    """Round to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def settings_of(model: Model, values: Mapping[str, Any]) -> FoldSettings:
-    """What values of a search mean for a model: those of its keys that differ from its own configuration.
+    """Convert values of a search to a model's settings: the keys that differ from its configuration.
 
-    The schedule keeps its shape: all learning rates are multiplied alike, warm-up and steps keep their share of the
-    epochs.
+    The schedule keeps its shape: all learning rates are scaled by the same factor, and warm-up and steps keep their
+    share of the epochs.
     """
     groups: dict[str, dict[str, Any]] = {"training": {}, "hyper": {}}
     for name, value in values.items():
         group, key = name.split(".")
         groups[group][key] = value
-    own, training = model.training, groups["training"]
+    original, training = model.training, groups["training"]
     if "learning_rate" in training:
         factor = training["learning_rate"] / highest_rate(model)
         for key in ("learning_rate", "peak_learning_rate", "final_learning_rate"):
-            training[key] = _round(getattr(own, key) * factor)
+            training[key] = _round(getattr(original, key) * factor)
     if "epochs" in training:
-        longer = training["epochs"] / own.epochs
-        training.setdefault("warmup_epochs", _round(own.warmup_epochs * longer))
-        training.setdefault("step_epochs", max(1, round(own.step_epochs * longer)))
+        factor = training["epochs"] / original.epochs
+        training.setdefault("warmup_epochs", _round(original.warmup_epochs * factor))
+        training.setdefault("step_epochs", max(1, round(original.step_epochs * factor)))
     return FoldSettings(**groups)
 
 
 def _hyper(model: Model, key: str) -> Any:
+    """Return a hyper-parameter of the model, or its default."""
     return model.hyper.get(key, default_of(model.model, key, None))

@@ -67,8 +67,7 @@ def train(job: Job) -> None:
 def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
     """Train folds side by side; return the error of each, or None."""
     from bolt.models.registry import fitted_at_once
-    from bolt.training.runner import Job as Training
-    from bolt.training.runner import train_folds
+    from bolt.training.runner import Training, train_folds
 
     runner = train_folds
     if fitted_at_once(job.model.model):  # a second of imports that other models need not wait for
@@ -223,7 +222,7 @@ def search(job: Job) -> None:
     from bolt.config import load_space
     from bolt.jobs.provenance import beside
     from bolt.training.tuning.choice import write_choice
-    from bolt.training.tuning.objective import SeenFold
+    from bolt.training.tuning.objective import Objective
     from bolt.training.tuning.search import search_fold
     from bolt.training.tuning.space import check_search
 
@@ -233,12 +232,12 @@ def search(job: Job) -> None:
     needed = job.config.folds_searched(model.name, options.scheme)
     studies = {fold: layout.study(options.atlas, model.name, fold) for fold in needed}
     for fold in needed if options.fold is None else [options.fold]:
-        seen = SeenFold(
+        objective = Objective(
             cache, layout.folds, model, job.dataset, fold, settings.seed, job.config.device, options.threads
         )
         out = layout.study(options.atlas, model.name, fold)
         scratch = layout.work / "search" / out.relative_to(layout.results / "search")
-        search_fold(seen, model, load_space(settings.space), settings.n_trials, out, scratch)
+        search_fold(objective, model, load_space(settings.space), settings.n_trials, out, scratch)
         if options.fold is not None or not (out / "provenance.json").is_file():  # else it was searched before
             inputs = [cache / "manifest.json", layout.folds]
             job.note(out / "provenance.json", inputs, fold=fold, seed=settings.seed)

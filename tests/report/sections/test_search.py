@@ -80,7 +80,7 @@ def test_what_is_written_is_a_model_that_can_be_loaded(searched):
         assert shared.for_fold(fold).training.peak_learning_rate == RATES[0]
     assert len({apart.hash(), shared.hash(), load_model("bolt").hash()}) == 3
     text = searched.choice("toy", "per-fold", "bolt").read_text()
-    assert "validation loss 0.5000 (trial 2 of 3, 4 scans); the model's own values: 0.7000" in text
+    assert "validation loss 0.5000 (trial 2 of 3, 4 scans); with the model's own values: 0.7000" in text
     assert yaml.safe_load(text)["by_fold"][1]["hyper"] == {"window": 11}
     table = read_table(trials_of(searched.choice("toy", "per-fold", "bolt")), text=("state", "reason"))
     assert table["fold"].tolist() == [0, 0, 0, 1, 1, 1]

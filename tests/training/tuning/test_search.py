@@ -1,4 +1,4 @@
-"""The search: it finds what was planted, sees no test scan, and a stop leaves no trace."""
+"""The search finds planted values, reads no test scan, and is not changed by interruptions."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import bolt.training.tuning.search
 from bolt.config import FoldSettings, Model, Space, Training
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.training.tuning.objective import SeenFold
+from bolt.training.tuning.objective import Objective
 from bolt.training.tuning.search import search_fold
 from bolt.training.tuning.space import highest_rate, narrow, settings_of, spans_of, values_of
 from tests.training.test_runner import DATASET, HYPER, LENGTHS, ROLES, run, write_toy
@@ -40,8 +40,8 @@ def toy(tmp_path_factory):
 
 
 def search(toy, out: Path, n_trials=8, model=TOO_SLOW, space=SPACE, seed=0, dataset=DATASET):
-    seen = SeenFold(*toy, model, dataset, 1, seed, "cpu")
-    return search_fold(seen, model, space, n_trials, out, out / "scratch")
+    objective = Objective(*toy, model, dataset, 1, seed, "cpu")
+    return search_fold(objective, model, space, n_trials, out, out / "scratch")
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,12 @@ def test_it_finds_the_planted_better_rate(searched, toy, tmp_path):
     assert best["validation_loss"] < 0.6 * best["first_loss"]
     assert best["values"]["training.learning_rate"] > 1e-3
     chosen = TOO_SLOW.model_copy(update={"by_fold": {1: FoldSettings(**best["settings"])}})
-    found = run(toy, tmp_path, chosen)
-    loss = read_table(found / "history.tsv")["validation_loss"].iloc[-1]
+    folder = run(toy, tmp_path, chosen)
+    loss = read_table(folder / "history.tsv")["validation_loss"].iloc[-1]
     assert loss == pytest.approx(best["validation_loss"], rel=1e-6)  # training by the result repeats the trial
-    said = read_json(found / "checkpoint.json")["model"]
-    assert said["by_fold"] == {} and said["hyper"]["window"] == best["values"]["hyper.window"]
-    assert said["training"]["peak_learning_rate"] == best["values"]["training.learning_rate"]
+    trained = read_json(folder / "checkpoint.json")["model"]
+    assert trained["by_fold"] == {} and trained["hyper"]["window"] == best["values"]["hyper.window"]
+    assert trained["training"]["peak_learning_rate"] == best["values"]["training.learning_rate"]
 
 
 def test_equal_seeds_search_alike_and_others_do_not(searched, toy, tmp_path):
@@ -81,7 +81,7 @@ def test_equal_seeds_search_alike_and_others_do_not(searched, toy, tmp_path):
     assert trials(tmp_path / "other")["training.learning_rate"][1] != trials(out)["training.learning_rate"][1]
 
 
-def test_test_scans_are_not_looked_at(searched, tmp_path):
+def test_test_scans_are_not_read(searched, tmp_path):
     def spoil(series):
         for values in series[-2:]:
             values[:] = float("nan")
@@ -92,16 +92,16 @@ def test_test_scans_are_not_looked_at(searched, tmp_path):
         assert (tmp_path / name).read_bytes() == (searched[0] / name).read_bytes()
 
 
-def test_validation_scans_are_looked_at(searched, tmp_path):
+def test_validation_scans_are_read(searched, tmp_path):
     changed = write_toy(tmp_path / "toy", labels=["no", "yes"] * 4 + ["yes", "no"] + ["no", "yes"])
     search(changed, tmp_path, n_trials=2)
     assert trials(tmp_path)["validation_loss"][0] != trials(searched[0])["validation_loss"][0]
 
 
-def test_a_stopped_search_goes_on_as_if_it_had_not_been(searched, toy, tmp_path, monkeypatch):
-    real, calls = SeenFold.judge, []
+def test_an_interrupted_search_resumes_unchanged(searched, toy, tmp_path, monkeypatch):
+    real, calls = Objective.evaluate, []
 
-    def judge(self, model, scratch, watch):
+    def evaluate(self, model, scratch, watch):
         calls.append(1)
         if len(calls) == 4:
 
@@ -111,11 +111,11 @@ def test_a_stopped_search_goes_on_as_if_it_had_not_been(searched, toy, tmp_path,
             return real(self, model, scratch, stop)
         return real(self, model, scratch, watch)
 
-    monkeypatch.setattr(SeenFold, "judge", judge)
+    monkeypatch.setattr(Objective, "evaluate", evaluate)
     with pytest.raises(KeyboardInterrupt):
         search(toy, tmp_path)
     assert not (tmp_path / "best.json").exists()
-    assert (tmp_path / "scratch" / "resume.safetensors").is_file()  # its epochs are gone on with too
+    assert (tmp_path / "scratch" / "resume.safetensors").is_file()  # its epochs are resumed too
     search(toy, tmp_path)
     assert len(calls) == 4 + 8 - 3
     for name in ("trials.tsv", "best.json"):
@@ -197,12 +197,12 @@ def test_ranges_that_cannot_be_meant(keys, match):
 def test_settings_that_the_model_does_not_have():
     with pytest.raises(ConfigError, match="has no setting 'windw'.*did you mean 'window'"):
         spans_of(Space(name="x", hyper={"bolt": {"windw": {"low": 1, "high": 2}}}), TOO_SLOW)
-    with pytest.raises(ConfigError, match="nothing of model 'svm' is to be searched"):
+    with pytest.raises(ConfigError, match="no setting of model 'svm' is searched"):
         spans_of(SPACE, Model(name="svm", model="svm"))
 
 
 # ---- trials that end early -------------------------------------------------------------------------------------------
-def test_a_diverging_trial_is_pruned_and_the_search_goes_on(toy, tmp_path):
+def test_a_diverging_trial_is_pruned_and_the_search_continues(toy, tmp_path):
     wild = Space(name="wild", training={"learning_rate": {"choices": [1e-2, 1e30]}})
     best = search(toy, tmp_path, n_trials=6, space=wild)
     table = trials(tmp_path)
@@ -215,7 +215,7 @@ def test_a_diverging_trial_is_pruned_and_the_search_goes_on(toy, tmp_path):
 
 def test_trials_that_are_all_impossible(toy, tmp_path):
     impossible = Space(name="x", hyper={"bolt": {"stride_coefficient": {"low": 2.0, "high": 3.0}}})
-    with pytest.raises(ConfigError, match="none of 2 trials of model 'toy' could be finished; the first: .*stride"):
+    with pytest.raises(ConfigError, match="none of 2 trials of model 'toy' could be completed; the first: .*stride"):
         search(toy, tmp_path, n_trials=2, space=impossible)
 
 
@@ -244,11 +244,11 @@ def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
 
 def test_a_window_in_other_units_is_narrowed_too(tmp_path):
     model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"stride": 2}})
-    assert SeenFold(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
+    assert Objective(*write_toy(tmp_path), model, DATASET, 1, 0, "cpu").limits["hyper.window"] == 9  # of 17 volumes
 
 
 def test_trials_that_cannot_read_the_scans_are_pruned(tmp_path):
-    """Whatever is too short: one scan of validation, a class of training, or all."""
+    """Whether a validation scan, all scans of a class, or all scans are too short."""
     space = Space(name="x", hyper={"hatnet": {"window": {"choices": [4, 8, 16]}}})
     model = TOO_SLOW.model_copy(update={"model": "hatnet", "hyper": {"hidden": 8, "channels": 8}})
     toy = write_toy(tmp_path, lengths=[30, 12] * 5 + [3, 3])
@@ -269,5 +269,5 @@ def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     assert best["settings"]["training"] == {}
 
 
-def test_every_length_and_role_of_the_toy_is_what_these_tests_think():
+def test_the_toy_has_the_lengths_and_roles_assumed_here():
     assert min(LENGTHS[:10]) == 18 and ROLES.count("train") == 8

@@ -1,4 +1,4 @@
-"""What a search cannot begin with is said at the start of the workflow."""
+"""A search that cannot start is refused at the start of the workflow."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.snake import write_yaml
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"models": ["majority"]}, "nothing of model 'majority'"),
+        ({"models": ["majority"]}, "no setting of model 'majority' is searched"),
         ({"space": "papr"}, "unknown search 'papr'.*did you mean 'paper'"),
         ({"models": ["bol"]}, "unknown model 'bol'"),
     ],
@@ -22,14 +22,14 @@ def test_what_a_search_cannot_begin_with(keys, words):
         check_search(configured(search=keys))
 
 
-def test_models_of_the_run_that_cannot_be_searched_are_left_out(tmp_path):
+def test_models_of_the_run_that_cannot_be_searched_are_skipped(tmp_path):
     by_fold = {0: FoldSettings(hyper={"window": 10}).model_dump()}
     done = str(write_yaml(tmp_path / "done.yaml", {"model": "bolt", "by_fold": by_fold}))
     assert [model.name for model in check_search(configured(models=["majority", "bolt", done, "svm"]))] == [
         "bolt",
         "svm",
     ]
-    with pytest.raises(ConfigError, match="by fold already"):
+    with pytest.raises(ConfigError, match="already has settings by fold"):
         check_search(configured(search={"models": [done]}))
 
 

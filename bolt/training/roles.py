@@ -1,0 +1,53 @@
+"""Scans of a fold with their roles: train, validation or test."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bolt.io.files import read_table
+from bolt.series.cache import SeriesCache
+
+log = logging.getLogger(__name__)
+
+
+def fold_table(
+    series: SeriesCache, folds: Path, fold: int, *, share: float = 1.0, seed: int = 0, numbers: bool = False
+) -> pd.DataFrame:
+    """Return the scans of a fold: rows of the cache's index, by position, sorted by scan, with their roles.
+
+    Parameters
+    ----------
+    series : SeriesCache
+    folds : Path
+        ``folds.tsv``.
+    fold : int
+    share : float
+        Share of the training groups to keep, drawn by `seed`; a smaller share is a subset of a larger one.
+    seed : int
+    numbers : bool
+        Whether labels are numbers.
+    """
+    roles = read_table(folds, text=("scan_id", "subject", "group"))
+    roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]
+    index = series.index.reset_index(drop=True)
+    table = index.assign(role=index["scan_id"].map(roles)).dropna(subset="role").sort_values("scan_id")
+    missing = sorted(set(roles.index) - set(table["scan_id"]))
+    if missing:
+        log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
+    return table if share == 1 else _thinned(table, share, seed, numbers)
+
+
+def _thinned(table: pd.DataFrame, share: float, seed: int, numbers: bool) -> pd.DataFrame:
+    """Keep a share of the training groups (families, else subjects), stratified by class."""
+    train = table[table["role"] == "train"]
+    groups = train["group"].fillna(train["subject"]).astype(str)
+    labels = train.groupby(groups)["label"].first()  # sorted by group
+    kept: set[str] = set()
+    for _, stratum in labels.groupby(labels.astype(str) if not numbers else np.zeros(len(labels))):
+        shuffled = np.random.default_rng(seed).permutation(stratum.index.to_numpy())
+        kept |= set(shuffled[: max(1, round(share * len(shuffled)))])
+    return table[(table["role"] != "train") | table.index.isin(groups.index[groups.isin(kept)])]
