@@ -12,6 +12,7 @@ import pandas as pd
 from bolt import config as configuration
 from bolt.cli.shared import Shared, log
 from bolt.config.layout import ORACLE
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_table, write_table
 from bolt.jobs.outcome import Outcome
@@ -209,17 +210,16 @@ class ModelStages(Shared):
     def explanation(self) -> None:
         from bolt.report.pages.explanation import write_explanation
 
-        write_explanation(self.config, self.dataset, self.layout)
+        write_explanation(Study(self.config, self.dataset))
         self._note(beside(self.layout.explanation_page), self._results(*EXPLAINED, "metrics.tsv"))
 
     def report(self) -> None:
-        from bolt.report.html import write_report
-        from bolt.report.pages.report import collect
+        from bolt.report.pages.report import write_report
 
         if self.layout.exclusions.is_file():
             self._refuse_bad(read_table(self.layout.exclusions, text=("scan_id",)))
         self._compare_cohort(self._scans())  # the paper's numbers may have changed since the index
-        write_report(collect(self.config, self.dataset, self.layout), self.layout.report)
+        write_report(Study(self.config, self.dataset))
         layout = self.layout
         tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
         found = [path for path in (*tables, layout.explanation_page) if path.is_file()]

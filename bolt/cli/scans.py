@@ -10,6 +10,7 @@ import pandas as pd
 from bolt import config as configuration
 from bolt.cli.shared import Shared, log
 from bolt.config.layout import folder_of, prefix_of
+from bolt.config.study import Study
 from bolt.jobs.provenance import beside
 
 
@@ -161,7 +162,7 @@ class ScanStages(Shared):
         from bolt.preprocess.bidsignore import write_bidsignore
         from bolt.report.pages.quality import write_pages
 
-        write_pages(self.config, self.layout)
+        write_pages(Study(self.config, self.dataset))
         if (self.layout.derivatives / "dataset_description.json").is_file():
             write_bidsignore(self.layout.derivatives)  # now that it is known who failed
         self._note(beside(self.layout.quality_page), [self.layout.quality])

@@ -12,10 +12,10 @@ from nilearn import plotting
 
 from bolt.explain.events import event_mask, kinds_of
 from bolt.explain.one_scan import OneScan
-from bolt.report.figures.plots import carpet, with_gaps
+from bolt.report.figures.series import carpet, with_gaps
 from bolt.report.figures.style import DIVERGING, INK, MUTED, canvas
+from bolt.report.figures.tasks import draw_course
 from bolt.report.html import Block, Chapter, Picture, Table, Text, write_page
-from bolt.report.sections.explanation.tasks import draw_course
 
 if TYPE_CHECKING:
     from bolt.explain.given_scan import Scan
