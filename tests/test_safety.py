@@ -325,7 +325,7 @@ def test_text_on_pages_is_escaped():
 
     assert page_environment().from_string("{{ x }}").render(x="<script>") == "&lt;script&gt;"
     templates = "".join(path.read_text() for path in (ROOT / "bolt/report/templates").iterdir())
-    drawn_here = {"figure.drawing|safe", "one.drawing|safe"}
+    drawn_here = {"figure.drawing|safe", "strip.drawing|safe"}
     assert set(re.findall(r"[\w.]+\s*\|\s*safe", templates)) == drawn_here
 
 

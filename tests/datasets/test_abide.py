@@ -9,6 +9,7 @@ import pytest
 
 from bolt.config import Config, Dataset, load_dataset, parse
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.datasets import abide, index
 from bolt.io.errors import ConfigError, DataError
 from bolt.report.sections.methods import methods
@@ -257,9 +258,9 @@ def test_the_estimate_counts_downloads(tmp_path, config):
 
 
 def test_methods_say_where_the_data_are_from(config):
-    text = methods(config, load_dataset("abide1"), [])[0]
+    text = methods(Study(config, load_dataset("abide1")))[0]
     assert "Preprocessed Connectomes Project" in text and "cpac" in text and "ROI time series (cc200)" in text
-    text = " ".join(methods(config, load_dataset("abide1_images"), []))
+    text = " ".join(methods(Study(config, load_dataset("abide1_images"))))
     assert "images in MNI152NLin6Asym" in text and "averaged over the voxels" in text
 
 

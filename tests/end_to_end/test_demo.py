@@ -80,7 +80,7 @@ def test_every_result_says_what_made_it_and_what_it_cost(demo):
         "truth",
         "report",
     } < stages
-    assert "What this run cost" in (demo / "results/phantom/report/index.html").read_text()
+    assert "Computing resources" in (demo / "results/phantom/report/index.html").read_text()
 
 
 @pytest.mark.slow

@@ -18,9 +18,10 @@ from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 from benchmarks.registration import affine_alone
 from bolt.atlases.image import load_atlas
 from bolt.cohort.quality import gather_quality, judge
-from bolt.config import Config, Quality, load_denoise, load_registration, parse
+from bolt.config import Config, Dataset, Quality, load_denoise, load_registration, parse
 from bolt.config.derivatives import anatomical_names
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
@@ -205,13 +206,14 @@ def test_the_pages_show_the_scan(real, tmp_path):
     write_parcellated(real.rois, layout.series(SCAN), SCAN)
     table = gather_quality(scans, config, layout)
     assert table.state.tolist() == ["ok"], table.reason.tolist()
-    write_pages(config, layout)
+    dataset = Dataset(name="own", source="bids", path=tmp_path, label="group", classes=["a", "b"])
+    write_pages(Study(config, dataset))
     page = (layout.derivatives / "sub-02.html").read_text()
     drawn = sorted(path.name for path in (real.anat.parent / "figures").iterdir())
     assert len(drawn) == len(PICTURES) and all(f"sub-02/figures/{name}" in page for name in drawn)
     assert "400 of 400 ROIs are covered" in page and "[@" not in page and "SyN" in page
     group = layout.quality_page.read_text()
-    assert SCAN in group and "0 left out" in group and "derivatives/sub-02.html" in group
+    assert SCAN in group and "0 excluded" in group and "derivatives/sub-02.html" in group
 
 
 def test_all_of_schaefer_is_covered(real):

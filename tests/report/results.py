@@ -9,8 +9,9 @@ import pandas as pd
 
 from bolt.atlases.image import load_atlas, load_labels
 from bolt.cohort.quality import QUALITY_COLUMNS
-from bolt.config import Config, Dataset, Keys, Model, parse
-from bolt.config.layout import Layout
+from bolt.config import Config, Dataset, parse
+from bolt.config.layout import Layout, ModelRun
+from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.landmarks import write_landmarks
@@ -32,8 +33,8 @@ TRUTH = [
 ]
 
 
-def settings(folder: Path, **changes: object) -> tuple[Config, Dataset, Model, Layout]:
-    """Configuration of the made-up run; model and paths lie in `folder`."""
+def settings(folder: Path, **changes: object) -> Study:
+    """Return the made-up study, whose model and paths are in `folder`."""
     write_yaml({"model": "bolt", "training": {"epochs": 3}}, folder / "tiny.yaml")
     config = parse(
         Config,
@@ -60,9 +61,13 @@ def settings(folder: Path, **changes: object) -> tuple[Config, Dataset, Model, L
         },
         "test",
     )
-    model = parse(Model, {"name": "tiny", "model": "bolt", "training": {"epochs": 3}}, "test")
-    assert isinstance(config, Keys)
-    return config, dataset, model, Layout(config)
+    assert isinstance(config, Config) and isinstance(dataset, Dataset)
+    return Study(config, dataset)
+
+
+def first_run(study: Study) -> ModelRun:
+    """Return the run of the first model."""
+    return study.layout.run(ATLAS, next(iter(study.models)), 0)
 
 
 def make_scans(layout: Layout, n: int, length: int = 60) -> pd.DataFrame:
@@ -111,10 +116,9 @@ def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
     return events
 
 
-def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str, np.ndarray]) -> None:
-    """Two finished folds and a failed one, judged and explained."""
+def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) -> None:
+    """Write two finished folds and a failed one, evaluated and explained."""
     random = np.random.default_rng(2)
-    run = layout.run(ATLAS, model, 0).folder
     for fold in (0, 1):
         role = ["test" if i // 2 % 3 == fold else "train" for i in range(len(scans))]
         p = np.clip(np.where(scans["label"] == "patient", 0.8, 0.25) + random.normal(0, 0.25, len(scans)), 0.02, 0.98)
@@ -123,7 +127,7 @@ def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str
         )
         table["predicted"] = np.where(p > 0.5, "patient", "control")
         table["p_control"], table["p_patient"] = 1 - p, p
-        folder = run / f"fold-{fold}"
+        folder = run.fold(fold)
         write_table(table, folder / "predictions.tsv", dict.fromkeys(table.columns, "Test"))
         weights = []
         for scan in scans.itertuples():
@@ -140,10 +144,10 @@ def make_run(layout: Layout, model: Model, scans: pd.DataFrame, events: dict[str
         history["train_accuracy"], history["validation_accuracy"] = 1 - history["train_loss"] / 2, 0.8
         write_table(history, folder / "history.tsv", dict.fromkeys(history.columns, "Test"))
         write_status(folder / "status.json", "ok", "train")
-    write_status(run / "fold-2" / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
-    write_metrics(run, CLASSES, range(3), run)
-    cache, out = SeriesCache(layout.cache(ATLAS)), layout.run(ATLAS, model, 0).explanation
-    write_landmarks(cache, run, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
+    write_status(run.fold(2) / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
+    write_metrics(run.folder, CLASSES, range(3), run.folder)
+    cache, out = SeriesCache(run.cache), run.explanation
+    write_landmarks(cache, run.folder, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
     image = load_atlas(ATLAS).image
     write_regions(out / "coefficients.npy", cache.rois, CLASSES, image, out, fraction=0.02)
 
@@ -168,14 +172,13 @@ def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
     write_table(rows, layout.tables / "true_landmarks.tsv", {"scan_id": "Scan", "volume": "Volume"})
 
 
-def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> tuple[Config, Dataset, Layout]:
-    """The whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
-    config, dataset, model, layout = settings(folder)
-    scans = make_scans(layout, n)
-    used = scans.iloc[:-1]
-    events = make_series(layout, used)
-    make_run(layout, model, used, events)
+def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> Study:
+    """Write the whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
+    study = settings(folder)
+    used = make_scans(study.layout, n).iloc[:-1]
+    events = make_series(study.layout, used)
+    make_run(first_run(study), used, events)
     if everything:
-        make_quality(layout, used)
-        make_truth(layout, events)
-    return config, dataset, layout
+        make_quality(study.layout, used)
+        make_truth(study.layout, events)
+    return study

@@ -1,6 +1,6 @@
 """The selected regions on a brain: glass brain, slices and fsaverage5 surfaces in one figure, with a key of names.
 
-Two classes share a brain, red and blue; more have a panel each. The shade says in how many folds a region was selected.
+Two classes share a brain, red and blue; more get a panel each. Shades show in how many folds a region was selected.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bolt.report.figures.cortex import cortex_view, labels_of_vertices
 from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours
 
 VIEWS = (("left", "lateral"), ("left", "medial"), ("right", "medial"), ("right", "lateral"))
-SHADES = (0.4, 0.68, 1.0)  # of the class's colour, the rest white: few folds, some, most
+SHADES = (0.4, 0.68, 1.0)  # opacity of the class colour: few folds, some, most
 SLICES = 7
 PAPER = ListedColormap(colormaps["gray"](np.linspace(0.3, 1, 256))).with_extremes(under="white")
-"""Of the slices: light, so that pale colours stand out, and white around the head."""
-PANEL = 1.42  # inches: height of the panel of one of several classes
+"""Colour map of the slices: light, so that pale colours stand out, and white around the head."""
+PANEL = 1.42  # inches: height of a class's panel, with more than two classes
 
 
 def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
@@ -43,7 +43,7 @@ def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[
     image : label image of the atlas
     classes : sequence of str
     out : Path
-        PNG; an SVG and a PDF are written beside it.
+        Ends in ``.png``.
     """
     selected = table[table["selected"].astype(bool)].copy()
     selected["centre"] = centres(image, selected["value"].to_numpy(int))
@@ -54,23 +54,23 @@ def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[
 
 
 def centres(image: nib.Nifti1Image, values: NDArray[np.integer]) -> list[tuple[int, ...]]:
-    """Centre of each ROI, whole mm (x, y, z)."""
+    """Return the centre of each ROI in whole mm (x, y, z)."""
     found = center_of_mass(np.ones(image.shape), np.asanyarray(image.dataobj), values) if len(values) else []
     return [tuple(np.round(nib.affines.apply_affine(image.affine, c)).astype(int).tolist()) for c in found]
 
 
 def shades(colour: str) -> list[str]:
-    """A class's colour from pale to full, for ROIs that few, some and most folds select."""
+    """Return a class's colour from pale to full, for ROIs selected in few, some and most folds."""
     return [to_hex(tuple(1 - share * (1 - c) for c in to_rgb(colour))) for share in SHADES]  # type: ignore[arg-type]
 
 
 def shade_of(frequency: NDArray[np.floating] | pd.Series) -> NDArray[np.integer]:
-    """Which of the `shades`: a third of the folds or fewer, up to two thirds, more."""
+    """Return the index of the shade: up to a third of the folds, up to two thirds, more."""
     return np.searchsorted([1 / 3 + 1e-6, 2 / 3 - 1e-6], np.asarray(frequency, float), side="right")
 
 
 def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
-    """Label value to the number of its colour, from 1: the shades of the first class, of the second, ..."""
+    """Map label values to colour numbers from 1: the shades of the first class, then of the second, ..."""
     codes: dict[int, int] = {}
     for i, name in enumerate(classes):
         rows = selected[selected["class"] == name]
@@ -81,7 +81,7 @@ def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
 
 
 class _Brain:
-    """The ROIs of some classes, ready to be drawn in several manners."""
+    """The ROIs of some classes, to be drawn in boxes: (left, top, width, height) in inches."""
 
     def __init__(
         self, selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], colours: dict[str, str]
@@ -127,7 +127,7 @@ class _Brain:
             display.add_overlay(self.volume, threshold=0.5, **self.scale)
 
     def surfaces(self, figure: Any, box: tuple[float, float, float, float], rows: int) -> None:
-        """Four views, in one row or two: left hemisphere on the left."""
+        """Draw four views in one row or two, left hemisphere on the left."""
         left, top, width, height = box
         order = VIEWS if rows == 1 else [VIEWS[i] for i in (0, 3, 1, 2)]
         columns = len(order) // rows
@@ -142,7 +142,7 @@ class _Brain:
 
 
 def _together(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
-    """Both classes on one brain: glass brain, slices and surfaces below one another, then the keys side by side."""
+    """Draw both classes on one brain: glass brain, slices, surfaces, then the keys side by side."""
     colours = class_colours(classes)
     brain = _Brain(selected, image, classes, colours)
     keys = [selected[selected["class"] == name] for name in classes]
@@ -160,7 +160,7 @@ def _together(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[
 
 
 def _apart(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
-    """A panel a class: its key, glass brain above slices, surfaces."""
+    """Draw a panel per class: its key, glass brain above slices, surfaces."""
     colours = class_colours(classes)
     keys = [selected[selected["class"] == name] for name in classes]
     heights = [max(PANEL, key_height(rows, 7) + 0.1) for rows in keys]
@@ -179,20 +179,20 @@ def _apart(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str
 
 
 def _fractions(figure: Any, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    """From inches (left, down from the top, width, height) to what matplotlib wants."""
+    """Convert a box in inches from the upper left corner to matplotlib's figure fractions."""
     left, top, width, height = box
     w, h = figure.get_size_inches()
     return left / w, 1 - (top + height) / h, width / w, height / h
 
 
 def _write(figure: Any, x: float, y: float, text: str, *, size: float, **options: Any) -> None:
-    """Text at inches from the left and from the top."""
+    """Write text at inches from the left and from the top."""
     w, h = figure.get_size_inches()
     figure.text(x / w, 1 - y / h, text, fontsize=size, va="top", **options)
 
 
 def cuts(heights: Sequence[float], n: int) -> list[float]:
-    """Heights (mm) of axial slices that pass through as many ROIs as they can, and through the rest of the brain."""
+    """Choose heights (mm) of axial slices: through as many ROIs as possible, then through the rest of the brain."""
     chosen: list[float] = []
     for pool, apart in ((sorted(heights), 6.0), (list(range(-30, 66, 5)), 0.0)):
         while pool and len(chosen) < n:

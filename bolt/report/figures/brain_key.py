@@ -1,4 +1,4 @@
-"""The key beside a brain: colours of the classes, selected regions with their networks, and how many folds agree."""
+"""The key beside a brain: class colours, selected regions with their networks, and in how many folds."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pandas as pd
 
 from bolt.report.figures.style import INK, MUTED
 
-LISTED = 10  # ROIs named beside the picture
-SPACING = 1.35  # of lines
+LISTED = 10  # ROIs named beside the brain
+LINE_SPACING = 1.35
 FREQUENCIES = ("a third of the folds or fewer", "up to two thirds", "more")
 
 
 def line_height(size: float) -> float:
-    """Inches of a line of text of so many points."""
-    return size * SPACING / 72
+    """Return the height (inches) of a line of text of `size` points."""
+    return size * LINE_SPACING / 72
 
 
 def key_height(rows: pd.DataFrame, size: float) -> float:
-    """Inches of `draw_key`."""
+    """Return the height (inches) of `draw_key`."""
     return line_height(size) * (len(listing(rows)) + 1.6)
 
 
 def listing(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """A class's selected ROIs, best first: name with network (or place, where there is none), and folds."""
+    """List a class's selected ROIs by rank: name with network (else coordinates), and folds that select it."""
     rows = rows.sort_values("rank")
     lines = []
     for row in rows.head(LISTED).to_dict("records"):
@@ -46,13 +46,13 @@ def _where(row: dict[Any, Any]) -> str:
 def draw_key(
     figure: Any, place: tuple[float, float, float], name: str, rows: pd.DataFrame, colour: str, size: float
 ) -> None:
-    """Colour, class and ROIs as text from (left, top) on, so wide; all in inches from the upper left corner."""
+    """Write colour, class and ROIs at `place`: left, top, width in inches from the upper left corner."""
     left, top, width = place
     w, h = figure.get_size_inches()
     indent, step = 0.16, line_height(size)
     figure.text(left / w, 1 - top / h, "■", color=colour, fontsize=size + 2, va="top")
     bold = {"fontsize": size + 1, "fontweight": "bold"}
-    heading = figure.text((left + indent) / w, 1 - top / h, f"speaks for {name}", color=INK, va="top", **bold)
+    heading = figure.text((left + indent) / w, 1 - top / h, f"favours {name}", color=INK, va="top", **bold)
     unit = figure.text((left + width) / w, 1 - top / h, "folds", fontsize=size, color=MUTED, va="top", ha="right")
     renderer = figure.canvas.get_renderer()
     room = (width - indent - 0.08) * figure.dpi
@@ -65,7 +65,7 @@ def draw_key(
 
 
 def _shorten(line: Any, pixels: float, renderer: Any) -> None:
-    """Cut a text until it fits."""
+    """Shorten a text until it fits."""
     text = line.get_text()
     while line.get_window_extent(renderer).width > pixels and len(text) > 4:
         text = text[:-1]
@@ -73,7 +73,7 @@ def _shorten(line: Any, pixels: float, renderer: Any) -> None:
 
 
 def draw_shades(figure: Any, place: tuple[float, float], colours: Sequence[Sequence[str]], size: float) -> None:
-    """What pale and full colours mean, in one line."""
+    """Explain pale and full colours in one line."""
     (x, y), (w, h) = place, figure.get_size_inches()
     renderer = figure.canvas.get_renderer()
 

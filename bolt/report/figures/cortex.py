@@ -1,7 +1,6 @@
-"""An atlas's ROIs on the inflated cortex of fsaverage5, whose meshes nilearn ships.
+"""An atlas's ROIs on the inflated fsaverage5 cortex, whose meshes nilearn ships.
 
-Vertices find their ROI through the MNI coordinates of fsaverage; ROIs away from the cortex (cerebellum, deep nuclei)
-have no vertex.
+Vertices are assigned to ROIs by MNI coordinates; ROIs away from the cortex (cerebellum, deep nuclei) get none.
 """
 
 from __future__ import annotations
@@ -23,35 +22,34 @@ from scipy.ndimage import distance_transform_edt
 SIDES = ("left", "right")
 REACH = 4.0  # mm
 DPI = 300
-_found: dict[str, dict[str, NDArray[np.integer]]] = {}
+_vertex_labels: dict[str, dict[str, NDArray[np.integer]]] = {}
 
 
 @cache
 def meshes() -> Any:
-    """Nilearn's fsaverage5: white, pial and inflated meshes, sulcal depth."""
+    """Return nilearn's fsaverage5: white, pial and inflated meshes, and sulcal depth."""
     return datasets.fetch_surf_fsaverage("fsaverage5")
 
 
 def filled(image: nib.Nifti1Image, reach: float = REACH) -> NDArray[np.integer]:
-    """The labels (X, Y, Z), grown by `reach` mm into what is empty: to the nearest ROI."""
+    """Return the labels (X, Y, Z), with background voxels within `reach` mm given to the nearest ROI."""
     labels = np.asanyarray(image.dataobj).astype(int)
-    distance, place = distance_transform_edt(
-        labels == 0, sampling=nib.affines.voxel_sizes(image.affine), return_indices=True
-    )
+    sizes = nib.affines.voxel_sizes(image.affine)
+    distance, place = distance_transform_edt(labels == 0, sampling=sizes, return_indices=True)
     return np.where(distance <= reach, labels[tuple(place)], 0)
 
 
 def labels_of_vertices(image: nib.Nifti1Image) -> dict[str, NDArray[np.integer]]:
-    """For each side the label value of each vertex, 0 where there is none.
+    """Return the label value of each vertex per hemisphere, 0 for none.
 
-    A vertex takes the nearest ROI within `REACH` mm of the point halfway between white matter and pial surface: so
-    parcels meet at their true borders, and a sphere that lies just below the cortex still shows. Found once an atlas.
+    A vertex takes the nearest ROI within `REACH` mm of the point halfway between white matter and pial surface, so
+    parcels meet at their true borders, and a sphere just below the cortex is still visible. Computed once per atlas.
     """
     key = hashlib.sha256(np.ascontiguousarray(image.dataobj).tobytes() + image.affine.tobytes()).hexdigest()
-    if key not in _found:
+    if key not in _vertex_labels:
         labels = filled(image)
-        _found[key] = {side: _labels_at(labels, image.affine, _midway(side)) for side in SIDES}
-    return _found[key]
+        _vertex_labels[key] = {side: _labels_at(labels, image.affine, _midway(side)) for side in SIDES}
+    return _vertex_labels[key]
 
 
 def _midway(side: str) -> NDArray[np.floating]:
@@ -70,17 +68,17 @@ def _labels_at(
 def cortex_view(
     codes: NDArray[np.integer], side: str, view: str, colours: Sequence[str], inches: float
 ) -> NDArray[np.uint8]:
-    """A picture of one hemisphere, transparent around it.
+    """Render one hemisphere on a transparent background.
 
     Parameters
     ----------
     codes : int array (vertices,)
-        0: bare cortex; n: the n-th of `colours`.
+        0: no colour; n: the n-th of `colours`.
     side : {"left", "right"}
     view : {"lateral", "medial"}
     colours : sequence of str
     inches : float
-        Width at which it is printed; it has 4 : 3 of it as height, and 300 pixels an inch.
+        Width in print, at 300 dpi; the height is three quarters of it.
 
     Returns
     -------

@@ -1,7 +1,8 @@
-"""All rows of an experiment in one picture: means over folds with their 95 % intervals."""
+"""All rows of an experiment as a forest plot: means over folds with their 95 % intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,27 @@ from matplotlib.figure import Figure
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
-from bolt.report.tables.readable import NAMES
+from bolt.report.tables.numbers import METRIC_NAMES
 
 ROW = 0.27  # inches of height
-SOFT = "#f2f4f7"
+STRIPE = "#f2f4f7"
 BEHIND = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}  # of numbers at an edge
-WIDEST, BULK = (
-    0.6,
-    12,
-)  # an axis that holds everything spans at most so much of the scale, or so many quartile distances
-REACH = 5  # quartile distances to either side of the bulk, where that is all an axis holds
+WIDEST = 0.6  # share of the scale, and
+BULK = 12  # interquartile ranges, up to which an axis shows everything
+REACH = 5  # interquartile ranges to either side of the bulk otherwise
 
 
 def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
-    """Draw an experiment: a panel a dataset and metric, a line a row, a colour an atlas.
+    """Draw an experiment: a panel per dataset and metric, a line per row, a colour per atlas.
 
     Parameters
     ----------
     results : DataFrame
         `bolt.experiments.results.RESULT_COLUMNS`.
     out : Path
-        PNG; an SVG is written beside it.
+        Ends in ``.png``.
     reference : str
-        A row whose name stands out.
+        The row whose name is bold.
     """
     atlases = {atlas: MANY[i % len(MANY)] for i, atlas in enumerate(dict.fromkeys(results["atlas"]))}
     parts = [(dataset, part) for dataset, part in results.groupby("dataset", sort=False)]
@@ -49,19 +48,37 @@ def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
             axes = place.subplots(1, len(names), sharey=True, squeeze=False)[0]
             for axis, metric in zip(axes, names, strict=True):
                 _panel(axis, part[part["metric"] == metric], atlases)
-                title = NAMES.get(metric, metric.capitalize())
-                axis.set_title(title if metric in NUMBER_METRICS else f"{title} (%)")
+                set_metric_title(axis, metric)
             _names(axes[0], part, reference)
-        _legend(figure, atlases, results)
+        if figure.axes:
+            result_legend(figure, results, atlases, missing=":")
+
+
+def set_metric_title(axis: Axes, metric: str) -> None:
+    """Title a panel with its metric and unit."""
+    title = METRIC_NAMES.get(metric, metric.capitalize())
+    axis.set_title(title if metric in NUMBER_METRICS else f"{title} (%)")
+
+
+def result_legend(figure: Figure, results: pd.DataFrame, colours: Mapping[str, str], *, missing: str) -> None:
+    """Explain colours and marks below a figure; `missing` is the line format of rows with missing folds."""
+    axis = figure.axes[0]
+    keys = [axis.plot([], [], "D-", ms=4, lw=1.6, color=colour, label=name)[0] for name, colour in colours.items()]
+    if results["paper_mean"].notna().any():
+        keys.append(axis.plot([], [], "o", ms=5, mfc="none", mec=INK, label="the paper's mean over folds")[0])
+    if (results["n_folds"] < results["expected_folds"]).any():
+        keys.append(axis.plot([], [], missing, ms=4, mfc="white", lw=1.6, color=INK, label="folds are missing")[0])
+    keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
+    figure.legend(handles=keys, loc="outside lower center", ncols=6, title="mean over folds, 95 % interval")
 
 
 def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
     order = list(dict.fromkeys(part["row"]))
     scale = 1 if part["metric"].iloc[0] in NUMBER_METRICS else 100
     for i in range(0, len(order), 2):
-        axis.axhspan(i - 0.5, i + 0.5, color=SOFT, lw=0, zorder=0)
-    own = [atlas for atlas in atlases if atlas in set(part["atlas"])]
-    offsets = dict(zip(own, np.linspace(-0.18, 0.18, len(own)) if len(own) > 1 else [0.0], strict=True))
+        axis.axhspan(i - 0.5, i + 0.5, color=STRIPE, lw=0, zorder=0)
+    drawn = [atlas for atlas in atlases if atlas in set(part["atlas"])]
+    offsets = dict(zip(drawn, np.linspace(-0.18, 0.18, len(drawn)) if len(drawn) > 1 else [0.0], strict=True))
     limits = _limits(axis, part, scale)
     for value in part.itertuples():
         _mark(axis, value, order.index(value.row) + offsets[value.atlas], atlases[value.atlas], scale, limits)
@@ -70,7 +87,7 @@ def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
 
 
 def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tuple[float, float]) -> None:
-    """A row's mean, interval and the paper's mean; an arrow where the interval goes on, numbers for what is beyond."""
+    """Draw a row's mean, interval and the paper's mean: arrows for longer intervals, numbers for means off the axis."""
     low, high = limits
     mean, paper = scale * value.mean, scale * value.paper_mean
     edge = axis.get_yaxis_transform()
@@ -85,25 +102,23 @@ def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tup
     if low <= paper <= high:
         axis.plot(paper, y, "o", ms=5, mfc="none", mec=colour, mew=1.1, zorder=3)
     named = (("", mean), ("paper ", paper))  # NaN is beyond neither end
-    for side, place, words in (
-        ("left", 0.01, [f"{name}{number:.3g}" for name, number in named if number < low]),
-        ("right", 0.99, [f"{name}{number:.3g}" for name, number in named if number > high]),
-    ):
-        if words:
-            said = f"◂ {', '.join(words)}" if side == "left" else f"{', '.join(words)} ▸"
-            look: Any = {"ha": side, "va": "center", "fontsize": 6.5, "color": colour, "bbox": BEHIND, "zorder": 5}
-            axis.text(place, y, said, transform=edge, **look)
+    below = ", ".join(f"{name}{number:.3g}" for name, number in named if number < low)
+    above = ", ".join(f"{name}{number:.3g}" for name, number in named if number > high)
+    look: Any = {"va": "center", "fontsize": 6.5, "color": colour, "bbox": BEHIND, "zorder": 5, "transform": edge}
+    if below:
+        axis.text(0.01, y, f"◂ {below}", ha="left", **look)
+    if above:
+        axis.text(0.99, y, f"{above} ▸", ha="right", **look)
 
 
 def _limits(axis: Axes, part: pd.DataFrame, scale: int) -> tuple[float, float]:
-    """Set limits that show every interval, or where a few lie so far off that the bulk could not be told apart, the
-    bulk. No skill is a line."""
+    """Set limits that show every interval, or only the bulk where a few rows are far off; draw the no-skill line."""
     seen = scale * part[["low", "high", "mean", "paper_mean"]].to_numpy(float)
-    seen, middle = seen[np.isfinite(seen)], scale * part["mean"].dropna().to_numpy()
+    seen, means = seen[np.isfinite(seen)], scale * part["mean"].dropna().to_numpy()
     levels = sorted({round(scale * level, 1) for level in part["no_skill"].dropna()})
-    if not len(middle):
+    if not len(means):
         return -np.inf, np.inf
-    first, last = np.percentile(middle, [25, 75])
+    first, last = np.percentile(means, [25, 75])
     inside = np.array([*seen, *levels])
     if np.ptp(inside) > max(BULK * (last - first), WIDEST * scale):
         reach = max(REACH * (last - first), 0.2 * scale)
@@ -128,22 +143,10 @@ def _names(axis: Axes, part: pd.DataFrame, reference: str) -> None:
 
 
 def _name(row: str, values: pd.DataFrame) -> str:
-    """The row's name, and what it lacks."""
-    most = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # a metric may be undefined in some
-    lost = most[most["n_folds"] < most["expected_folds"]]
+    """Return the row's name with the number of its folds, if some are missing."""
+    folds = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # undefined metrics have fewer
+    lacking = folds[folds["n_folds"] < folds["expected_folds"]]
     if not values["expected_folds"].any():
         return f"{row} (not applicable)"
-    counts = ", ".join(dict.fromkeys(f"{n} of {due}" for n, due in zip(lost.n_folds, lost.expected_folds, strict=True)))
+    counts = ", ".join(dict.fromkeys(f"{row.n_folds} of {row.expected_folds}" for row in lacking.itertuples()))
     return f"{row} ({counts} folds)" if counts else row
-
-
-def _legend(figure: Figure, atlases: dict[str, str], results: pd.DataFrame) -> None:
-    keys = [figure.axes[0].plot([], [], "D-", ms=3.6, lw=1.6, color=c, label=a)[0] for a, c in atlases.items()]
-    if figure.axes:
-        axis = figure.axes[0]
-        if results["paper_mean"].notna().any():
-            keys.append(axis.plot([], [], "o", ms=5, mfc="none", mec=INK, label="the paper's mean over folds")[0])
-        if (results["n_folds"] < results["expected_folds"]).any():
-            keys.append(axis.plot([], [], ":", lw=1.6, color=INK, label="folds are missing")[0])
-        keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
-        figure.legend(handles=keys, loc="outside lower center", ncols=6, title="mean over folds, 95 % interval")

@@ -1,4 +1,4 @@
-"""Brain maps to be turned and browsed: nilearn's HTML viewers, each a file that needs nothing from elsewhere."""
+"""Interactive brain maps: nilearn's HTML viewers, each in one self-contained file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bolt.report.figures.style import DIVERGING
 def write_views(
     table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], stem: Path
 ) -> dict[str, list[Path]]:
-    """Write a view of the volume and one of the cortex for each class; of two classes for both together.
+    """Write a view of the volume and one of the cortex per class; two classes share their views.
 
-    Colours are regression weights: of all ROIs in the volume, of the selected ROIs on the cortex. With two classes red
-    speaks for the first and blue for the second, as in the pictures.
+    Colours are regression weights: of all ROIs in the volume, of the selected ROIs on the cortex. With two classes, red
+    favours the first and blue the second, as in the figures.
 
     Parameters
     ----------
@@ -33,16 +33,16 @@ def write_views(
     image : label image of the atlas
     classes : sequence of str
     stem : Path
-        The views are ``<stem>_volume.html`` and ``<stem>_cortex.html``; of more than two classes the number of the
-        class comes before the ending.
+        Start of the file names: ``<stem>_volume.html`` and ``<stem>_cortex.html``, numbered by class if there are more
+        than two.
 
     Returns
     -------
     dict
-        What a view shows to its files: the volume's, the cortex's.
+        Classes shown to their files: the volume's, the cortex's.
     """
     together = len(classes) == 2
-    found = {}
+    views = {}
     for i, name in enumerate(classes[:1] if together else classes):
         rows = table[table["class"] == name]
         both = table[table["selected"].astype(bool) & table["class"].isin(classes if together else [name])]
@@ -52,8 +52,8 @@ def write_views(
         title = escape(f"red: {classes[0]}, blue: {classes[1]}" if together else name)
         write_text(_volume(image, rows["value"], rows["weight"], title), files[0])
         write_text(_cortex(image, rows["value"], chosen, title), files[1])
-        found[" and ".join(classes) if together else name] = files
-    return found
+        views[" and ".join(classes) if together else name] = files
+    return views
 
 
 def _volume(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title: str) -> str:
@@ -65,7 +65,7 @@ def _volume(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title
 
 
 def _cortex(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title: str) -> str:
-    """Both hemispheres, inflated; vertices as in the pictures (`bolt.report.figures.cortex.labels_of_vertices`)."""
+    """Return both inflated hemispheres; vertices get their ROIs as in the figures (`labels_of_vertices`)."""
     of_value = dict(zip(values.astype(int), weights.astype(float), strict=True))
     numbers = {
         side: np.array([of_value.get(v, 0.0) for v in labels.tolist()])

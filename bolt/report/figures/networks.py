@@ -1,4 +1,4 @@
-"""Networks of the regions: where those that were selected lie, and how much of it returns in every fold."""
+"""The networks of the selected regions, and how much they vary between folds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pandas as pd
 
 from bolt.report.figures.style import INK, LINE, MUTED, WIDTH, canvas, class_colours
 
-BAR = 0.15  # inches a class
+BAR = 0.15  # inches per class
 
 
 def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
-    """Share of each network's ROIs that are selected, and mean importance, a bar a class with the spread over folds.
+    """Draw the share of ROIs selected in each network, and mean importance: a bar per class, sd over folds.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> Non
         ``networks.tsv`` (`bolt.explain.regions.NETWORK_COLUMNS`).
     classes : sequence of str
     out : Path
-        PNG; an SVG and a PDF are written beside it.
+        Ends in ``.png``.
     """
     share = table.groupby("network")["mean_selection_frequency"].max().sort_values(ascending=False, kind="stable")
     networks, colours = list(share.index), class_colours(classes)

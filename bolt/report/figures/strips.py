@@ -1,4 +1,4 @@
-"""Small drawings that stand in a page as SVG: where a scan lies among the others, and which ROIs it covers."""
+"""Small drawings within a page (SVG): each scan among the others, and which ROIs a scan covers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pandas as pd
 
 WIDTH, HEIGHT, EDGE = 460, 34, 8
 FENCE = 1.5
-"""Quartile distances beyond the quartiles, where a value stands out (Tukey)."""
+"""Interquartile ranges beyond the quartiles from which a value is an outlier (Tukey)."""
 
 
 def outlying(values: pd.Series, better: str) -> pd.Series:
-    """Bool: values that stand out towards the bad end (or either, where neither is good)."""
+    """Return which values are outliers towards the bad end (towards either, if neither is good)."""
     low, high = values.quantile([0.25, 0.75])
     far = FENCE * (high - low)
     below, above = values < low - far, values > high + far
@@ -22,16 +22,16 @@ def outlying(values: pd.Series, better: str) -> pd.Series:
 
 
 def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: float | None) -> str:
-    """Every scan's value as a dot; outliers and excluded ones are larger, named, and lead to their row.
+    """Draw each scan's value as a dot; outliers and excluded scans are larger, named, and link to their rows.
 
     Parameters
     ----------
     values : Series
-        scan_id to value; missing ones are not drawn.
+        Indexed by scan_id; missing values are not drawn.
     outlier, excluded : Series of bool
         Same index.
     cutoff : float or None
-        Drawn as a dashed line.
+        Dashed line.
     """
     shown = values.dropna()
     ends = [*shown, *([] if cutoff is None else [cutoff])]
@@ -64,14 +64,14 @@ def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: fl
 
 
 def coverage_strip(coverage: pd.DataFrame, networks: Sequence[str | None], threshold: float) -> str:
-    """An atlas's ROIs side by side, by network: the share of each that was acquired.
+    """Draw the coverage of an atlas's ROIs as bars, by network.
 
     Parameters
     ----------
     coverage : DataFrame
         `bolt.series.parcellate.COVERAGE_COLUMNS`, in the atlas's order.
     networks : sequence of str
-        Of each ROI.
+        Network of each ROI.
     threshold : float
         ROIs below it are red.
     """

@@ -1,7 +1,7 @@
-"""One look for all pictures: palette, sizes, saving.
+"""The style of all figures: palette, sizes, saving.
 
-Colours are told apart in the common forms of colour blindness: a red and a blue of equal weight for
-two classes, Okabe and Ito's set for more (https://jfly.uni-koeln.de/color/).
+Colours can be distinguished with common forms of colour blindness: red and blue of equal weight for two classes, Okabe
+and Ito's set for more (https://jfly.uni-koeln.de/color/).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from bolt.io.files import atomic
 
-logging.getLogger("fontTools").setLevel(logging.WARNING)  # a page of notes for every PDF
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs pages of notes for every PDF
 WIDTH = 7.2  # inches: two journal columns
 INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
 TWO = ("#c0392b", "#2166ac")
@@ -28,16 +28,10 @@ MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c51
 LANDMARK = "#f5c35b"
 DIVERGING = "RdBu_r"
 FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Ending of a picture's file to what makes equal pictures equal files."""
+"""Suffix to the metadata without which equal figures are equal files."""
 RC: Any = {  # matplotlib's stubs want each key as a literal
     "font.family": "sans-serif",
-    "font.sans-serif": [
-        "DejaVu Sans",
-        "Bitstream Vera Sans",
-        "Verdana",
-        "Helvetica",
-        "Arial",
-    ],  # of the SVG
+    "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Helvetica", "Arial"],  # for viewers of SVG
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -58,20 +52,20 @@ RC: Any = {  # matplotlib's stubs want each key as a literal
     "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "svg.hashsalt": "bolt",  # equal figures, equal files
-    "svg.fonttype": "none",  # text stays text, which a journal's staff can edit
+    "svg.fonttype": "none",  # text stays editable
     "pdf.fonttype": 42,  # TrueType, embedded; many journals refuse matplotlib's default
 }
 
 
 def class_colours(classes: Sequence[str]) -> dict[str, str]:
-    """A colour for each class, in the order of `classes`."""
+    """Return a colour for each class, in the order of `classes`."""
     palette = TWO if len(classes) == 2 else MANY
     return {name: palette[i % len(palette)] for i, name in enumerate(classes)}
 
 
 @contextmanager
 def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
-    """A figure that is saved as `out` (PNG, for screens) and as SVG and PDF beside it (for papers).
+    """Save a figure as `out` (PNG, for screens), with SVG and PDF beside it (for papers).
 
     Parameters
     ----------
@@ -80,7 +74,7 @@ def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any)
     width, height : float
         Inches.
     **options
-        Passed on to `matplotlib.pyplot.figure`.
+        Passed to `matplotlib.pyplot.figure`.
     """
     with plt.rc_context(RC):
         figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
@@ -89,6 +83,6 @@ def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any)
             for suffix, undated in FORMATS.items():
                 with atomic(out.with_suffix(suffix)) as temporary:
                     figure.savefig(temporary, dpi=180, metadata=undated)
-                figure.set_layout_engine("none")  # found once; all three are alike
+                figure.set_layout_engine("none")  # one layout for all three
         finally:
             plt.close(figure)

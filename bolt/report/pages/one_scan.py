@@ -13,10 +13,10 @@ from nilearn import plotting
 
 from bolt.explain.given_scan import GivenScan
 from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_masks, on_grid
-from bolt.report.figures.plots import time_course
+from bolt.report.figures.series import time_course
 from bolt.report.figures.style import DIVERGING, canvas
+from bolt.report.figures.tasks import draw_course
 from bolt.report.html import Block, Chapter, Picture, Table, Text, write_page
-from bolt.report.sections.explanation.tasks import draw_course
 
 LISTED = 12  # ROIs in the page's table
 DRAWN = 0.1

@@ -1,7 +1,7 @@
-"""Pages to judge images by: ``derivatives/<subject>.html``, and one over all subjects, ``report/quality.html``.
+"""Quality pages: ``derivatives/<subject>.html``, and one for all subjects, ``report/quality.html``.
 
-They load nothing from elsewhere. The group page links to the subjects' pages, and these show the pictures in
-``derivatives/<folder>/figures``: to send them, send ``report/`` and the pages, figures and ``*_crash.txt`` there.
+They load nothing from elsewhere. The group page links to the subjects' pages, which show the images in
+``derivatives/<folder>/figures``: to share them, send ``report/`` with these pages, figures and ``*_crash.txt`` files.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from bolt.atlases.image import load_labels
 from bolt.config import Config, Quality
 from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, pictures_of
 from bolt.config.layout import Layout, folder_of, prefix_of
+from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.io.files import read_json, read_table, write_text
+from bolt.io.files import holds_something, read_json, read_table
 from bolt.jobs.crash_report import report_path
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.figures.strips import coverage_strip, outlying, strip
-from bolt.report.html import page_environment
+from bolt.report.html import write_page
 from bolt.report.sections.methods import cite, preprocessing_texts
-from bolt.report.tables.readable import number
+from bolt.report.tables.numbers import number
 
-GROUP = 8
-"""Scans from which on one can stand out from the others."""
+MIN_SCANS = 8
+"""Scans that are needed to call one of them an outlier."""
+LISTED = 12  # uncovered ROIs that are named
 PICTURES = {
-    "normalisation_T1w": "Is the brain where the template's is? The two take turns; hover to hold the subject's T1w. "
-    "Edges of brain, ventricles and folds should hardly jump, and the contours fit both.",
-    "tissues_T1w": "Does the orange line follow the brain's edge, the yellow one the cortex, the blue one the white "
-    "matter?",
-    "coregistration_boldref": "Do T1w and BOLD show the same head? They take turns; hover to hold the BOLD. Its bright "
-    "fluid and its folds should lie within the T1w's contours; above sinuses and ears the BOLD may drop out.",
-    "normalisation_boldref": "The scan's mean in template space: what is missing was not acquired, or has dropped out.",
-    "carpetplot_bold": "A row a voxel. Stripes from top to bottom are motion or breathing; look for them below peaks "
-    "of FD.",
-    "tsnr_boldmap": "Mean over standard deviation in time: cortex should be brighter than the brain's middle, without "
-    "stripes.",
+    "normalisation_T1w": "Does the brain match the template? The images alternate; hover to keep the subject's T1w. "
+    "Edges of brain, ventricles and gyri should hardly move, and the contours should fit both.",
+    "tissues_T1w": "Does the orange line follow the edge of the brain, the yellow line the cortex, the blue line the "
+    "white matter?",
+    "coregistration_boldref": "Do T1w and BOLD show the same head? The images alternate; hover to keep the BOLD. Its "
+    "bright fluid and sulci should lie within the T1w's contours; signal dropout is expected above sinuses and ears.",
+    "normalisation_boldref": "Mean BOLD in template space: missing parts were not acquired, or lost to signal dropout.",
+    "carpetplot_bold": "One row per voxel. Vertical stripes are motion or breathing; look for them below peaks of FD.",
+    "tsnr_boldmap": "Temporal signal-to-noise ratio (mean over standard deviation): cortex should be brighter than the "
+    "centre of the brain, without stripes.",
 }
-"""What to look at, by a picture's description and suffix, in the order they are shown."""
+"""What to look for in each image (description and suffix), in the order of display."""
 
 
 @dataclass
-class Light:
-    """A measure's value and what is to be thought of it, in a word and a colour."""
+class Rating:
+    """A measure's value and its rating: a state (colour) and words."""
 
     name: str
     label: str
@@ -59,7 +60,7 @@ class Light:
 
 @dataclass
 class Figure:
-    """A picture below ``derivatives``, or a drawing that is part of the page."""
+    """An image below ``derivatives``, or a drawing that is part of the page."""
 
     place: str
     caption: str
@@ -67,19 +68,19 @@ class Figure:
 
 
 @dataclass
-class Part:
-    """A T1w image or a scan on its subject's page."""
+class ImageQuality:
+    """A T1w image or a BOLD scan on its subject's page."""
 
     title: str
     state: str
     reason: str
     crash: str
-    lights: list[Light]
+    ratings: list[Rating]
     figures: list[Figure] = field(default_factory=list)
 
 
-class Judge:
-    """Says of a value whether it is good, worth a look, or beyond its cut-off.
+class Rater:
+    """Rate values as good, worth a look, or beyond their cut-off.
 
     Parameters
     ----------
@@ -92,15 +93,15 @@ class Judge:
         self.cutoffs = {name: (bound, value) for bound, name, value in config.quality.cutoffs()}
         self.shown = [name for name in MEASURES if table[name].notna().any()]
         known = table.set_index("scan_id")
-        self.odd = {
+        self.outliers = {
             name: outlying(known[name].astype(float), MEASURES[name].better)
-            if known[name].notna().sum() >= GROUP
+            if known[name].notna().sum() >= MIN_SCANS
             else pd.Series(False, index=known.index)
             for name in self.shown
         }
 
-    def light(self, name: str, value: float, scan: str) -> Light:
-        """`scan`: whose value it is (of a T1w, any of its scans)."""
+    def rate(self, name: str, value: float, scan: str) -> Rating:
+        """Rate one value of a scan; for T1w images, of any of their scans."""
         measure = MEASURES[name]
         state, words, limit = "plain", "", ""
         if name in self.cutoffs:
@@ -108,136 +109,133 @@ class Judge:
             limit = f", cut-off {cutoff:g}"
             state, words = ("good", "good") if Quality.met(bound, cutoff, value) else ("bad", "beyond")
         if measure.look is not None and state != "bad":
-            side, worse = (
-                ("below", value < measure.look) if measure.better == "high" else ("above", value > measure.look)
-            )
-            state, words = ("look", f"look: {side} {measure.look:g}") if worse else ("good", "good")
-        if state != "bad" and self.odd[name].get(scan, False):
-            state, words = "look", "look: unlike the other scans"
-        words += limit
-        unit = f" {measure.unit}" if measure.unit else ""
-        return Light(name, measure.label, f"{number(value)}{unit}", state, words, measure.description)
+            side = "below" if measure.better == "high" else "above"
+            suspicious = value < measure.look if side == "below" else value > measure.look
+            state, words = ("check", f"check: {side} {measure.look:g}") if suspicious else ("good", "good")
+        if state != "bad" and self.outliers[name].get(scan, False):
+            state, words = "check", "check: outlier among scans"
+        shown = f"{number(value)} {measure.unit}".strip()
+        return Rating(name, measure.label, shown, state, words + limit, measure.description)
 
-    def lights(self, row: Mapping[str, Any], about: Iterable[str]) -> list[Light]:
+    def rate_all(self, row: Mapping[str, Any], about: Iterable[str]) -> list[Rating]:
+        """Rate all measures about T1w, BOLD, motion or ROIs that are known of a scan."""
         names = [name for name in self.shown if MEASURES[name].about in about and not pd.isna(row[name])]
-        return [self.light(name, float(row[name]), str(row["scan_id"])) for name in names]
+        return [self.rate(name, float(row[name]), str(row["scan_id"])) for name in names]
 
 
-def write_pages(config: Config, layout: Layout) -> None:
-    """Write the group page, and the page of every subject that was preprocessed here.
+def _state(state: str, ratings: Iterable[Rating]) -> str:
+    """Return 'check' instead of 'ok' if any rating asks for it."""
+    return "check" if state == "ok" and any(rating.state == "check" for rating in ratings) else state
 
-    Parameters
-    ----------
-    config : Config
-    layout : Layout
-        Its quality table is there.
-    """
+
+def write_pages(study: Study) -> None:
+    """Write the group page, and the page of every subject that was preprocessed here."""
+    layout = study.layout
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     table = read_table(layout.quality, text=("scan_id", "subject", "anatomy", "state", "reason")).fillna({"reason": ""})
-    judge, pages = Judge(config, table), {}
-    for subject, rows in table[table.anatomy.notna()].groupby("subject"):
+    rater, pages = Rater(study.config, table), {}
+    for subject, rows in table[table["anatomy"].notna()].groupby("subject"):
         page = layout.derivatives / f"{subject}.html"
-        parts = _parts(rows, scans, judge, config, layout)
-        words, references = cite(preprocessing_texts(layout, scans[scans.subject == subject]))
-        group = os.path.relpath(layout.quality_page, page.parent)
-        text = (
-            page_environment()
-            .get_template("subject.html")
-            .render(subject=subject, parts=parts, methods=words, references=references, group=group)
+        paragraphs, references = cite(preprocessing_texts(layout, scans[scans["subject"] == subject]))
+        write_page(
+            "subject.html",
+            page,
+            subject=subject,
+            images=_images(study, rows, rater),
+            methods=paragraphs,
+            references=references,
+            group=os.path.relpath(layout.quality_page, page.parent),
         )
-        write_text(text, page)
         pages[str(subject)] = os.path.relpath(page, layout.quality_page.parent)
-    write_text(_group(table, judge, pages, layout), layout.quality_page)
+    _write_group_page(layout, table, rater, pages)
 
 
-def _parts(rows: pd.DataFrame, scans: pd.DataFrame, judge: Judge, config: Config, layout: Layout) -> list[Part]:
-    """T1w images, each followed by its scans."""
-    parts = []
-    for folder, its in rows.groupby("anatomy"):
-        known = its.dropna(subset=[n for n in judge.shown if MEASURES[n].about == "T1w"], how="all")
-        lights = judge.lights(known.iloc[0].to_dict(), ("T1w",)) if len(known) else []
-        parts.append(_part(f"T1w of {folder}", layout.anatomical_status(str(folder)), lights, layout))
-        if _was_made(parts[-1]):
-            parts[-1].figures = _figures(layout, str(folder), prefix_of(str(folder)), T1W_PICTURES)
-        for row in its.to_dict("records"):
+def _images(study: Study, rows: pd.DataFrame, rater: Rater) -> list[ImageQuality]:
+    """Return the T1w images of a subject, each followed by its scans."""
+    layout, images = study.layout, []
+    of_t1w = [name for name in rater.shown if MEASURES[name].about == "T1w"]
+    for folder, scans in rows.groupby("anatomy"):
+        known = scans.dropna(subset=of_t1w, how="all")
+        ratings = rater.rate_all(known.iloc[0].to_dict(), ("T1w",)) if len(known) else []
+        t1w = _image(f"T1w of {folder}", layout.anatomical_status(str(folder)), ratings, layout)
+        if _was_made(t1w):
+            t1w.figures = _figures(layout, str(folder), prefix_of(str(folder)), T1W_PICTURES)
+        images.append(t1w)
+        for row in scans.to_dict("records"):
             scan = str(row["scan_id"])
-            lights = judge.lights(row, ("BOLD", "motion", "ROIs"))
-            part = _part(scan, layout.functional_status(scan), lights, layout)
-            if _was_made(part):
-                part.figures = _figures(layout, folder_of(scan), f"{scan}_", SCAN_PICTURES)
+            ratings = rater.rate_all(row, ("BOLD", "motion", "ROIs"))
+            image = _image(scan, layout.functional_status(scan), ratings, layout)
+            if _was_made(image):
+                image.figures = _figures(layout, folder_of(scan), f"{scan}_", SCAN_PICTURES)
             if row["state"] != "failed":
-                part.figures += _coverage(scan, config, layout)
+                image.figures += _coverage(study, scan)
             if row["state"] != "ok":
-                part.state, part.reason = row["state"], row["reason"]
-            parts.append(part)
-    return parts
+                image.state, image.reason = row["state"], row["reason"]
+            images.append(image)
+    return images
 
 
-def _part(title: str, status: Path, lights: list[Light], layout: Layout) -> Part:
-    before = read_json(status) if status.is_file() else {"state": "failed", "reason": "not preprocessed"}
+def _image(title: str, status: Path, ratings: list[Rating], layout: Layout) -> ImageQuality:
+    outcome = read_json(status) if status.is_file() else {"state": "failed", "reason": "not preprocessed"}
     crash = report_path(status)
     place = crash.relative_to(layout.derivatives).as_posix() if crash.is_file() else ""
-    state = "look" if before["state"] == "ok" and any(one.state == "look" for one in lights) else before["state"]
-    return Part(title, state, before["reason"], place, lights)
+    return ImageQuality(title, _state(outcome["state"], ratings), outcome["reason"], place, ratings)
 
 
-def _was_made(part: Part) -> bool:
-    """Whether its pictures are of what is there now."""
-    return part.state in ("ok", "look")
+def _was_made(image: ImageQuality) -> bool:
+    """Return whether its figures are of this run, rather than an earlier one."""
+    return image.state in ("ok", "check")
 
 
 def _figures(layout: Layout, folder: str, start: str, suffixes: tuple[str, ...]) -> list[Figure]:
-    """The pictures of an image or scan, in the order of `PICTURES`; of the run's space alone."""
+    """Return the figures of an image or scan in the order of `PICTURES`, those of the configured space only."""
     kinds = pictures_of(layout.derivatives / folder / "figures", start, suffixes, layout.space)
-    shown = sorted(
-        (list(PICTURES).index(kind), file, PICTURES[kind]) for file, kind in kinds.items() if kind in PICTURES
-    )
-    return [Figure(file.relative_to(layout.derivatives).as_posix(), text) for _, file, text in shown]
+    files = sorted((list(PICTURES).index(kind), file) for file, kind in kinds.items() if kind in PICTURES)
+    return [Figure(file.relative_to(layout.derivatives).as_posix(), PICTURES[kinds[file]]) for _, file in files]
 
 
-def _coverage(scan: str, config: Config, layout: Layout) -> list[Figure]:
-    figures = []
+def _coverage(study: Study, scan: str) -> list[Figure]:
+    config, figures = study.config, []
     for atlas, place in config.atlas_places.items():
-        file = layout.coverage(scan, atlas)
-        if not file.is_file() or not file.stat().st_size:
+        file = study.layout.coverage(scan, atlas)
+        if not holds_something(file):
             continue
         table = read_table(file, text=("name",))
         lost = table["name"][table["covered"] == 0].tolist()
         labels = load_labels(place, atlas_dir=config.paths.atlas_dir)
         networks = labels.set_index("value")["network"].reindex(table["value"]).where(lambda s: s.notna(), None)
-        words = f"{atlas}: {len(table) - len(lost)} of {len(table)} ROIs are covered. A bar a ROI, by network: the"
-        words += " share that was acquired; red ones are below the threshold (dashed)."
-        words += f" Not covered: {', '.join(lost[:12])}{' and others' if len(lost) > 12 else ''}." if lost else ""
-        drawing = coverage_strip(table, networks.tolist(), config.parcellate.coverage)
-        figures.append(Figure("", words, drawing))
+        caption = (
+            f"{atlas}: {len(table) - len(lost)} of {len(table)} ROIs are covered. One bar per ROI, by network: the "
+            "share that was acquired; red bars are below the threshold (dashed)."
+        )
+        if lost:
+            caption += f" Not covered: {', '.join(lost[:LISTED])}{' and others' if len(lost) > LISTED else ''}."
+        figures.append(Figure("", caption, coverage_strip(table, networks.tolist(), config.parcellate.coverage)))
     return figures
 
 
-def _group(table: pd.DataFrame, judge: Judge, pages: Mapping[str, str], layout: Layout) -> str:
+def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: Mapping[str, str]) -> None:
     known = table.set_index("scan_id", drop=False)
-    excluded = known["state"] != "ok"
     strips = []
-    for name in judge.shown:
+    for name in rater.shown:
         measure, values = MEASURES[name], known[name].astype(float)
-        cutoff = judge.cutoffs.get(name, (None, None))[1]
-        drawing = strip(values, judge.odd[name], excluded, cutoff)
-        text = f"median {number(values.median())}, {number(values.min())} to {number(values.max())}"
-        strips.append({"label": measure.label, "about": measure.description, "words": text, "drawing": drawing})
+        _, cutoff = rater.cutoffs.get(name, (None, None))
+        drawing = strip(values, rater.outliers[name], known["state"] != "ok", cutoff)
+        words = f"median {number(values.median())}, {number(values.min())} to {number(values.max())}"
+        strips.append({"label": measure.label, "about": measure.description, "words": words, "drawing": drawing})
     rows = []
     for row in table.to_dict("records"):
-        lights = {light.name: light for light in judge.lights(row, ("T1w", "BOLD", "motion", "ROIs"))}
-        state = "look" if row["state"] == "ok" and any(o.state == "look" for o in lights.values()) else row["state"]
-        rows.append({**row, "state": state, "page": pages.get(row["subject"], ""), "lights": lights})
-    return (
-        page_environment()
-        .get_template("quality.html")
-        .render(
-            dataset=layout.results.name,
-            rows=rows,
-            left_out=[row for row in rows if row["state"] not in ("ok", "look")],
-            measures=[(name, MEASURES[name]) for name in judge.shown],
-            cutoffs=[f"{bound} {MEASURES[name].label} {value:g}" for name, (bound, value) in judge.cutoffs.items()],
-            strips=strips,
-            subjects=bool(pages),
-        )
+        ratings = {rating.name: rating for rating in rater.rate_all(row, ("T1w", "BOLD", "motion", "ROIs"))}
+        state, page = _state(row["state"], ratings.values()), pages.get(row["subject"], "")
+        rows.append({**row, "state": state, "page": page, "ratings": ratings})
+    write_page(
+        "quality.html",
+        layout.quality_page,
+        dataset=layout.results.name,
+        rows=rows,
+        excluded=[row for row in rows if row["state"] not in ("ok", "check")],
+        measures=[(name, MEASURES[name]) for name in rater.shown],
+        cutoffs=[f"{bound} {MEASURES[name].label} {value:g}" for name, (bound, value) in rater.cutoffs.items()],
+        strips=strips,
+        subjects=bool(pages),
     )

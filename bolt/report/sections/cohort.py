@@ -1,79 +1,82 @@
-"""The cohort's section: who was scanned, and whether the label goes with anything but the brain."""
+"""The cohort: who was scanned, and whether the label is confounded with site, sex, age or head motion."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from bolt.cohort.confounding import LEVEL, TEST_COLUMNS, compare
-from bolt.config import Dataset
 from bolt.config.layout import Layout, folder_of
+from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.folds.splits import quarters
 from bolt.io.files import read_json, read_table, write_table
-from bolt.report.figures import plots
-from bolt.report.html import Block, Picture, Table, Text, figure_folder
+from bolt.report.figures import cohort as figure
+from bolt.report.html import Block, Picture, Table, Text
+from bolt.report.runs import figure_folder
 from bolt.report.tables import readable
 
-UNIT = "A person counts once a label, with the mean of the scans."
+TESTS = (
+    "Association of the label with site, sex, age and head motion. Each participant is counted once per label, with "
+    "age and motion averaged over scans."
+)
 
 
-def cohort_section(dataset: Dataset, layout: Layout, used: pd.DataFrame) -> list[Block]:
-    """Table, picture and tests of the scans that were used; the tests are written to ``cohort_tests.tsv`` as well."""
+def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
+    """Describe and test the included scans; the tests are also written to ``cohort_tests.tsv``."""
     if used.empty:
-        return [Text("No scan could be used: see the reasons below.", warning=True)]
-    tests = compare(used, dataset.classes)
+        return [Text("No scan could be used; the reasons are listed below.", warning=True)]
+    layout, classes = study.layout, study.dataset.classes
+    tests = compare(used, classes)
     file = layout.tables / "cohort_tests.tsv"
     write_table(tests, file, TEST_COLUMNS)
-    shown, classes = used, dataset.classes
-    if classes is None:  # quarters of the label stand where classes would
-        by_label = used.assign(number=used["label"].astype(float)).sort_values("number")
-        shown = by_label.assign(label=quarters(by_label["label"]))
-        classes = shown["label"].unique().tolist()
+    groups = "classes"
+    if classes is None:
+        groups = "quarters of the label"
+        used = used.assign(number=used["label"].astype(float)).sort_values("number")
+        used = used.assign(label=quarters(used["label"]))
+        classes = used["label"].unique().tolist()
     picture = figure_folder(layout) / "cohort.png"
-    plots.cohort(shown, classes, picture)
-    groups = "classes" if dataset.classes else "quarters of the label"
+    figure.cohort(used, classes, picture)
     return [
-        Table(readable.cohort(shown, classes), "Scans that were used. Spread is the standard deviation.", layout.scans),
-        *_beside_the_paper(layout),
-        Picture(picture, f"Scans that were used, by {groups}; bars mark medians."),
-        Text("What differs between classes beside the brain is what a classifier finds first:")
-        if dataset.classes
-        else Text("What goes with the label beside the brain is what a model finds first:"),
+        Table(readable.cohort(used, classes), "Included scans; mean ± standard deviation.", layout.scans),
+        *_published(layout),
+        Picture(picture, f"Included scans by {groups}; bars mark medians."),
+        Text("A model can exploit anything that varies with the label, not only the brain:"),
         *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
-        Table(readable.cohort_tests(tests), f"The label against site, sex, age and head motion. {UNIT}", file),
-        *_odd(layout),
+        Table(readable.cohort_tests(tests), TESTS, file),
+        *_warnings(layout),
     ]
 
 
-def _beside_the_paper(layout: Layout) -> list[Block]:
-    """The cohort that was indexed beside the published one, where the dataset's file says what that is."""
+def _published(layout: Layout) -> list[Block]:
+    """Compare the indexed cohort with the published one, if the dataset's file describes it."""
     if not layout.cohort.is_file():
         return []
-    found = read_table(layout.cohort)
+    table = read_table(layout.cohort)
     shown = pd.DataFrame(
         {
-            "": found["measure"],
-            "here": found["found"].astype(str),
-            "published": found["paper"].astype(str),
-            "difference": [f"{n:+d}" if n else "–" for n in found["found"] - found["paper"]],
+            "": table["measure"],
+            "here": table["found"].astype(str),
+            "published": table["paper"].astype(str),
+            "difference": [f"{n:+d}" if n else "–" for n in table["found"] - table["paper"]],
         }
     )
-    return [Table(shown, "Scans and subjects that the index found usable, beside the published cohort.", layout.cohort)]
+    return [Table(shown, "Usable scans and subjects in the index, compared with the published cohort.", layout.cohort)]
 
 
-def _odd(layout: Layout) -> list[Block]:
-    """What is odd about scans that are used all the same."""
-    odd = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
-    if odd.empty:
+def _warnings(layout: Layout) -> list[Block]:
+    """List warnings about included scans."""
+    table = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
+    if table.empty:
         return []
-    n = odd["scan_id"].nunique()
-    text = f"{n} scan{'s are' if n > 1 else ' is'} used although something about {'them' if n > 1 else 'it'} is odd:"
-    table = Table(odd.rename(columns={"scan_id": "scan", "warning": "what is odd"}), "Used, and odd.", layout.warnings)
-    return [Text(text, warning=True), table]
+    n = table["scan_id"].nunique()
+    text = f"{n} included scan{'s have' if n > 1 else ' has'} warnings:"
+    shown = table.rename(columns={"scan_id": "scan"})
+    return [Text(text, warning=True), Table(shown, "Warnings about included scans.", layout.warnings)]
 
 
 def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
-    """The scans with the number of volumes that a cache has, where the source knew none before a scan was fetched."""
+    """Fill in missing numbers of volumes from the cache of an atlas."""
     index = layout.cache(atlas) / "index.tsv"
     if not index.is_file():
         return used
@@ -82,7 +85,7 @@ def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame
 
 
 def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """The scans with the mean displacement that preprocessing measured, where the source knew none."""
+    """Fill in missing mean framewise displacements from preprocessing."""
     measured = {}
     for scan in used["scan_id"][used["mean_fd"].isna()]:
         file = layout.functional(folder_of(scan)) / f"{scan}_desc-quality.json"

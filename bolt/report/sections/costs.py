@@ -1,4 +1,4 @@
-"""What a run cost: the report's table of time, memory and energy."""
+"""Computing resources: time, memory and energy of the jobs behind the results."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import pandas as pd
 from bolt.config.layout import Layout
 from bolt.jobs.ledger import SUMS, Energy, ledger
 from bolt.report.html import Block, Table
-from bolt.report.tables.readable import DASH, number
+from bolt.report.tables.numbers import DASH, number
 
-SHOWN = 8
-"""Stages with a line of their own; the rest share one."""
+LISTED = 8
+"""Stages with a row of their own; the rest share one."""
 
 
 def costs_section(layout: Layout) -> list[Block]:
-    """The stages of this dataset that cost most, the others together, and all; nothing where no job was measured."""
+    """Return the most expensive stages of this dataset, the others together, and the total; [] without measurements."""
     energy = Energy.assumed()
     table, _ = ledger(layout.ledger.parent, energy, layout.results.name)
     if table.empty:
         return []
     stages = table.groupby("stage").agg(dict.fromkeys(SUMS, "sum") | {"peak_memory_mb": "max"})
     stages = stages.sort_values("kwh", ascending=False, kind="stable")
-    rows = [(name, stages.loc[[name]]) for name in stages.index[:SHOWN]]
-    if len(stages) > SHOWN:
-        rows.append((f"{len(stages) - SHOWN} other stages", stages.iloc[SHOWN:]))
+    rows = [(name, stages.loc[[name]]) for name in stages.index[:LISTED]]
+    if len(stages) > LISTED:
+        rows.append((f"{len(stages) - LISTED} other stages", stages.iloc[LISTED:]))
     rows.append(("all", stages))
     unit = "kWh" if stages["kwh"].sum() >= 1 else "Wh"
     frame = pd.DataFrame([_row(name, part, unit) for name, part in rows])
     if not stages["gpu_hours"].any():
         frame = frame.drop(columns="GPU time")
     caption = (
-        f"What the jobs that led here cost; times are summed over them. Energy is an estimate: {energy}. Jobs that "
-        "were made again count once."
+        f"Resources of the jobs behind these results; times are summed over jobs. Energy is an estimate: {energy}. "
+        "Repeated jobs count once."
     )
     return [Table(frame, caption, layout.ledger)]
 
@@ -44,13 +44,13 @@ def _row(name: str, part: pd.DataFrame, unit: str) -> dict[str, str]:
         "wall time": _time(sums["wall_hours"]),
         "processor time": _time(sums["cpu_hours"]),
         "GPU time": _time(sums["gpu_hours"]),
-        "memory at most (MB)": f"{part['peak_memory_mb'].max():.0f}",
+        "peak memory (MB)": f"{part['peak_memory_mb'].max():.0f}",
         f"energy ({unit})": number(float(f"{sums['kwh'] * (1 if unit == 'kWh' else 1000):.2g}"), 2),
     }
 
 
 def _time(hours: float) -> str:
-    """With the unit that suits it."""
+    """Return a time in a suitable unit."""
     if not hours:
         return DASH
     if hours >= 1:

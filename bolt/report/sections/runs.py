@@ -1,92 +1,110 @@
-"""What the report says of one run: how well it predicts, and what it looked at."""
+"""One run: how well it predicts, and a summary of its explanation."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
-from bolt.config import Config, Dataset, Model
-from bolt.config.layout import Layout
+from bolt.config.layout import ModelRun
+from bolt.config.study import Study
+from bolt.explain.explainable import has_importance
 from bolt.io.files import read_json, read_table
-from bolt.report.figures import plots
-from bolt.report.figures.calibration import reliability
-from bolt.report.html import Block, Picture, Run, Table, Text, figure_folder, run_stem, run_title
-from bolt.report.pages.explanation import digest
+from bolt.report.figures import performance as figures
+from bolt.report.html import Block, Picture, RunSection, Table, Text
+from bolt.report.runs import run_anchor, run_figure, run_title
+from bolt.report.sections.explanation.questions import counted, verdicts_of
+from bolt.report.sections.explanation.regions import brain_picture
 from bolt.report.tables import readable
 
-
-def run_section(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int) -> Run:
-    """Performance and, where the run was explained, explanation."""
-    run = Run(run_title(config, atlas, model, seed))
-    folder = layout.run(atlas, model, seed).folder
-    stem = run_stem(atlas, model, seed)
-    if not (folder / "metrics.tsv").is_file():
-        run.performance.append(Text(f"Not judged yet: {folder / 'metrics.tsv'} is not there.", warning=True))
-        return run
-    metrics, pooled = (
-        read_table(folder / "metrics.tsv", text=("fold", "state")),
-        read_json(folder / "summary.json")["pooled"],
-    )
-    missing = metrics[~metrics["state"].isin(["ok"]) & metrics["state"].notna()]
-    if len(missing):
-        names = ", ".join(missing["fold"])
-        run.performance.append(Text(f"Without fold {names}: not finished, see the table.", warning=True))
-    percent = " in per cent" if dataset.classes else ""
-    caption = (
-        f"Metrics{percent} on test scans, by fold, over folds (standard deviation, ddof 0), and over all test scans."
-    )
-    run.performance.append(Table(readable.performance(metrics, pooled), caption, folder / "metrics.tsv"))
-    run.performance += _beyond(metrics, folder, figure_folder(layout) / f"{stem}_calibration.png")
-    if pooled and dataset.classes is None:
-        picture = figure_folder(layout) / f"{stem}_performance.png"
-        plots.predicted_numbers(pooled, picture, dataset.label)
-        caption = "Predicted against true label of all test scans; a perfect prediction lies on the dashed line."
-        run.performance.append(Picture(picture, caption))
-    elif pooled:
-        picture = figure_folder(layout) / f"{stem}_performance.png"
-        plots.performance(metrics, pooled, picture)
-        caption = "Left: metrics of all test scans with 95 % bootstrap intervals over subjects, and of single folds."
-        rest = " Middle: ROC curve. Right: confusion matrix." if pooled.get("roc") else " Right: confusion matrix."
-        run.performance.append(Picture(picture, caption + rest))
-    histories = {
-        int(f.parent.name.removeprefix("fold-")): read_table(f)
-        for f in sorted(folder.glob("fold-*/history.tsv"))
-        if f.stat().st_size
-    }
-    if histories:
-        picture = figure_folder(layout) / f"{stem}_training.png"
-        plots.training_curves(histories, picture)
-        caption = (
-            "Training: thin lines are folds, thick lines their mean. The training loss holds the model's own terms too."
-        )
-        run.performance.append(Picture(picture, caption))
-    run.explanation = digest(config, dataset, layout, atlas, model, seed)
-    return run
+METRICS = "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans."
+PERFORMANCE = "Left: metrics of all test scans with 95 % bootstrap intervals over subjects, and of each fold. {others}"
+NUMBERS = "Predicted against true label of all test scans; dashed: perfect prediction."
+TRAINING = "Training: thin lines are folds, thick lines their mean. The training loss includes penalty terms."
+PROBABILITIES = (
+    "Balanced accuracy (per cent) weights all classes equally. Brier score and calibration error measure how reliable "
+    "the predicted probabilities are; lower is better, and few scans alone inflate the calibration error."
+)
+RELIABILITY = (
+    "Left: share of correct predictions among test scans of similar predicted probability. Dashed: perfect "
+    "calibration; below it, the model is overconfident. Right: number of scans."
+)
+SITES = (
+    "Test scans of each site, with 95 % bootstrap intervals. Intervals are wide where there are few scans; a "
+    "difference between the best and the worst of many sites is no finding in itself."
+)
 
 
-def _beyond(metrics: pd.DataFrame, folder: Path, picture: Path) -> list[Block]:
-    """Balance and calibration of the probabilities, and every site alone."""
-    summary = read_json(folder / "summary.json")
-    pooled, sites = summary["pooled"], summary["sites"]
-    blocks: list[Block] = []
-    if pooled and "brier" in pooled:
-        caption = (
-            "Balanced accuracy (per cent) gives every class the same weight. Brier score and calibration error say "
-            "whether the probabilities can be believed; less is better, and few scans alone make the "
-            "calibration error larger."
-        )
-        blocks.append(Table(readable.beyond(metrics, pooled), caption))
-        reliability(pooled["calibration"], picture)
-        caption = (
-            "Left: test scans by the probability of their predicted class, and how many of them are right. On the "
-            "dashed line probabilities say what they mean; below it the model is too sure. Right: how many scans."
-        )
-        blocks.append(Picture(picture, caption))
-    if sites:
-        caption = (
-            "Each site's test scans alone, with 95 % bootstrap intervals. Few scans: wide intervals; that the highest "
-            "and the lowest of many sites differ is no finding in itself."
-        )
-        blocks.append(Table(readable.sites(sites), caption))
-    return blocks
+def run_section(study: Study, run: ModelRun) -> RunSection:
+    """Return performance and, if the run was explained, a summary of the explanation."""
+    file = run.folder / "metrics.tsv"
+    if not file.is_file():
+        missing = Text(f"Not evaluated yet: {file} is missing.", warning=True)
+        return RunSection(run_title(study, run), [missing])
+    metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
+    unit = ", per cent" if study.dataset.classes else ""
+    blocks: list[Block] = [
+        *_unfinished(metrics),
+        Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit), file),
+    ]
+    if summary["pooled"]:
+        blocks += _calibration(study, run, metrics, summary["pooled"])
+    if summary["sites"]:
+        blocks.append(Table(readable.sites(summary["sites"]), SITES))
+    if summary["pooled"]:
+        blocks.append(_performance(study, run, metrics, summary["pooled"]))
+    blocks += _training(study, run)
+    return RunSection(run_title(study, run), blocks, explanation_summary(study, run))
+
+
+def _unfinished(metrics: pd.DataFrame) -> list[Block]:
+    folds = metrics.loc[metrics["state"].notna() & (metrics["state"] != "ok"), "fold"]
+    if folds.empty:
+        return []
+    return [Text(f"Without fold {', '.join(folds)}: not finished, see the table.", warning=True)]
+
+
+def _calibration(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dict) -> list[Block]:
+    if "brier" not in pooled:
+        return []
+    picture = run_figure(study, run, "calibration")
+    figures.reliability(pooled["calibration"], picture)
+    return [Table(readable.calibration(metrics, pooled), PROBABILITIES), Picture(picture, RELIABILITY)]
+
+
+def _performance(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dict) -> Picture:
+    picture = run_figure(study, run, "performance")
+    if study.dataset.classes is None:
+        figures.predicted_numbers(pooled, picture, study.dataset.label)
+        return Picture(picture, NUMBERS)
+    figures.performance(metrics, pooled, picture)
+    others = "Middle: ROC curve. Right: confusion matrix." if pooled.get("roc") else "Right: confusion matrix."
+    return Picture(picture, PERFORMANCE.format(others=others))
+
+
+def _training(study: Study, run: ModelRun) -> list[Block]:
+    files = [file for file in sorted(run.folder.glob("fold-*/history.tsv")) if file.stat().st_size]
+    if not files:
+        return []
+    picture = run_figure(study, run, "training")
+    figures.training_curves({int(file.parent.name.removeprefix("fold-")): read_table(file) for file in files}, picture)
+    return [Picture(picture, TRAINING)]
+
+
+def explanation_summary(study: Study, run: ModelRun) -> list[Block]:
+    """Summarise a run's explanation: verdicts, brain, and a link to the explanation page."""
+    model = study.models[run.model]
+    if study.dataset.classes is None:
+        return [Text("No landmarks and regions: they are regressions of classes, but the label is a number.")]
+    if model.covariates:
+        return [Text("No importance weights: Algorithm 1 is defined for series, but this model also has covariates.")]
+    if not has_importance(model):
+        return [Text("No importance weights: Algorithm 1 requires CLS tokens, which this model does not have.")]
+    verdicts = verdicts_of(study, run)
+    if not verdicts:
+        attempted = (run.explanation / "landmarks.tsv").is_file()
+        return [Text("Not explained: no fold of this run was trained and explained.", warning=True)] * attempted
+    blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]
+    brain = brain_picture(study, run)
+    if brain.file.is_file():
+        blocks.append(brain)
+    link = f"{study.layout.explanation_page.name}#{run_anchor(run)}"
+    return [*blocks, Text("All figures, and how far the explanation can be trusted:", link=link)]

@@ -1,4 +1,4 @@
-"""What the search of hyper-parameters tried and chose; and what its two schemes lead to, where both were trained."""
+"""The hyper-parameter search: what it tried and chose, and how its two schemes compare if both were trained."""
 
 from __future__ import annotations
 
@@ -9,159 +9,109 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bolt.config import Config, Dataset, load_model
-from bolt.config.layout import Layout
+from bolt.config import load_model
+from bolt.config.study import Study
 from bolt.io.files import read_json, read_table
-from bolt.report.figures.style import INK, LINE, MANY, MUTED, canvas
-from bolt.report.html import Block, Picture, Run, Table, Text, figure_folder
+from bolt.report.figures import search as figure
+from bolt.report.html import Block, Picture, RunSection, Table, Text
+from bolt.report.runs import figure_folder
 from bolt.report.tables import readable
+from bolt.report.tables.numbers import number
 from bolt.training.tuning.choice import read_trials
 
-WIDE = 50
-"""Positive values whose largest is so many times the smallest are drawn on a logarithmic axis."""
+COURSE = (
+    "Left: smallest validation loss so far, one line per fold; dots are single trials, except those beyond the axis or "
+    "pruned. Right: all values tried (grey), the configured value (open diamond), and the value chosen in each fold "
+    "(colour). If the chosen values scatter over the whole range, the setting matters little, or there are too few "
+    "validation scans to tell."
+)
 
 
-def search_sections(config: Config, dataset: Dataset, layout: Layout) -> list[Run]:
-    """One section a model and atlas that was searched; none where nothing was."""
+def search_sections(study: Study) -> list[RunSection]:
+    """Return one section per searched model and atlas."""
     sections = []
-    for atlas in config.atlas_places:
-        folder = layout.study(atlas, "any", 0).parents[1]
-        for studies in sorted(path for path in folder.glob("*") if any(path.glob("fold-*/best.json"))):
-            sections.append(_section(config, dataset, layout, atlas, studies))
+    for atlas in study.config.atlas_places:
+        folder = study.layout.study(atlas, "any", 0).parents[1]
+        for searched in sorted(path for path in folder.glob("*") if any(path.glob("fold-*/best.json"))):
+            sections.append(_section(study, atlas, searched))
     return sections
 
 
-def _section(config: Config, dataset: Dataset, layout: Layout, atlas: str, studies: Path) -> Run:
-    folders = {int(path.parent.name.removeprefix("fold-")): path.parent for path in studies.glob("fold-*/best.json")}
-    found = {fold: read_json(folders[fold] / "best.json") for fold in sorted(folders)}
-    trials = {fold: read_trials(folders[fold] / "trials.tsv") for fold in found}
-    picture = figure_folder(layout) / f"{atlas}_{studies.name}_search.png"
-    draw(found, trials, picture)
+def _section(study: Study, atlas: str, folder: Path) -> RunSection:
+    files = {int(path.parent.name.removeprefix("fold-")): path for path in folder.glob("fold-*/best.json")}
+    best = {fold: read_json(files[fold]) for fold in sorted(files)}
+    trials = {fold: read_trials(files[fold].with_name("trials.tsv")) for fold in best}
+    picture = figure_folder(study.layout) / f"{atlas}_{folder.name}_search.png"
+    figure.draw(best, trials, picture)
+    first = next(iter(best.values()))
+    counts = f"{sum(map(len, trials.values()))} trials on {len(best)} folds"
     caption = (
-        "Left: smallest validation loss so far, a line each fold; dots are single trials, and those beyond the axis or "
-        "ended early are not drawn. Right: every value that was tried (grey), the model's own (open diamond), and what "
-        "each fold chose (colour). Where the colours scatter over the whole width, the choice matters little or the "
-        "validation scans are too few to tell."
+        f"Hyper-parameters chosen by the search ({counts}; {first['n_validation']} validation scans in fold "
+        f"{first['fold']}). The objective is the mean loss of the validation scans; test scans were not used."
     )
-    some = next(iter(found.values()))
-    counts = f"{sum(len(table) for table in trials.values())} trials on {len(found)} folds"
-    table = Table(
-        chosen(found, trials),
-        f"What the search chose ({counts}; {some['n_validation']} validation scans in fold {some['fold']}). The "
-        "objective is the mean loss of the validation scans; test scans were not looked at.",
-        studies,
-    )
-    run = Run(f"Search of {studies.name} on {atlas}", [table, Picture(picture, caption)])
-    run.performance += _schemes(config, dataset, layout, atlas, studies.name)
-    return run
+    blocks: list[Block] = [Table(chosen(best, trials), caption, folder), Picture(picture, COURSE)]
+    return RunSection(f"Search of {folder.name} on {atlas}", blocks + _schemes(study, atlas, folder.name))
 
 
-def chosen(found: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
-    """A row a value: the model's own, the first fold's (scheme paper), and the spread over folds.
+def chosen(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """Return a row per setting: the configured value, the first fold's (scheme 'paper'), and the range over folds.
 
     Parameters
     ----------
-    found : mapping
+    best : mapping
         Fold to ``best.json``.
     trials : mapping
         Fold to ``trials.tsv``.
     """
-    first = min(found)
-    own = trials[first].iloc[0]
+    first = min(best)
+    configured = trials[first].iloc[0]
     rows = []
-    for name in [*found[first]["values"], "validation_loss"]:
-        values = [best["values"][name] if name in best["values"] else best[name] for best in found.values()]
+    for name in [*best[first]["values"], "validation_loss"]:
+        values = [found["values"].get(name, found.get(name)) for found in best.values()]
         rows.append(
             {
                 "": name.replace("_", " ").split(".")[-1],
-                "the model's own": readable.number(own[name]),
-                f"fold {first} (scheme paper)": readable.number(values[0]),
-                "over folds": _spread(values),
+                "configured": number(configured[name]),
+                f"fold {first} (scheme 'paper')": number(values[0]),
+                "over folds": _summary(values),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _spread(values: list[Any]) -> str:
+def _summary(values: list[Any]) -> str:
+    """Return median and range of numbers, or the counts of words."""
     if any(isinstance(value, str) for value in values):
         counts = pd.Series(values).value_counts()
         return ", ".join(f"{value} ({count})" for value, count in counts.sort_index().items())
-    low, middle, high = (readable.number(float(np.quantile(values, q))) for q in (0, 0.5, 1))
-    return f"{middle} ({low} to {high})"
+    low, median, high = (number(float(np.quantile(values, q))) for q in (0, 0.5, 1))
+    return f"{median} ({low} to {high})"
 
 
-def draw(found: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame], out: Path) -> None:
-    """The course of a search, and what was tried and chosen.
-
-    Parameters
-    ----------
-    found, trials
-        As in `chosen`.
-    out : Path
-    """
-    names = list(next(iter(found.values()))["values"])
-    with canvas(out, height=max(2.6, 0.75 * len(names) + 0.8)) as figure:
-        grid = figure.add_gridspec(len(names), 2, width_ratios=(1, 1.15))
-        _course(figure.add_subplot(grid[:, 0]), trials)
-        for row, name in enumerate(names):
-            axis = figure.add_subplot(grid[row, 1])
-            tried = pd.concat([table[name] for table in trials.values()])
-            if tried.dtype.kind in "if" and tried.min() > 0 and tried.max() > WIDE * tried.min():
-                axis.set_xscale("log")
-            axis.plot(tried, np.zeros(len(tried)), "|", ms=9, color=LINE, zorder=1)
-            own = next(iter(trials.values()))[name].iloc[0]
-            axis.plot([own], [0], "D", ms=8, mfc="none", mec=INK, zorder=3)
-            for place, (fold, best) in enumerate(found.items()):
-                height = 0.5 * ((place + 0.5) / len(found) - 0.5)  # equal choices side by side
-                axis.plot([best["values"][name]], [height], "o", ms=4.5, color=MANY[fold % len(MANY)], zorder=2)
-            axis.set(ylim=(-0.6, 0.6), yticks=[])
-            axis.spines["left"].set_visible(False)
-            axis.set_title(name.split(".")[-1].replace("_", " "), fontsize=8.5, fontweight="normal")
-
-
-def _course(axis: Any, trials: Mapping[int, pd.DataFrame]) -> None:
-    lowest, highest = np.inf, -np.inf
-    for fold, table in trials.items():
-        losses = table["validation_loss"].astype(float)
-        colour = MANY[fold % len(MANY)]
-        axis.plot(table["trial"], losses, "o", ms=2.5, mew=0, alpha=0.5, color=colour)
-        best = losses.cummin().ffill()
-        axis.step(table["trial"], best, where="post", lw=1.3, color=colour, label=f"fold {fold}")
-        lowest, highest = min(lowest, losses.min()), max(highest, losses.median(), best.max())
-    margin = 0.08 * max(highest - lowest, 1e-3)
-    axis.set(xlabel="trial", ylabel="validation loss", ylim=(lowest - margin, highest + margin))
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.tick_params(colors=MUTED)
-    if len(trials) <= 5:
-        axis.legend(loc="upper right")
-
-
-def _schemes(config: Config, dataset: Dataset, layout: Layout, atlas: str, model: str) -> list[Block]:
-    """Test results of both schemes side by side, where both were chosen and trained."""
-    seed = config.seeds[0]
-    judged = {}
+def _schemes(study: Study, atlas: str, model: str) -> list[Block]:
+    """Compare the test results of both schemes, if both were chosen and trained."""
+    evaluated = {}
     for scheme in ("per-fold", "paper"):
-        choice = layout.choice(atlas, scheme, model)
-        folder = layout.run(atlas, load_model(str(choice)), seed).folder if choice.is_file() else None
-        if (
-            folder is None
-            or not (folder / "summary.json").is_file()
-            or not read_json(folder / "summary.json")["pooled"]
-        ):
+        choice = study.layout.choice(atlas, scheme, model)
+        if not choice.is_file():
             continue
-        metrics = read_table(folder / "metrics.tsv", text=("fold", "state"))
-        judged[f"scheme {scheme}"] = (metrics, read_json(folder / "summary.json")["pooled"])
-    if len(judged) < 2:
-        return [
-            Text("Its two schemes are compared here once `models` names what both have written, and they are trained.")
-        ]
-    metric, unit = ("accuracy", 100) if dataset.classes else ("r", 1)
-    each = [table[table["state"] == "ok"].set_index("fold")[metric] * unit for table, _ in judged.values()]
-    differences = (each[1] - each[0]).dropna()
-    what = "points of accuracy" if dataset.classes else "in r"
-    caption = (
-        "Test results of both schemes. With scheme paper one validation set chose for all folds, and its scans are "
-        f"test scans of other folds. Scheme paper minus per-fold, over {len(differences)} folds: "
-        f"{differences.mean():+.2f} {what} on average ({differences.min():+.2f} to {differences.max():+.2f})."
+        folder = study.layout.run(atlas, load_model(str(choice)), study.config.seeds[0]).folder
+        summary = folder / "summary.json"
+        pooled = read_json(summary)["pooled"] if summary.is_file() else None
+        if pooled:
+            metrics = read_table(folder / "metrics.tsv", text=("fold", "state"))
+            evaluated[f"scheme '{scheme}'"] = (metrics, pooled)
+    if len(evaluated) < 2:
+        text = "Its two schemes are compared here once `models` names the files that both wrote, and they are trained."
+        return [Text(text)]
+    metric, unit, of = ("accuracy", 100, "percentage points of accuracy") if study.dataset.classes else ("r", 1, "in r")
+    per_fold, paper = (
+        table[table["state"] == "ok"].set_index("fold")[metric] * unit for table, _ in evaluated.values()
     )
-    return [Table(readable.comparison(judged), caption)]
+    differences = (paper - per_fold).dropna()
+    caption = (
+        "Test results of both schemes. With scheme 'paper', one validation set chose for all folds, and its scans are "
+        f"test scans of other folds. Scheme 'paper' minus 'per-fold', over {len(differences)} folds: "
+        f"{differences.mean():+.2f} {of} on average ({differences.min():+.2f} to {differences.max():+.2f})."
+    )
+    return [Table(readable.comparison(evaluated), caption)]

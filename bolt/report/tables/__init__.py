@@ -1,0 +1,1 @@
+"""Tables for readers: rounded numbers, Markdown and LaTeX, and the tables of experiments."""

@@ -1,4 +1,4 @@
-"""Landmark regressions over datasets: tables beside the paper's, and its figure."""
+"""Landmark regressions of all datasets: tables beside the paper's, and a figure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pandas as pd
 
 from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
-from bolt.experiments.entries import Entry
+from bolt.experiments.entries import Entry, paper_table
 from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import holds_something, write_table, write_text
-from bolt.report.sections.explanation.landmarks import Curve, draw_curves, landmark_table, paper_of, read_landmarks
-from bolt.report.tables.markup import PACKAGES, Sheet, latex, markdown
+from bolt.io.files import holds_something, read_table, write_table
+from bolt.report.figures.landmarks import Curve, draw_curves
+from bolt.report.tables.explanation import landmark_table
+from bolt.report.tables.markup import Sheet, write_sheets
 
 WHERE: dict[str, Any] = {
     "dataset": "Dataset",
@@ -37,6 +38,19 @@ COLUMNS: dict[str, Any] = {
 }
 
 
+def read_landmarks(file: Path) -> pd.DataFrame:
+    """Read ``landmarks.tsv`` or ``subsets.tsv``."""
+    return read_table(file, text=("fold", "importance", "tokens", "level"))
+
+
+def paper_of(dataset: str) -> pd.DataFrame:
+    """Return the paper's own values of a dataset as shares: tokens, metric, mean, sd; empty for other datasets."""
+    table = read_table(paper_table("landmarks"))
+    values = table[table["dataset"] == dataset]
+    values = values.assign(mean=values["mean_percent"] / 100, sd=values["sd_percent"] / 100)
+    return values[["tokens", "metric", "mean", "sd"]]
+
+
 def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
     """Join the landmark regressions of all datasets.
 
@@ -44,10 +58,10 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
     ----------
     experiment : Experiment
     entries : list of Entry
-        Rows of all datasets; those that are not explained yet are passed over.
+        Rows of all datasets; those that are not yet explained are skipped.
     out : Path
         Receives ``<experiment>.tsv`` (`COLUMNS`; shares, not per cent), ``<experiment>_subsets.tsv``, ``.md``, ``.tex``
-        and, of those with a curve, ``.png``, ``.svg`` and ``.pdf``.
+        and, if there are subsets, ``.png``, ``.svg`` and ``.pdf``.
 
     Raises
     ------
@@ -62,7 +76,10 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
         paper = paper_of(entry.dataset)
         rows.append(_rows(entry, tables, paper))
         title = f"{entry.dataset}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
-        caption = "Per cent, mean ± sd over folds. The paper does not say whether it judges volumes or subjects."
+        caption = (
+            "Per cent, mean ± standard deviation over folds. The paper does not state whether volumes or subjects "
+            "are classified."
+        )
         sheets.append(Sheet(title, landmark_table(tables, paper), caption))
         curve = _over_seeds(entry, "subsets.tsv", ["offset", "level"])
         if curve is not None and len(curve):
@@ -70,24 +87,21 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
             subsets.append(curve.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row))
     if not rows:
         raise DataError(
-            f"nothing of experiment '{experiment.name}' is explained yet", hint=f"Run: snakemake {experiment.name}"
+            f"no run of experiment '{experiment.name}' has been explained", hint=f"Run: snakemake {experiment.name}"
         )
-    picture = ""
+    head = f"# {experiment.title}\n\n{experiment.description}\n\n"
     if curves:
         draw_curves(curves, out / f"{experiment.name}.png")
-        picture = f"![Accuracy and importance down the ordered list of volumes]({experiment.name}.png)\n\n"
+        head += f"![Accuracy and importance against rank of importance]({experiment.name}.png)\n\n"
     empty = pd.DataFrame(columns=[*WHERE, *SUBSET_COLUMNS])
     subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
     write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
-    words = f"# {experiment.title}\n\n{experiment.description}\n\n{picture}"
-    labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
-    write_text(PACKAGES + "\n".join(map(latex, sheets, labels)), out / f"{experiment.name}.tex")
-    write_text(words + "\n".join(map(markdown, sheets)), out / f"{experiment.name}.md")
+    write_sheets(sheets, out / experiment.name, head)
     write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
 
 
 def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None:
-    """A table of all seeds, with mean and sd over folds and seeds; None where no seed has it."""
+    """Join a table of all seeds, with mean and sd over folds and seeds; None if no seed has it."""
     files = [folder / name for folder in entry.explanations if holds_something(folder / name)]
     if not files:
         return None
@@ -96,7 +110,7 @@ def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None
 
 
 def _rows(entry: Entry, table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """`COLUMNS` of one entry."""
+    """Return `COLUMNS` of one entry."""
     mean, sd = (
         table[table["fold"] == fold].melt([*KEYS, "n_test"], list(METRICS), "metric", fold) for fold in ("mean", "sd")
     )

@@ -1,50 +1,32 @@
-"""Tables of strings as Markdown and LaTeX; of both the same cells are bold."""
+"""Tables of strings as Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pandas as pd
 
+from bolt.io.files import write_text
+
 PACKAGES = "% \\usepackage{booktabs,graphicx}\n\n"
 """What a LaTeX document needs for these tables, as a comment."""
-MATHS = {
-    "<": "<",
-    ">": ">",
-    "|": "|",
-    "±": r"\pm",
-    "−": "-",
-    "×": r"\times",
-    "≤": r"\leq",
-    "≥": r"\geq",
-    "≈": r"\approx",
-}
-MATHS |= {"·": r"\cdot", "→": r"\to", "∞": r"\infty", "°": r"{}^\circ"}
-GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma sigma tau upsilon phi chi"
-)
-MATHS |= {letter: f"\\{name}" for letter, name in zip("αβγδεζηθικλμνξπρςστυφχ", GREEK.split(), strict=True)}
-MATHS |= {"ο": "o", "ψ": r"\psi", "ω": r"\omega"}
-CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-MATHS |= {letter: f"\\{name}" for letter, name in zip("ΓΔΘΛΞΠΣΥΦΨΩ", CAPITALS.split(), strict=True)}
-RAISED = {"⁺": "$+$", "⁻": "$-$"} | dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
-WORDS = {"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}"}
-WORDS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-WORDS |= {"[": "{[}", "*": "{*}"}  # where a row begins so, they would be an option of the line before
+LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {sign: f"${sign}$" for sign in "<>|"}
+LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {"[": "{[}", "*": "{*}"}  # at the start of a row they would be options of the line before
+LATEX |= {"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$"}
+LATEX |= {"°": r"${}^\circ$", "–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}"}
+LATEX |= {"≈": r"$\approx$", "∞": r"$\infty$", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}"}
+GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+"""Letters with a LaTeX command of their own, which is what Unicode calls them."""
 ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u0327\u030a\u030c", "`'^~\"crv", strict=True))
-LATEX = (
-    {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    | {sign: f"${maths}$" for sign, maths in MATHS.items()}
-    | {sign: rf"\textsuperscript{{{raised}}}" for sign, raised in RAISED.items()}
-    | WORDS
-)
 
 
 @dataclass
 class Sheet:
-    """A table for people.
+    """A table for readers.
 
     Attributes
     ----------
@@ -52,9 +34,7 @@ class Sheet:
     frame : DataFrame
         Strings; columns are one level.
     caption : str
-        What the numbers are.
     bold : set of (row position, column)
-        Cells that stand out.
     notes : list of str
         Lines below the table.
     """
@@ -66,25 +46,50 @@ class Sheet:
     notes: Sequence[str] = ()
 
 
+def write_sheets(sheets: Sequence[Sheet], stem: Path, head: str, first: int = 0) -> None:
+    """Write ``<stem>.tex``, and ``<stem>.md`` that begins with `head`.
+
+    Parameters
+    ----------
+    sheets : sequence of Sheet
+    stem : Path
+        Without suffix.
+    head : str
+        Markdown, ending in an empty line.
+    first : int
+        Number of the first LaTeX label, ``tab:<name>-<first>``.
+    """
+    tables = [latex(sheet, f"tab:{stem.name}-{i}") for i, sheet in enumerate(sheets, first)]
+    write_text(PACKAGES + "\n".join(tables), stem.with_name(f"{stem.name}.tex"))
+    write_text(head + "\n".join(map(markdown, sheets)), stem.with_name(f"{stem.name}.md"))
+
+
 def escape(text: str) -> str:
-    """Text as every LaTeX takes it, in ASCII: special characters are escaped, Greek letters and signs become maths,
-    what has no command is spelled out by its name."""
-    return "".join(map(_sign, text))
+    """Return text as ASCII LaTeX; a character without a LaTeX command is replaced by its Unicode name."""
+    return "".join(map(_escape_sign, text))
 
 
-def _sign(sign: str) -> str:
+def _escape_sign(sign: str) -> str:
     if sign in LATEX:
         return LATEX[sign]
     if sign.isascii():
         return sign
     simpler = unicodedata.normalize("NFKD", sign)
+    if unicodedata.decomposition(sign).startswith("<super>"):
+        return rf"\textsuperscript{{{escape(simpler)}}}"
     if simpler[1:] in ACCENTS:
-        return rf"\{ACCENTS[simpler[1:]]}{{{_sign(simpler[0])}}}"
-    return escape(simpler) if simpler != sign else f"({unicodedata.name(sign, 'sign').lower()})"
+        return rf"\{ACCENTS[simpler[1:]]}{{{_escape_sign(simpler[0])}}}"
+    if simpler != sign:
+        return escape(simpler)
+    name = unicodedata.name(sign, "sign").lower()
+    if sign not in GREEK:
+        return f"({name})"
+    command = name.split()[-1].replace("lamda", "lambda")  # Unicode's spelling
+    return f"$\\{command.capitalize() if sign.isupper() else command}$"
 
 
 def markdown(sheet: Sheet) -> str:
-    """The table under its title, the caption above it."""
+    """Return the table as Markdown, below its title and caption."""
     columns = list(sheet.frame)
     rows = [
         [f"**{_plain(value)}**" if (i, name) in sheet.bold else _plain(value) for name, value in row.items()]
@@ -96,8 +101,12 @@ def markdown(sheet: Sheet) -> str:
     return f"### {sheet.title}\n\n{sheet.caption}\n\n{table}\n" + (f"\n{notes}" if notes else "")
 
 
+def _plain(value: str) -> str:
+    return value.replace("|", "\\|")
+
+
 def latex(sheet: Sheet, label: str) -> str:
-    """The table as a float of booktabs, no wider than the text."""
+    """Return the table as a booktabs float, no wider than the text."""
     styler = sheet.frame.style.hide(axis="index").format(escape)
 
     def weight(frame: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +119,3 @@ def latex(sheet: Sheet, label: str) -> str:
     lines = [r"\begin{table}", r"\centering", f"\\caption{{{escape(words)}}}", f"\\label{{{label}}}"]
     lines += [r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%", table.strip() + "}", r"\end{table}"]
     return "\n".join(lines) + "\n"
-
-
-def _plain(value: str) -> str:
-    return value.replace("|", "\\|")

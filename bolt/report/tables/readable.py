@@ -1,4 +1,4 @@
-"""Tables for people: numbers rounded, names spelled out, what is missing shown as a dash."""
+"""Tables of the report: cohort, image quality, performance and simulated truth."""
 
 from __future__ import annotations
 
@@ -11,34 +11,24 @@ from bolt.cohort.confounding import effect_text
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.tables.numbers import (
+    DASH,
+    Formatter,
+    estimate,
+    mean_sd,
+    metric_name,
+    number,
+    number_range,
+    p_value,
+    percent,
+)
 
-DASH = "–"
-NAMES = {
-    "auc": "AUC",
-    "mae": "mean absolute error",
-    "r2": "r²",
-    "n_test": "test scans",
-    "selection_frequency": "selected in folds",
-}
-
-
-def number(value: Any, digits: int = 3) -> str:
-    """A number with `digits` significant digits; whole numbers stay whole; missing is a dash."""
-    if value is None or (isinstance(value, float) and pd.isna(value)) or value is pd.NA:
-        return DASH
-    if isinstance(value, str):
-        return value
-    if float(value).is_integer() and abs(value) < 1e6:
-        return str(int(value))
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
-
-
-def percent(value: Any) -> str:
-    return DASH if value is None or pd.isna(value) else f"{100 * value:.1f}"
+Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
+"""A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
 
 
 def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    """One row a class: scans, subjects, age, sex, motion, length, as far as they are known."""
+    """Return a row per class: scans, subjects, and what is known of age, sex, motion and length."""
     rows = []
     for name in [*classes, "all"]:
         part = scans if name == "all" else scans[scans["label"].astype(str) == name]
@@ -46,178 +36,107 @@ def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
         if scans["site"].notna().any():
             row["sites"] = part["site"].nunique()
         if scans["age"].notna().any():
-            row["age (years)"] = _spread(part["age"])
+            row["age (years)"] = mean_sd(part["age"].mean(), part["age"].std(ddof=0), number)
         if scans["sex"].notna().any():
             row["sex"] = ", ".join(f"{n} {s}" for s, n in part["sex"].value_counts().sort_index().items())
         if scans["mean_fd"].notna().any():
-            row["mean FD (mm)"] = _spread(part["mean_fd"])
-        row["volumes"] = _range(part["n_volumes"])
-        row["TR (s)"] = _range(part["tr"])
+            row["mean FD (mm)"] = mean_sd(part["mean_fd"].mean(), part["mean_fd"].std(ddof=0), number)
+        row["volumes"] = _lowest_to_highest(part["n_volumes"])
+        row["TR (s)"] = _lowest_to_highest(part["tr"])
         rows.append(row)
     return pd.DataFrame(rows)
 
 
+def _lowest_to_highest(values: pd.Series) -> str:
+    known = values.dropna()
+    low, high = number(known.min()), number(known.max())
+    return low if low == high else f"{low} to {high}"
+
+
 def cohort_tests(table: pd.DataFrame) -> pd.DataFrame:
-    """The tests of `bolt.cohort.confounding.compare` that could be made."""
+    """Return the tests of `bolt.cohort.confounding.compare` that could be computed."""
     done = table[table["p"].notna()]
     return pd.DataFrame(
         {
             "": done["measure"],
-            "persons": done["n"].map(number),
+            "participants": done["n"].map(number),
             "test": done["test"],
             "effect": list(map(effect_text, done["effect_name"], done["effect"])),
             "p": done["p"].map(p_value),
-            "p, corrected (Holm)": done["p_holm"].map(p_value),
+            "p (Holm-corrected)": done["p_holm"].map(p_value),
         }
     )
 
 
-def p_value(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.2g}"
-
-
-def _spread(values: pd.Series) -> str:
-    return f"{number(values.mean())} ± {number(values.std(ddof=0))}" if values.notna().any() else DASH
-
-
-def _range(values: pd.Series) -> str:
-    values = values.dropna()
-    if values.empty:
-        return DASH
-    low, high = number(values.min()), number(values.max())
-    return low if low == high else f"{low} to {high}"
+def _metrics_of(table: pd.DataFrame) -> tuple[tuple[str, ...], Formatter]:
+    """Return the paper's metrics of classes or of numbers, and how they are written."""
+    return (NUMBER_METRICS, number) if NUMBER_METRICS[0] in table else (METRICS, percent)
 
 
 def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Metrics (of classes in per cent): a row a fold, mean ± sd, and all test scans with their interval."""
-    numeric = NUMBER_METRICS[0] in table
-    metrics, shown = (NUMBER_METRICS, number) if numeric else (METRICS, percent)
-    rows = []
-    for row in table.to_dict("records"):
-        if row["fold"] in ("mean", "sd"):
-            continue
-        note = row["note"] if isinstance(row["note"], str) else ""
-        rows.append(
-            {
-                "": f"fold {row['fold']}",
-                **{NAMES.get(m, m): shown(row[m]) for m in metrics},
-                "test scans": number(row["n_test"]),
-                "state": row["state"],
-                "note": note,
-            }
-        )
-    summary = table.set_index("fold")
-    spread = {NAMES.get(m, m): f"{shown(summary.loc['mean', m])} ± {shown(summary.loc['sd', m])}" for m in metrics}
-    note = summary.loc["mean", "note"]
-    rows.append({"": "mean ± sd", **spread, "note": note if isinstance(note, str) else ""})
+    """Return metrics per fold, their mean ± sd, and metrics of all test scans with their intervals."""
+    metrics, shown = _metrics_of(table)
+    rows: list[dict[str, str]] = []
+    for fold in table[~table["fold"].isin(["mean", "sd"])].to_dict("records"):
+        values = {metric_name(m): shown(fold[m]) for m in metrics}
+        about = {"test scans": number(fold["n_test"]), "state": fold["state"], "note": fold["note"]}
+        rows.append({"": f"fold {fold['fold']}", **values, **about})
+    mean, sd = (table.set_index("fold").loc[name] for name in ("mean", "sd"))
+    rows.append({"": "mean ± sd", **{metric_name(m): mean_sd(mean[m], sd[m], shown) for m in metrics}})
+    rows[-1]["note"] = mean["note"]
     if pooled:
-        values = {}
-        for m in metrics:
-            found = pooled[m]
-            values[NAMES.get(m, m)] = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
+        values = {metric_name(m): estimate(pooled[m], shown) for m in metrics}
         rows.append({"": "all test scans [95 %]", **values, "test scans": number(pooled["n_scans"])})
-        if numeric:
-            rows.append({"": "always the mean label", NAMES["mae"]: number(pooled["mean_guess_mae"])})
+        if metrics == NUMBER_METRICS:
+            rows.append({"": "always the mean label", metric_name("mae"): number(pooled["mean_guess_mae"])})
         else:
             rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
-    return _without_empty(pd.DataFrame(rows).fillna(""))
+    frame = pd.DataFrame(rows).fillna("")
+    return frame[[column for column in frame if column == "" or (frame[column] != "").any()]]
 
 
-def comparison(
-    runs: Mapping[str, tuple[pd.DataFrame, Mapping[str, Any]]], differences: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Runs side by side, a row each: all test scans with their interval, and mean ± sd over folds.
-
-    Parameters
-    ----------
-    runs : mapping
-        Title to ``metrics.tsv`` and the ``pooled`` of ``summary.json``.
-    """
+def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
+    """Return a row per run (by title): metrics of all test scans with intervals, and mean ± sd over folds."""
     rows = []
     for title, (table, pooled) in runs.items():
-        numeric = NUMBER_METRICS[0] in table
-        metrics, shown = (NUMBER_METRICS, number) if numeric else (METRICS, percent)
-        spread = table.set_index("fold")
-        row = {"": title, "test scans": number(pooled["n_scans"]), "folds": f"{_done(table)} of {len(table) - 2}"}
-        for m in metrics:
-            found, name = pooled[m], NAMES.get(m, m)
-            row[f"{name} [95 %]"] = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
-        for m in metrics if numeric else ("accuracy", "auc"):
-            row[f"{NAMES.get(m, m)} over folds"] = f"{shown(spread.loc['mean', m])} ± {shown(spread.loc['sd', m])}"
+        metrics, shown = _metrics_of(table)
+        folds = table.set_index("fold")
+        finished = int((table["state"] == "ok").sum())
+        row = {"": title, "test scans": number(pooled["n_scans"]), "folds": f"{finished} of {len(table) - 2}"}
+        row |= {f"{metric_name(m)} [95 %]": estimate(pooled[m], shown) for m in metrics}
+        for m in metrics if metrics == NUMBER_METRICS else ("accuracy", "auc"):
+            row[f"{metric_name(m)} over folds"] = mean_sd(folds.loc["mean", m], folds.loc["sd", m], shown)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def beyond(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
-    """Balanced accuracy, Brier score and calibration error, a row each."""
-    spread = table.set_index("fold")
+def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row each for balanced accuracy, Brier score and expected calibration error."""
+    folds = table.set_index("fold")
     rows = []
-    for metric, name, shown in (
-        ("balanced_accuracy", "balanced accuracy", percent),
-        ("brier", "Brier score", number),
-        ("ece", "expected calibration error", number),
-    ):
-        found = pooled[metric]
-        interval = f"{shown(found['value'])} [{shown(found['low'])}, {shown(found['high'])}]"
-        folds = f"{shown(spread.loc['mean', metric])} ± {shown(spread.loc['sd', metric])}"
-        rows.append({"": name, "all test scans [95 %]": interval, "over folds": folds})
+    for metric, shown in (("balanced_accuracy", percent), ("brier", number), ("ece", number)):
+        over_folds = mean_sd(folds.loc["mean", metric], folds.loc["sd", metric], shown)
+        all_scans = estimate(pooled[metric], shown)
+        rows.append({"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds})
     return pd.DataFrame(rows)
 
 
 def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """A row a site of ``summary.json``: accuracy and AUC (of numbers r and mean absolute error) with intervals."""
+    """Return a row per site of ``summary.json``: metrics of its test scans with their intervals."""
     rows = []
     for site in found:
         numeric = NUMBER_METRICS[0] in site
-        shown = number if numeric else percent
+        metrics, shown = (("r", "mae"), number) if numeric else (("accuracy", "auc"), percent)
         row = {"site": site["site"], "test scans": number(site["n_scans"])}
-        for metric in ("r", "mae") if numeric else ("accuracy", "auc"):
-            part = site[metric]
-            interval = f" [{shown(part['low'])}, {shown(part['high'])}]" if part["value"] is not None else ""
-            row[f"{NAMES.get(metric, metric)} [95 %]"] = shown(part["value"]) + interval
+        row |= {f"{metric_name(metric)} [95 %]": estimate(site[metric], shown) for metric in metrics}
         if not numeric:
             row["always the largest class"] = percent(site["majority_accuracy"])
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _done(table: pd.DataFrame) -> int:
-    return int((table["state"] == "ok").sum())
-
-
-def top_rois(table: pd.DataFrame) -> pd.DataFrame:
-    """The selected ROIs of every class."""
-    chosen = table[table["selected"].astype(bool)]
-    return pd.DataFrame(
-        {
-            "class": chosen["class"],
-            "rank": chosen["rank"].map(number),
-            "ROI": chosen["name"],
-            "network": chosen["network"].fillna(DASH),
-            "hemisphere": chosen["hemisphere"].fillna(DASH),
-            "weight (log odds per SD)": [
-                f"{w:.2f} ± {s:.2f}" for w, s in zip(chosen["weight"], chosen["weight_sd"], strict=True)
-            ],
-            "odds ratio − 1": chosen["importance"].map(lambda v: number(v, 2)),
-            "in top of folds (%)": chosen["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
-        }
-    )
-
-
-def networks(table: pd.DataFrame) -> pd.DataFrame:
-    """Networks with a selected ROI, a class."""
-    chosen = table[table["n_selected"] > 0]
-    return pd.DataFrame(
-        {
-            "class": chosen["class"],
-            "network": chosen["network"].fillna(DASH),
-            "selected ROIs": [f"{s} of {n}" for s, n in zip(chosen["n_selected"], chosen["n_rois"], strict=True)],
-        }
-    )
-
-
 def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
-    """A row a measure: median and range over the scans, the cut-off, and how many scans lie beyond it.
+    """Return a row per measure: median, range, cut-off, and the number of scans beyond it.
 
     Parameters
     ----------
@@ -247,7 +166,7 @@ def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd
 
 
 def truth(table: pd.DataFrame) -> pd.DataFrame:
-    """The truth table with its ranges in words; `passed` stays, for the colour of the row."""
+    """Return the truth table with its ranges in words; `passed` stays, for the colour of the row."""
     unit = table["unit"].fillna("").astype(str).where(lambda u: u != "1", "")
     return pd.DataFrame(
         {
@@ -256,19 +175,7 @@ def truth(table: pd.DataFrame) -> pd.DataFrame:
             "null": table["null"].map(number),
             "null_meaning": table["null_meaning"].fillna(""),
             "oracle": table["oracle"].map(number),
-            "expected": [_expected(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
+            "expected": list(map(number_range, table["low"], table["high"])),
             "passed": table["passed"].map(lambda p: None if pd.isna(p) else str(p).lower() in ("true", "1", "1.0")),
         }
     )
-
-
-def _expected(low: Any, high: Any) -> str:
-    if pd.isna(low) and pd.isna(high):
-        return DASH
-    if pd.isna(low):
-        return f"≤ {number(high)}"
-    return f"≥ {number(low)}" if pd.isna(high) else f"{number(low)} to {number(high)}"
-
-
-def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
-    return table[[c for c in table if c == "" or (table[c] != "").any()]]

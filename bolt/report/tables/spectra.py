@@ -1,4 +1,4 @@
-"""Power spectra of the ROI series over datasets and atlases: tables, a text and a picture."""
+"""Power spectra of the ROI series over datasets and atlases: tables and a figure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from scipy import stats
 from bolt.config import Config, Experiment
 from bolt.config.layout import Layout
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, write_table, write_text
-from bolt.report.figures.style import INK, LINE, MANY, canvas
-from bolt.report.tables.markup import PACKAGES, Sheet, latex, markdown
+from bolt.io.files import read_table, write_table
+from bolt.report.figures.spectra import draw
+from bolt.report.tables.markup import Sheet, write_sheets
+from bolt.report.tables.numbers import mean_sd
 from bolt.series.spectra import ALL, BAND_COLUMNS, SPECTRUM_COLUMNS
 
 WHERE: dict[str, Any] = {"dataset": "Dataset", "atlas": "Atlas"}
@@ -45,7 +46,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     ----------
     experiment : Experiment
     configurations : sequence of Config
-        Of the datasets; those without spectra are passed over.
+        Of the datasets; those without spectra are skipped.
     out : Path
         Receives ``<experiment>.tsv``, ``_bands.tsv`` and ``_atlases.tsv``, ``.md``, ``.tex``, ``.png`` and ``.svg``.
 
@@ -67,32 +68,26 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
         raise DataError(
             f"experiment '{experiment.name}' has no spectra of any dataset",
             where=out,
-            hint=f"Take them: snakemake {experiment.name}",
+            hint=f"Compute them: snakemake {experiment.name}",
         )
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
-    means = _means(shares)
-    differences = atlas_differences(shares)
+    means, differences = _means(shares), atlas_differences(shares)
     stem = out / experiment.name
     draw(spectrum, shares, stem.with_suffix(".png"))
     write_table(means, out / f"{experiment.name}_bands.tsv", MEAN_COLUMNS)
     write_table(differences, out / f"{experiment.name}_atlases.tsv", DIFFERENCE_COLUMNS)
-    sheets = _sheets(means, differences)
-    words = f"# {experiment.title}\n\n{experiment.description}\n\n"
-    labels = [f"tab:{experiment.name}-{i}" for i in range(len(sheets))]
-    write_text(PACKAGES + "\n".join(map(latex, sheets, labels)), stem.with_suffix(".tex"))
-    write_text(words + "\n".join(map(markdown, sheets)), stem.with_suffix(".md"))
+    write_sheets(_sheets(means, differences), stem, f"# {experiment.title}\n\n{experiment.description}\n\n")
     write_table(spectrum[[*WHERE, *SPECTRUM_COLUMNS]], stem.with_suffix(".tsv"), WHERE | SPECTRUM_COLUMNS)
 
 
 def _means(shares: pd.DataFrame) -> pd.DataFrame:
-    keys = ["dataset", "atlas", "network", "band", "low", "high"]
-    groups = shares.groupby(keys, sort=False)["share"]
-    found = groups.agg(share="mean", sd=lambda values: values.std(ddof=0), n_scans="size").reset_index()
-    return found[list(MEAN_COLUMNS)]
+    groups = shares.groupby(["dataset", "atlas", "network", "band", "low", "high"], sort=False)["share"]
+    means = groups.agg(share="mean", sd=lambda values: values.std(ddof=0), n_scans="size").reset_index()
+    return means[list(MEAN_COLUMNS)]
 
 
 def atlas_differences(shares: pd.DataFrame) -> pd.DataFrame:
-    """Share of the power in each band, of every two atlases of a dataset, compared within subjects.
+    """Compare the share of power in each band between every two atlases of a dataset, within subjects.
 
     Parameters
     ----------
@@ -102,13 +97,13 @@ def atlas_differences(shares: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `DIFFERENCE_COLUMNS`; without rows where no dataset has two atlases.
+        `DIFFERENCE_COLUMNS`; empty if no dataset has two atlases.
     """
     whole, rows = shares[shares["network"] == ALL], []
     for (dataset, band), part in whole.groupby(["dataset", "band"], sort=False):
-        people = part.pivot_table(index="subject", columns="atlas", values="share", sort=True)
+        subjects = part.pivot_table(index="subject", columns="atlas", values="share", sort=True)
         for atlas, other in combinations(sorted(part["atlas"].unique()), 2):
-            difference = (people[atlas] - people[other]).dropna()
+            difference = (subjects[atlas] - subjects[other]).dropna()
             n = len(difference)
             half = stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / n**0.5 if n > 1 else float("nan")
             mean = difference.mean()
@@ -117,68 +112,17 @@ def atlas_differences(shares: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(DIFFERENCE_COLUMNS))
 
 
-def draw(spectra: pd.DataFrame, shares: pd.DataFrame, out: Path) -> None:
-    """A row a dataset: all ROIs of each atlas with the spread between scans, then the networks of each atlas.
-
-    Parameters
-    ----------
-    spectra : DataFrame
-        `bolt.series.spectra.SPECTRUM_COLUMNS`, dataset and atlas.
-    shares : DataFrame
-        Its bands, for their edges.
-    out : Path
-        Ends in ``.png``.
-    """
-    datasets, columns = sorted(spectra["dataset"].unique()), 1 + spectra.groupby("dataset")["atlas"].nunique().max()
-    with canvas(out, width=max(7.2, 3.1 * columns), height=0.4 + 2.9 * len(datasets)) as figure:
-        grid = figure.subplots(len(datasets), columns, squeeze=False)
-        for axes, dataset in zip(grid, datasets, strict=True):
-            own = spectra[spectra["dataset"] == dataset]
-            edges = shares.loc[shares["dataset"] == dataset, ["band", "low", "high"]].drop_duplicates()
-            for i, (atlas, part) in enumerate(own[own["network"] == ALL].groupby("atlas")):
-                axes[0].fill_between(
-                    part["frequency"], part["density"] - part["sd"], part["density"] + part["sd"],
-                    color=MANY[i], alpha=0.2, lw=0,
-                )  # fmt: skip
-                axes[0].plot(part["frequency"], part["density"], color=MANY[i], lw=1.6, label=atlas)
-            axes[0].set_title(f"{dataset} · all ROIs, ± sd of scans")
-            for axis, (atlas, part) in zip(axes[1:], own.groupby("atlas"), strict=False):
-                for i, (network, line) in enumerate(part[part["network"] != ALL].groupby("network")):
-                    axis.plot(line["frequency"], line["density"], color=MANY[i % len(MANY)], lw=1.2, label=network)
-                axis.set_title(f"{dataset} · {atlas}, networks")
-            for axis in axes:
-                if not axis.lines:
-                    axis.set_axis_off()
-                    continue
-                _frame(axis, edges)
-
-
-def _frame(axis: Any, edges: pd.DataFrame) -> None:
-    top = axis.get_ylim()[1]
-    for band, low, high in edges.drop_duplicates("band").itertuples(index=False):
-        axis.axvline(low, color=LINE, lw=0.8, zorder=0)
-        axis.text((low * high) ** 0.5, top, band, ha="center", va="bottom", fontsize=6.5, color=INK)
-    axis.set(xscale="log", ylim=(0, top), xlabel="frequency (Hz)", ylabel="power density (1/Hz)")
-    axis.set_title(axis.get_title(loc="left"), pad=12)
-    ticks = [t for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if t <= edges["high"].max()]
-    axis.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axis.minorticks_off()
-    axis.legend(fontsize=7, handlelength=1.2)
-
-
 def _sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
     sheets = []
     for (dataset, atlas), part in means.groupby(["dataset", "atlas"]):
-        edges = part.drop_duplicates("band").set_index("band")
         rows = []
         for network, lines in part.groupby("network", sort=False):
-            found = lines.set_index("band")
-            cells = {
-                f"{band} ({found.at[band, 'low']:g}–{found.at[band, 'high']:g} Hz)": _percent(found.loc[band])
-                for band in edges.index
+            shares = {
+                f"{line.band} ({line.low:g}–{line.high:g} Hz)": mean_sd(line.share, line.sd)
+                for line in lines.itertuples()
             }
-            rows.append({"network": str(network), **cells, "scans": str(lines["n_scans"].max())})
-        caption = "Share of the power in each band, per cent, mean over ROIs; mean ± standard deviation of scans."
+            rows.append({"network": str(network), **shares, "scans": str(lines["n_scans"].max())})
+        caption = "Share of power per band (per cent), averaged over ROIs; mean ± standard deviation over scans."
         sheets.append(Sheet(f"Power by band, {dataset}, {atlas}", pd.DataFrame(rows), caption))
     if len(differences):
         rows = [
@@ -191,12 +135,8 @@ def _sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
             for row in differences.itertuples()
         ]
         caption = (
-            "Difference of the shares of power between atlases, all ROIs, in percentage points: mean over subjects and "
-            "its interval."
+            "Difference between atlases in the share of power, over all ROIs, in percentage points: mean over subjects "
+            "with its 95 % interval."
         )
         sheets.append(Sheet("Power by band, between atlases", pd.DataFrame(rows), caption))
     return sheets
-
-
-def _percent(value: pd.Series) -> str:
-    return f"{100 * value['share']:.1f} ± {100 * value['sd']:.1f}"

@@ -56,7 +56,7 @@ def explanation(job: Job) -> None:
     from bolt.jobs.provenance import beside
     from bolt.report.pages.explanation import write_explanation
 
-    write_explanation(job.config, job.dataset, job.layout)
+    write_explanation(job.study)
     job.note(beside(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
 
 
@@ -68,7 +68,7 @@ def _report_settings(study: Study) -> list[Any]:
 
 @stage(
     "Write the HTML report.",
-    code=("bolt.report.pages.report", "bolt.report.html"),
+    code=("bolt.report.pages.report",),
     settings=_report_settings,
     jobs=lambda plan: int(plan.whole),
     memory_mb=4000,
@@ -78,14 +78,13 @@ def report(job: Job) -> None:
     from bolt.cohort.published import write_cohort
     from bolt.io.files import read_table
     from bolt.jobs.provenance import beside
-    from bolt.report.html import write_report
-    from bolt.report.pages.report import collect
+    from bolt.report.pages.report import write_report
 
     layout = job.layout
     if layout.exclusions.is_file():
         job.refuse_bad(read_table(layout.exclusions, text=("scan_id",)))
     write_cohort(job.scans(), job.dataset.paper, layout.cohort)  # the published numbers may be newer than the index
-    write_report(collect(job.config, job.dataset, layout), layout.report)
+    write_report(job.study)
     tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
     present = [path for path in (*tables, layout.explanation_page) if path.is_file()]
     job.note(beside(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])

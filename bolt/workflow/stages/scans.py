@@ -287,7 +287,7 @@ def quality_pages(job: Job) -> None:
     from bolt.report.pages.quality import write_pages
 
     layout = job.layout
-    write_pages(job.config, layout)
+    write_pages(job.study)
     if (layout.derivatives / "dataset_description.json").is_file():
         write_bidsignore(layout.derivatives)  # now that it is known which subjects failed
     job.note(beside(layout.quality_page), [layout.quality])

@@ -90,7 +90,7 @@ def test_two_classes_share_a_brain(tmp_path: Path) -> None:
     plot_regions(weights(classes, {"female": [5, 20], "male": [10]}), IMAGE, classes, tmp_path / "brain.png")
     assert all(has_colour(tmp_path / "brain.png", c, 200) for c in class_colours(classes).values())
     assert (tmp_path / "brain.svg").stat().st_size < 2_000_000  # the surfaces are pictures, not triangles
-    assert "speaks for female" in (tmp_path / "brain.svg").read_text()  # text stays text
+    assert "favours female" in (tmp_path / "brain.svg").read_text()  # text stays text
     pdf = (tmp_path / "brain.pdf").read_bytes()
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf and len(pdf) < 2_000_000  # embedded TrueType
 

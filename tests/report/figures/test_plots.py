@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.report.figures import plots, style
+from bolt.report.figures import cohort, performance, series, style
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
 
 ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
@@ -36,10 +36,10 @@ def metrics() -> tuple[pd.DataFrame, dict]:
 
 def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    weights, series = random.uniform(size=40), random.standard_normal((40, 12))
+    weights, values = random.uniform(size=40), random.standard_normal((40, 12))
     plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
-    plots.time_course(weights, series, ROIS, np.array([3]), 2.0, plain)
-    plots.time_course(weights, series, ROIS, np.array([3, 20, 30]), 2.0, marked, landmarks=np.array([4, 5]), title="s")
+    series.time_course(weights, values, ROIS, np.array([3]), 2.0, plain)
+    series.time_course(weights, values, ROIS, np.array([3, 20, 30]), 2.0, marked, landmarks=np.array([4, 5]), title="s")
     assert has_colour(marked, MANY[2]) and not has_colour(plain, MANY[2])
     assert has_colour(plain, LANDMARK, 1000) and not has_colour(plain, LANDMARK, 9000)
     assert has_colour(marked, LANDMARK, 9000)  # three bars of a fortieth of the axis each
@@ -50,7 +50,7 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
     """Volumes 0 to 4 were before the steady state; 10 and 12 were scrubbed, so 11 stands alone."""
     random = np.random.default_rng(0)
     volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
-    weights, series = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
+    weights, values = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
     drawn: list[Any] = []
 
     @contextmanager
@@ -59,11 +59,11 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
             yield figure
             drawn.append(figure.axes)
 
-    monkeypatch.setattr(plots, "canvas", canvas)
+    monkeypatch.setattr(series, "canvas", canvas)
     tokens, events = np.array([6]), np.array([0])
     out = tmp_path / "a.png"
-    plots.time_course(weights, series, ROIS, tokens, 2.0, out, volumes=volumes, landmarks=events)
-    plots.example_series(series, ROIS, 2.0, tmp_path / "b.png", volumes=volumes)
+    series.time_course(weights, values, ROIS, tokens, 2.0, out, volumes=volumes, landmarks=events)
+    series.example_series(values, ROIS, 2.0, tmp_path / "b.png", volumes=volumes)
     upper, lower = drawn[0][:2]
     line, alone = (artist.get_xydata() for artist in upper.lines)
     assert line[:, 0].tolist() == (2.0 * np.arange(5, 40)).tolist()
@@ -79,9 +79,9 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
 
 
 def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path: Path) -> None:
-    series = np.random.default_rng(0).standard_normal((40, 12))
+    values = np.random.default_rng(0).standard_normal((40, 12))
     for name, tr in (("seconds", 2.0), ("volumes", np.nan)):
-        plots.example_series(series, ROIS, tr, tmp_path / f"{name}.png")
+        series.example_series(values, ROIS, tr, tmp_path / f"{name}.png")
     assert (tmp_path / "seconds.png").read_bytes() != (tmp_path / "volumes.png").read_bytes()
     assert (tmp_path / "volumes.png").stat().st_size > 10_000
 
@@ -92,16 +92,16 @@ def test_cohort_draws_what_is_known(tmp_path: Path, columns: list[str]) -> None:
         {"label": ["a", "b"] * 4, "task": "rest", "site": "x", "sex": "F", "age": 30.0, "mean_fd": 0.2}
     )
     unknown = [c for c in ("site", "sex", "age", "mean_fd") if c not in columns]
-    plots.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
+    cohort.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
     colours = class_colours(["a", "b"])
     assert has_colour(tmp_path / "cohort.png", colours["a"]) and has_colour(tmp_path / "cohort.png", colours["b"])
 
 
 def test_performance_with_and_without_roc_and_with_a_missing_value(tmp_path: Path) -> None:
     table, pooled = metrics()
-    plots.performance(table, pooled, tmp_path / "plain.png")
+    performance.performance(table, pooled, tmp_path / "plain.png")
     curve = {"false_positive_rate": [0, 0, 1], "true_positive_rate": [0, 1, 1]}
-    plots.performance(table, {**pooled, "roc": curve}, tmp_path / "roc.png")
+    performance.performance(table, {**pooled, "roc": curve}, tmp_path / "roc.png")
     assert has_colour(tmp_path / "roc.png", MANY[0], 200) and has_colour(tmp_path / "plain.png", MANY[1])
 
 
@@ -111,15 +111,15 @@ def test_seven_classes_have_seven_colours() -> None:
 
 def test_the_others(tmp_path: Path) -> None:
     history = pd.DataFrame({"epoch": [1, 2], "train_loss": [1, 0.5], "train_accuracy": [0.5, 0.9]})
-    plots.training_curves({0: history}, tmp_path / "training.png")
-    plots.example_series(np.random.default_rng(0).standard_normal((30, 12)), ROIS, 2.0, tmp_path / "series.png")
+    performance.training_curves({0: history}, tmp_path / "training.png")
+    series.example_series(np.random.default_rng(0).standard_normal((30, 12)), ROIS, 2.0, tmp_path / "series.png")
     spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
-    plots.coverage(spread, 0.5, tmp_path / "coverage.png")
+    series.coverage(spread, 0.5, tmp_path / "coverage.png")
     assert all(has_colour(tmp_path / f"{n}.png", MANY[0]) for n in ("training", "coverage"))
 
 
 def test_equal_pictures_are_equal_files(tmp_path: Path) -> None:
     spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
     for name in ("one", "two"):
-        plots.coverage(spread, 0.5, tmp_path / name / "coverage.png")
+        series.coverage(spread, 0.5, tmp_path / name / "coverage.png")
     assert (tmp_path / "one/coverage.svg").read_bytes() == (tmp_path / "two/coverage.svg").read_bytes()

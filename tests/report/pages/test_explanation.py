@@ -1,4 +1,4 @@
-"""What the explanation page passes over."""
+"""What the explanation page omits."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from pathlib import Path
 import pytest
 
 from bolt.config import Faithfulness, Sanity
+from bolt.config.study import Study
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS
 from bolt.explain.trust.sanity import SANITY_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.pages import explanation
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
+from bolt.report.sections.explanation.questions import NOT_TESTED
 from bolt.report.sections.explanation.sanity import sanity_blocks
-from bolt.report.sections.explanation.verdicts import NOT_TESTED
-from tests.report.results import ATLAS, settings
+from tests.report.results import first_run, settings
 from tests.report.sections.explanation.test_faithfulness import tables
 from tests.report.sections.explanation.test_landmarks import landmarks
 from tests.report.sections.explanation.test_trust import checked
 
-TRUST = ("learned?", "labels are?", "are removed?", "put back?")
+TRUST = ("are randomised?", "are permuted?", "are removed?", "put back?")
 """Ends of the questions that these files answer."""
 
 
-def test_files_of_parts_that_were_switched_off_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, dataset, model, layout = settings(tmp_path)
-    out = layout.run(ATLAS, model, 0).explanation
+def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = settings(tmp_path)
+    out = first_run(study).explanation
     landmarks(out)
     write_table(checked(0.1), out / "sanity.tsv", SANITY_COLUMNS)
     lines, areas = tables(0.2)
@@ -34,9 +35,9 @@ def test_files_of_parts_that_were_switched_off_are_passed_over(tmp_path: Path, m
     monkeypatch.setattr(explanation, "CHAPTERS", {"sanity": (sanity_blocks,), "faithfulness": (faithfulness_blocks,)})
 
     def shown(sanity: Sanity, faithfulness: Faithfulness) -> tuple[list[str], list[str]]:
-        explain = config.explain.model_copy(update={"sanity": sanity, "faithfulness": faithfulness})
-        own = config.model_copy(update={"explain": explain})
-        story = explanation.story_of(own, dataset, layout, ATLAS, model, 0)
+        explain = study.config.explain.model_copy(update={"sanity": sanity, "faithfulness": faithfulness})
+        changed = Study(study.config.model_copy(update={"explain": explain}), study.dataset)
+        story = explanation.story_of(changed, first_run(changed))
         assert story is not None and len(story.verdicts) >= len(TRUST)
         tested = [v.question for v in story.verdicts if v.state != NOT_TESTED]
         return [c.title for c in story.chapters], [end for end in TRUST if any(q.endswith(end) for q in tested)]

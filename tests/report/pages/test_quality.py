@@ -1,4 +1,4 @@
-"""Pages of quality: every link leads somewhere, and what is wrong is said in words."""
+"""Quality pages: every link leads somewhere, and problems are described in words."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pandas as pd
 import pytest
 
 from bolt.cohort.quality import gather_quality
-from bolt.config import Config
+from bolt.config import Config, Dataset
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_json, write_status, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.figures.strips import coverage_strip, outlying, strip
-from bolt.report.pages.quality import Judge, write_pages
+from bolt.report.pages.quality import Rater, write_pages
 
 T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "template_shift_margin": 3.1}
 BOLD = {"n_volumes": 100, "mean_fd": 0.2, "coregistration_shift_margin": 4.2, "coregistration_flip_margin": 5.0}
@@ -55,7 +56,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     scans = pd.DataFrame(rows, columns=list(COLUMNS))
     write_table(scans, layout.scans, COLUMNS)
     gather_quality(scans, config, layout)
-    write_pages(config, layout)
+    dataset = Dataset(name="own", source="bids", path=folder, label="group", classes=["a", "b"])
+    write_pages(Study(config, dataset))
     return layout
 
 
@@ -75,14 +77,14 @@ def test_every_link_and_picture_exists_and_nothing_comes_from_elsewhere(made: La
         assert set(re.findall(r'href="#([^"]+)"', text)) <= names
 
 
-def test_the_group_page_lists_who_is_left_out_and_why(made: Layout) -> None:
+def test_the_group_page_lists_excluded_scans_with_reasons(made: Layout) -> None:
     text = page(made.quality_page)
-    left_out = re.search(r'<section id="left-out">(.*?)</section>', text, re.S)[1]  # type: ignore[index]
-    assert left_out.count("<tr>") == 4
-    assert "left and right seem to be exchanged" in left_out
-    assert "mean FD 0.7 mm is above the cut-off 0.5" in left_out
-    assert "functional: no brain found." in left_out
-    assert "10 scans: 6 good, 1 to be looked at, 3 left out" in text
+    excluded = re.search(r'<section id="excluded">(.*?)</section>', text, re.S)[1]  # type: ignore[index]
+    assert excluded.count("<tr>") == 4
+    assert "left and right seem to be exchanged" in excluded
+    assert "mean FD 0.7 mm is above the cut-off 0.5" in excluded
+    assert "functional: no brain found." in excluded
+    assert "10 scans: 6 good, 1 to check, 3 excluded" in text
 
 
 def test_the_group_page_can_be_sorted_by_every_measure(made: Layout) -> None:
@@ -101,7 +103,7 @@ def test_a_subjects_page_says_what_to_think_of_a_number(made: Layout) -> None:
     assert '<span class="state ok">ok</span>' in good and "good, cut-off 0.8" in good
     assert "beyond, cut-off 0.8" in flipped and "state excluded" in flipped
     assert "functional: no brain found." in failed and "crash.txt" in failed
-    assert "look: unlike the other scans" in odd and "state look" in odd
+    assert "check: outlier among scans" in odd and "state check" in odd
     assert "9 of 10 ROIs are covered" in good and "Not covered: &lt;d&gt;" in good
     assert good.index("coregistration_boldref.svg") < good.index("carpetplot_bold.webp")  # the order of importance
 
@@ -110,16 +112,17 @@ def test_pictures_are_of_this_run_alone(made: Layout) -> None:
     """None of the space that was configured before, and none of a scan that failed since they were drawn."""
     good, flipped, failed = (page(made.derivatives / f"sub-{i}.html") for i in (0, 3, 7))
     assert "space-Former" not in good and f"space-{made.space}_desc-tsnr" in good
-    assert "carpetplot" in flipped  # left out for its quality: here one sees why
+    assert "carpetplot" in flipped  # excluded for its quality: its pictures show why
     assert "tissues_T1w" in failed and "carpetplot" not in failed and "ROIs are covered" not in failed
 
 
 def test_few_scans_are_not_compared_with_each_other() -> None:
     table = pd.DataFrame({"scan_id": list("abc"), "mean_fd": [0.1, 0.1, 0.29]})
     table = table.reindex(columns=[*table.columns, *(name for name in MEASURES if name != "mean_fd")])
-    light = Judge(Config(dataset="own"), table).light("mean_fd", 0.29, "c")
-    assert (light.state, light.words) == ("good", "good")
-    assert Judge(Config(dataset="own"), table).light("mean_fd", 0.31, "c").words == "look: above 0.3"
+    rater = Rater(Config(dataset="own"), table)
+    rating = rater.rate("mean_fd", 0.29, "c")
+    assert (rating.state, rating.words) == ("good", "good")
+    assert rater.rate("mean_fd", 0.31, "c").words == "check: above 0.3"
 
 
 def test_strips_mark_what_stands_out() -> None:

@@ -10,20 +10,20 @@ import pytest
 
 from bolt.config import Config
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
-from bolt.report.html import write_report
 from bolt.report.pages.explanation import CHAPTERS, write_explanation
-from bolt.report.pages.report import collect
+from bolt.report.pages.report import write_report
 from bolt.report.sections.cohort import with_lengths
 from tests.report.results import make_results, make_scans, settings
 
 
 def page_of(folder: Path, **options: bool) -> tuple[str, Path]:
-    config, dataset, layout = make_results(folder, n=8, **options)
-    write_explanation(config, dataset, layout)
-    write_report(collect(config, dataset, layout), layout.report)
-    return layout.report.read_text(), layout.report
+    study = make_results(folder, n=8, **options)
+    write_explanation(study)
+    write_report(study)
+    return study.layout.report.read_text(), study.layout.report
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_anchors_lead_to_sections(whole: tuple[str, Path]) -> None:
 def test_the_explanation_page_answers_in_the_order_of_its_questions(whole: tuple[str, Path]) -> None:
     told = whole[1].with_name("explanation.html").read_text()
     assert told.count("importance of each volume") >= 2 and "_brain.png" in told
-    assert len(re.findall("first test scan of its class, by name, that|by name; none was predicted right", told)) >= 2
+    assert len(re.findall("by name that was predicted correctly|by name, as none was predicted correctly", told)) >= 2
     assert "vmPFC 11" in told  # the planted ROI at position 10
     headings = re.findall(r'<h3 class="chapter"[^>]*>([^<]+)</h3>', told)
     assert headings == [name for name in CHAPTERS if name in headings] and len(headings) >= 4
@@ -72,33 +72,33 @@ def test_the_explanation_page_answers_in_the_order_of_its_questions(whole: tuple
 
 
 def test_without_an_explained_run_there_is_no_page(tmp_path: Path) -> None:
-    config, dataset, _, layout = settings(tmp_path)
+    study = settings(tmp_path)
     with pytest.raises(DataError, match="no run was explained"):
-        write_explanation(config, dataset, layout)
-    assert not layout.explanation_page.exists()
+        write_explanation(study)
+    assert not study.layout.explanation_page.exists()
 
 
 def test_out_of_range_is_red_and_the_common_origin_is_said(whole: tuple[str, Path]) -> None:
     truth = section(whole[0], "truth")
     assert "1 of 4 measures out of range" in truth and truth.count('<tr class="bad">') == 1
     assert re.search(r'<tr class="bad"><td>pooled accuracy', truth)
-    assert "made from the same brain" in truth
+    assert "derived from the same brain" in truth
 
 
 def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     page, _ = whole
     cohort = section(page, "cohort")
-    assert "ends within volume 17. Copy it again." in cohort and "1 scan is not part" in cohort
+    assert "ends within volume 17. Copy it again." in cohort and "1 scan is excluded" in cohort
     quality = section(page, "quality")
     assert "mean FD (mm)" in quality and "≥ 0.5" in quality and '<a href="quality.html">' in quality
     assert "<img" not in quality  # pictures of subjects are not copied into the report
     assert "scans without coverage" in section(page, "series")
-    assert "1 series do not change over their scan: z-scored they are zeros" in section(page, "series")
-    assert "left out of the mean: sub-00_task-rest (6)." in section(page, "series")
+    assert "1 series is constant over time and thus zero after z-scoring" in section(page, "series")
+    assert "excluded from the mean: sub-00_task-rest (6)." in section(page, "series")
     performance = section(page, "performance")
     assert "Without fold 2" in performance and "loss is NaN at epoch 3" in performance
     digest = section(page, "explanation")
-    assert "important volumes of a scan tell the class" in digest and "_brain.png" in digest
+    assert "important volumes of a scan predict the class" in digest and "_brain.png" in digest
     assert 'href="explanation.html#' in digest and "importance of each volume" not in digest
     methods = section(page, "methods")
     assert (whole[1].parent / "methods.md").read_text().startswith("# Methods\n") and "doi:10." in methods
@@ -113,20 +113,19 @@ def test_ready_series_have_no_registration_and_no_truth(tmp_path: Path) -> None:
 
 
 def test_before_anything_was_trained(tmp_path: Path) -> None:
-    config, dataset, _, layout = settings(tmp_path)
-    make_scans(layout, 6)
-    write_report(collect(config, dataset, layout), layout.report)
-    page = layout.report.read_text()
+    study = settings(tmp_path)
+    make_scans(study.layout, 6)
+    write_report(study)
+    page = study.layout.report.read_text()
     assert "no series were made" in section(page, "series")
-    assert "Not judged yet" in section(page, "performance") and 'id="explanation"' not in page
+    assert "Not evaluated yet" in section(page, "performance") and 'id="explanation"' not in page
 
 
 def test_text_is_escaped(tmp_path: Path) -> None:
-    config, dataset, _, layout = settings(tmp_path)
-    make_scans(layout, 6)
-    data = collect(config, dataset.model_copy(update={"description": "<b>a & b</b>"}), layout)
-    write_report(data, layout.report)
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in layout.report.read_text()
+    study = settings(tmp_path)
+    make_scans(study.layout, 6)
+    write_report(Study(study.config, study.dataset.model_copy(update={"description": "<b>a & b</b>"})))
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in study.layout.report.read_text()
 
 
 def test_lengths_of_downloaded_scans_are_the_caches(tmp_path: Path) -> None:

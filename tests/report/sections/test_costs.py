@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bolt.config import load_config
 from bolt.config.layout import Layout
-from bolt.report.sections.costs import SHOWN, costs_section
+from bolt.report.sections.costs import LISTED, costs_section
 from tests.jobs.test_ledger import FOLD, measured, noted
 from tests.snake import series_dataset
 
@@ -16,7 +16,7 @@ def layout_of(folder: Path) -> Layout:
 def test_dearest_first_the_rest_in_one_line_and_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     layout = layout_of(tmp_path)
-    for i in range(SHOWN + 2):
+    for i in range(LISTED + 2):
         measured(tmp_path / "results", f"stage_{i}", "all", 360.0 * (i + 1), 360.0 * (i + 1))
     measured(tmp_path / "results", "stage_0", "all", 1e6, 1e6, dataset="other")
     (block,) = costs_section(layout)

@@ -6,6 +6,7 @@ import pytest
 
 from bolt.config import Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
+from bolt.config.study import Study
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
 from bolt.report.sections.methods import cite, load_references, methods, methods_page, preprocessing_texts
@@ -15,7 +16,8 @@ from tests.report.results import make_scans, settings
 @pytest.fixture
 def run(tmp_path):
     """Forty raw scans; two of the T1w images took the second settings."""
-    config, dataset, model, layout = settings(tmp_path)
+    study = settings(tmp_path)
+    layout = study.layout
     scans = make_scans(layout, 40)
     scans["t1w"] = [f"bids/{folder_of(scan)}/anat/{folder_of(scan)}_T1w.nii.gz" for scan in scans["scan_id"]]
     for number, scan in enumerate(scans["scan_id"]):
@@ -24,12 +26,12 @@ def run(tmp_path):
         write_json({"Methods": [text]}, layout.anatomical(folder) / f"{prefix_of(folder)}desc-preproc_T1w.json")
         said = {"Methods": ["Motion was estimated [@friston_realign; @ants_syn]."]}
         write_json(said, layout.functional(folder) / f"{scan}_space-X_boldref.json")
-    return config, dataset, model, layout, scans
+    return study, scans
 
 
 def test_each_paragraph_stands_once_and_says_to_how_many_it_applies(run):
-    *_, layout, scans = run
-    assert preprocessing_texts(layout, scans) == [
+    study, scans = run
+    assert preprocessing_texts(study.layout, scans) == [
         "In 2 of 40 T1-weighted images: Normalised with 'fast' [@ants_syn].",
         "In 38 of 40 T1-weighted images: Normalised with 'precise' [@ants_syn].",
         "Motion was estimated [@friston_realign; @ants_syn].",
@@ -37,14 +39,14 @@ def test_each_paragraph_stands_once_and_says_to_how_many_it_applies(run):
 
 
 def test_scans_that_are_not_used_have_no_say(run):
-    *_, layout, scans = run
-    assert preprocessing_texts(layout, scans.iloc[2:])[0] == "Normalised with 'precise' [@ants_syn]."
-    assert preprocessing_texts(layout, scans.assign(kind="preprocessed")) == []
+    study, scans = run
+    assert preprocessing_texts(study.layout, scans.iloc[2:])[0] == "Normalised with 'precise' [@ants_syn]."
+    assert preprocessing_texts(study.layout, scans.assign(kind="preprocessed")) == []
 
 
 def test_what_ran_is_in_the_text_of_a_raw_dataset(run):
-    config, dataset, model, layout, scans = run
-    words, references = cite(methods(config, dataset, [model], preprocessing_texts(layout, scans)))
+    study, scans = run
+    words, references = cite(methods(study, preprocessing_texts(study.layout, scans)))
     text = "\n".join(words)
     assert "In 2 of 40 T1-weighted images: Normalised with 'fast'" in text
     assert "No susceptibility distortion correction" in text and "3-fold cross-validation" in text
@@ -55,17 +57,17 @@ def test_what_ran_is_in_the_text_of_a_raw_dataset(run):
 
 
 def test_cut_offs_that_were_used_are_in_the_text_of_a_raw_dataset(run):
-    config, dataset, model, *_ = run
+    study, _ = run
 
     def said(**quality):
-        changed = config.model_copy(update={"quality": Quality(**quality)})
-        return next(text for text in methods(changed, dataset, [model]) if "quality of" in text)
+        changed = Study(study.config.model_copy(update={"quality": Quality(**quality)}), study.dataset)
+        return next(text for text in methods(changed) if "image quality" in text)
 
     some = said(max_mean_fd=0.5)
-    assert some.startswith("Scans were left out for the quality of their images if any of these held: ")
+    assert some.startswith("Scans were excluded for poor image quality if any of the following held: ")
     assert "mean FD above 0.5 mm; " in some and "Dice of BOLD and T1w brain below 0.6; " in some
     none = said(**dict.fromkeys(Quality.model_fields))
-    assert none == "No scan was left out for the quality of its images."
+    assert none == "No scan was excluded for poor image quality."
 
 
 def test_citations_are_numbered_by_first_mention():
@@ -90,6 +92,5 @@ def test_references_are_complete_and_stand_once():
 
 @pytest.mark.parametrize("name", ["abide1", "fmriprep", "hcp_rest", "phantom", "series"])
 def test_every_source_has_a_text_whose_references_are_known(run, name):
-    config = run[0]
-    words, references = cite(methods(config, load_dataset(name), []))
+    words, references = cite(methods(Study(run[0].config, load_dataset(name))))
     assert words and references and all("[@" not in text for text in words)

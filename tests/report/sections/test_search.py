@@ -6,6 +6,7 @@ import yaml
 
 from bolt.config import Config, Dataset, load_model
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.evaluate.classes import METRICS
 from bolt.io.files import read_table, write_json, write_table
 from bolt.report.sections.search import chosen, search_sections
@@ -17,9 +18,9 @@ DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=
 RATES = {0: 1e-3, 1: 4e-3}
 
 
-def layout_of(folder) -> Layout:
+def study_of(folder) -> Study:
     paths = {"results": folder / "results", "work": folder / "work"}
-    return Layout(CONFIG.model_copy(update={"paths": type(CONFIG.paths)(**paths)}))
+    return Study(CONFIG.model_copy(update={"paths": type(CONFIG.paths)(**paths)}), DATASET)
 
 
 def write_studies(layout: Layout) -> dict:
@@ -62,32 +63,34 @@ def write_run(layout: Layout, choice, accuracies: list[float]) -> None:
 
 @pytest.fixture
 def searched(tmp_path):
-    layout = layout_of(tmp_path)
+    study = study_of(tmp_path)
+    layout = study.layout
     studies = write_studies(layout)
     model = load_model("bolt")
     write_choice(studies, model, "per-fold", layout.choice("toy", "per-fold", "bolt"))
     write_choice({0: studies[0]}, model, "paper", layout.choice("toy", "paper", "bolt"))
-    return layout
+    return study
 
 
 def test_what_is_written_is_a_model_that_can_be_loaded(searched):
-    apart = load_model(str(searched.choice("toy", "per-fold", "bolt")))
-    shared = load_model(str(searched.choice("toy", "paper", "bolt")))
+    layout = searched.layout
+    apart = load_model(str(layout.choice("toy", "per-fold", "bolt")))
+    shared = load_model(str(layout.choice("toy", "paper", "bolt")))
     for fold, rate in RATES.items():
         own = apart.for_fold(fold)
         assert (own.training.peak_learning_rate, own.hyper["window"]) == (rate, 10 + fold)
         assert own.hyper["hidden"] == 400 and own.training.epochs == 20  # the rest is the model's own
         assert shared.for_fold(fold).training.peak_learning_rate == RATES[0]
     assert len({apart.hash(), shared.hash(), load_model("bolt").hash()}) == 3
-    text = searched.choice("toy", "per-fold", "bolt").read_text()
+    text = layout.choice("toy", "per-fold", "bolt").read_text()
     assert "validation loss 0.5000 (trial 2 of 3, 4 scans); with the model's own values: 0.7000" in text
     assert yaml.safe_load(text)["by_fold"][1]["hyper"] == {"window": 11}
-    table = read_table(trials_of(searched.choice("toy", "per-fold", "bolt")), text=("state", "reason"))
+    table = read_table(trials_of(layout.choice("toy", "per-fold", "bolt")), text=("state", "reason"))
     assert table["fold"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_the_section_shows_course_and_spread(searched):
-    (run,) = search_sections(CONFIG, DATASET, searched)
+    (run,) = search_sections(searched)
     table, picture, text = run.performance
     frame = table.frame.set_index("")
     assert frame.loc["learning rate"].tolist() == ["0.0002", "0.001", "0.0025 (0.001 to 0.004)"]
@@ -96,15 +99,17 @@ def test_the_section_shows_course_and_spread(searched):
 
 
 def test_both_schemes_side_by_side(searched):
-    write_run(searched, searched.choice("toy", "per-fold", "bolt"), [0.6, 0.7])
-    write_run(searched, searched.choice("toy", "paper", "bolt"), [0.65, 0.8])
-    (run,) = search_sections(CONFIG, DATASET, searched)
-    assert "over 2 folds: +7.50 points of accuracy on average (+5.00 to +10.00)" in run.performance[-1].caption
+    layout = searched.layout
+    write_run(layout, layout.choice("toy", "per-fold", "bolt"), [0.6, 0.7])
+    write_run(layout, layout.choice("toy", "paper", "bolt"), [0.65, 0.8])
+    (run,) = search_sections(searched)
+    difference = "over 2 folds: +7.50 percentage points of accuracy on average (+5.00 to +10.00)"
+    assert difference in run.performance[-1].caption
     assert len(run.performance[-1].frame) == 2
 
 
 def test_nothing_was_searched(tmp_path):
-    assert search_sections(CONFIG, DATASET, layout_of(tmp_path)) == []
+    assert search_sections(study_of(tmp_path)) == []
 
 
 def test_choices_that_are_words_are_counted():

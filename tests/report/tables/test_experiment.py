@@ -17,7 +17,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import _name, _panel, draw
-from bolt.report.sections.floor import floor_sentence, is_floor
+from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
 from bolt.report.tables.experiment import performance, write_experiment
 from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
@@ -87,7 +87,7 @@ def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
     table = pd.DataFrame({"row": [row.row for row in rows], "metric": "accuracy", "mean": [0.6, 0.5, 0.9, 0.8]})
     table = table.assign(n_folds=10, expected_folds=10).reindex(columns=list(RESULT_COLUMNS))
     sheet = performance("T", table, rows, "none")
-    assert sheet.bold == {(0, "accuracy")} and "nothing of the brain" in sheet.caption
+    assert sheet.bold == {(0, "accuracy")} and "no brain data" in sheet.caption
 
 
 def test_a_difference_stands_beside_its_p(written: Path) -> None:
@@ -104,18 +104,19 @@ def test_latex_is_well_formed_and_escaped(written: Path) -> None:
     assert r"SVM\_100\%" in text and r"$\pm$" in text and r"\toprule" in text and r"\textbf{" in text
 
 
-def test_the_floor_that_does_as_well_is_named(written: Path) -> None:
+def test_a_baseline_that_does_as_well_is_named(written: Path) -> None:
     text = (written / "comparison.md").read_text()
-    assert "Motion only, which sees nothing of the brain, is not clearly worse than BolT" in text
+    assert "Motion only, which sees no brain data, is not clearly worse than BolT" in text
 
 
-def test_floor_and_model_apart_say_nothing() -> None:
+def test_a_baseline_that_is_clearly_worse_is_not_named() -> None:
     low = {m: {"value": 0.55, "low": 0.5, "high": 0.6} for m in ("accuracy", "auc")}
     high = {m: {"value": 0.7, "low": 0.65, "high": 0.75} for m in ("accuracy", "auc")}
-    assert floor_sentence("Site only", low, "BolT", high) == ""
+    assert baseline_warning("Site only", low, "BolT", high) == ""
     near = high | {"auc": {"value": 0.65, "low": 0.59, "high": 0.7}}
-    assert "AUC 55.0 [50.0, 60.0] against 65.0 [59.0, 70.0]" in floor_sentence("Site only", low, "BolT", near)
-    assert not is_floor(Model(name="m", model="majority")) and not is_floor(Model(name="b", model="bolt"))
+    assert "AUC 55.0 [50.0, 60.0] against 65.0 [59.0, 70.0]" in baseline_warning("Site only", low, "BolT", near)
+    others = (Model(name="m", model="majority"), Model(name="b", model="bolt"))
+    assert not any(map(sees_covariates_only, others))
 
 
 def test_markup_by_hand() -> None:

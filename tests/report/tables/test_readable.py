@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.tables import readable
+from bolt.report.tables import numbers, readable
 from tests.report.results import TRUTH
 
 
 def test_numbers() -> None:
-    assert [readable.number(v) for v in (3.0, 0.12345, 1234.5, np.nan, None, 104)] == [
+    assert [numbers.number(v) for v in (3.0, 0.12345, 1234.5, np.nan, None, 104)] == [
         "3",
         "0.123",
         "1234",
@@ -19,7 +19,7 @@ def test_numbers() -> None:
         "–",
         "104",
     ]
-    assert readable.percent(0.8333) == "83.3" and readable.percent(None) == "–"
+    assert numbers.percent(0.8333) == "83.3" and numbers.percent(None) == "–"
 
 
 def test_truth_puts_ranges_in_words_and_keeps_the_verdict() -> None:

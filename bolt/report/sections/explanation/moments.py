@@ -1,73 +1,70 @@
-"""Which moments: importance over time of a few test scans, above their series."""
+"""Which moments: importance over time of some test scans, above their series."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bolt.config import Config, Dataset, Model
-from bolt.config.layout import Layout
+from bolt.config.layout import ModelRun
+from bolt.config.study import Study
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.files import read_table
 from bolt.io.series_files import kept_volumes
-from bolt.report.figures import plots
-from bolt.report.html import Block, Picture, figure_folder
+from bolt.report.figures.series import time_course
+from bolt.report.html import Block, Picture
+from bolt.report.runs import run_figure
 from bolt.series.cache import SeriesCache
 
-EXAMPLES = 1  # time courses shown for each class
+EXAMPLES = 1  # scans per class
 
 
-def moments_blocks(
-    config: Config, dataset: Dataset, layout: Layout, atlas: str, model: Model, seed: int, stem: str
-) -> list[Block]:
-    """Importance over time of the first test scans of each class (those predicted right come first)."""
-    run = layout.run(atlas, model, seed).folder
-    cache = SeriesCache(layout.cache(atlas))
+def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
+    """Draw importance over time for the first test scans of each class, correctly predicted ones first."""
+    cache = SeriesCache(run.cache)
     rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    known = layout.tables / "true_landmarks.tsv"
-    landmarks = read_table(known, text=("scan_id",)) if known.is_file() else None
+    truth = study.layout.tables / "true_landmarks.tsv"
+    events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
     blocks: list[Block] = []
-    for scan in _examples(run, config.folds.outer, dataset.classes or []):
-        table, weights = read_importance(run / f"fold-{scan['fold']}")
-        importance = weights[int(np.flatnonzero(table["scan_id"] == scan["scan_id"])[0])]
-        picture = figure_folder(layout) / f"{stem}_{scan['scan_id']}_importance.png"
-        probability = scan[f"p_{scan['predicted']}"]
+    for scan in _examples(study, run):
+        name, row, predicted = scan["scan_id"], rows[scan["scan_id"]], scan["predicted"]
+        table, weights = read_importance(run.fold(scan["fold"]))
+        importance = weights[int(np.flatnonzero(table["scan_id"] == name)[0])]
+        series = cache.series(row)
         caption = (
-            f"Test scan {scan['scan_id']}: importance of each volume for the prediction, above the ROI series. The "
-            f"first test scan of its class, by name{'; none' if scan['wrong'] else ', that'} was predicted right."
+            f"Test scan {name}: importance of each volume for the prediction, above the ROI series. Shown is the first "
+            "scan of its class by name, as none was predicted correctly."
+            if scan["wrong"]
+            else f"Test scan {name}: importance of each volume for the prediction, above the ROI series. Shown is the "
+            "first scan of its class by name that was predicted correctly."
         )
-        events = None
-        if landmarks is not None:
-            events = landmarks.loc[landmarks["scan_id"] == scan["scan_id"], "volume"].to_numpy(int)
-            caption += " Green: volumes at which a simulated event is strong (the model was not told)."
-        series = cache.series(rows[scan["scan_id"]])
-        plots.time_course(
+        if events is not None:
+            caption += " Green: volumes with strong simulated events, unknown to the model."
+        picture = run_figure(study, run, f"{name}_importance")
+        time_course(
             importance,
             series,
             cache.rois,
-            top_tokens(importance, config.explain.tokens),
-            float(cache.index["tr"].iloc[rows[scan["scan_id"]]]),
+            top_tokens(importance, study.config.explain.tokens),
+            float(cache.index["tr"].iloc[row]),
             picture,
-            title=f"{scan['scan_id']} · true: {scan['label']} · predicted: {scan['predicted']} ({probability:.2f})",
-            landmarks=events,
-            volumes=kept_volumes(layout.series_file(scan["scan_id"], atlas), len(series)),
+            title=f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})",
+            landmarks=None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int),
+            volumes=kept_volumes(study.layout.series_file(name, run.atlas), len(series)),
         )
         blocks.append(Picture(picture, caption))
     return blocks
 
 
-def _examples(run: Path, folds: int, classes: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of predictions.tsv: a few explained test scans of each class."""
-    found = []
-    for fold in explained_folds(run, range(folds)):
-        table = read_predictions(run / f"fold-{fold}" / "predictions.tsv")
-        found.append(table[table["role"] == "test"])
-    tests = pd.concat(found) if found else pd.DataFrame(columns=["label", "predicted", "scan_id"])
-    tests = tests.assign(wrong=tests["predicted"] != tests["label"]).sort_values(["wrong", "scan_id"])
-    return [row for name in classes for row in tests[tests["label"] == name].head(EXAMPLES).to_dict("records")]
+def _examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
+    """Return some explained test scans of each class: rows of ``predictions.tsv``."""
+    folds = explained_folds(run.folder, range(study.config.folds.outer))
+    tables = [read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds]
+    tests = [table[table["role"] == "test"] for table in tables]
+    found = pd.concat(tests) if tests else pd.DataFrame(columns=["label", "predicted", "scan_id"])
+    found = found.assign(wrong=found["predicted"] != found["label"]).sort_values(["wrong", "scan_id"])
+    classes = study.dataset.classes or []
+    return [row for name in classes for row in found[found["label"] == name].head(EXAMPLES).to_dict("records")]

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS, summarise
 from bolt.io.files import write_table
+from bolt.report.figures import trust
 from bolt.report.html import Picture, Table, Text
-from bolt.report.sections.explanation import faithfulness
-from bolt.report.sections.explanation.faithfulness import area_table, draw_curves, faithfulness_blocks, said
+from bolt.report.sections.explanation.faithfulness import faithfulness_blocks, outcome
+from bolt.report.tables.explanation import area_table
 from tests.explain.trust.test_faithfulness import made_up
-from tests.report.results import ATLAS, settings
+from tests.report.results import first_run, settings
 
 
 def tables(gain: float, n: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -28,29 +29,29 @@ def tables(gain: float, n: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
     [
         (
             0.2,
-            "depends on important volumes more than on random ones in deletion (mean volume), insertion (mean volume)",
+            "depends on important volumes more than on random ones: deletion (mean volume), insertion (mean volume)",
         ),
-        (0.0, "That importance is better than a random order is not shown in deletion"),
-        (-0.2, "Importance is worse than a random order in deletion"),
+        (0.0, "Importance is not shown to be better than a random order: deletion"),
+        (-0.2, "Importance is worse than a random order: deletion"),
     ],
 )
 def test_the_verdict_is_plain(gain: float, words: str) -> None:
-    assert words in said(tables(gain)[1])
+    assert words in outcome(tables(gain)[1])
 
 
-def test_too_few_persons_are_no_verdict() -> None:
-    assert "Too few persons" in said(tables(0.2, n=4)[1])
+def test_too_few_subjects_are_no_verdict() -> None:
+    assert "Too few subjects" in outcome(tables(0.2, n=4)[1])
 
 
 def test_blocks_of_a_run(tmp_path: Path) -> None:
-    config, dataset, model, layout = settings(tmp_path)
-    run = (config, dataset, layout, ATLAS, model, 0, "stem")
-    assert faithfulness_blocks(*run) == []
-    out = layout.run(ATLAS, model, 0).explanation
+    study = settings(tmp_path)
+    run = first_run(study)
+    assert faithfulness_blocks(study, run) == []
+    out = run.explanation
     lines, areas = tables(0.2)
     write_table(lines[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
     write_table(areas[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)
-    text, picture, table = faithfulness_blocks(*run)
+    text, picture, table = faithfulness_blocks(study, run)
     assert isinstance(text, Text) and isinstance(picture, Picture) and isinstance(table, Table)
     assert picture.file.is_file() and picture.file.with_suffix(".svg").is_file()
     assert "12 test scans of fold 4, 5; without fold 0" in picture.caption
@@ -59,7 +60,7 @@ def test_blocks_of_a_run(tmp_path: Path) -> None:
 
 def test_every_order_is_a_line_of_every_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Figure] = []
-    canvas = faithfulness.canvas
+    canvas = trust.canvas
 
     class Kept:
         def __init__(self, *args: object, **more: object) -> None:
@@ -72,10 +73,10 @@ def test_every_order_is_a_line_of_every_panel(tmp_path: Path, monkeypatch: pytes
         def __exit__(self, *error: object) -> None:
             self.inner.__exit__(*error)
 
-    monkeypatch.setattr(faithfulness, "canvas", Kept)
-    draw_curves(tables(0.1)[0], tmp_path / "curves.png")
+    monkeypatch.setattr(trust, "canvas", Kept)
+    trust.draw_faithfulness(tables(0.1)[0], tmp_path / "curves.png")
     assert [len(axis.lines) for axis in drawn[0].axes] == [4] * 4
-    assert [axis.get_title("left") for axis in drawn[0].axes] == list(faithfulness.TITLES.values())
+    assert [axis.get_title("left") for axis in drawn[0].axes] == list(trust.CURVE_TITLES.values())
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].lines}) == 4
 
 

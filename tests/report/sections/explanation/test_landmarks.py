@@ -16,8 +16,8 @@ from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from bolt.report.sections.explanation.landmarks import landmark_table, paper_of
-from bolt.report.tables.landmarks import write_landmark_experiment
+from bolt.report.tables.explanation import landmark_table
+from bolt.report.tables.landmarks import paper_of, write_landmark_experiment
 from tests.report.latex import well_formed
 
 
@@ -52,14 +52,14 @@ def entry(dataset: str, *folders: Path, n_classes: int = 2) -> Entry:
 def test_the_papers_values_stand_below_ours(tmp_path: Path) -> None:
     landmarks(tmp_path, inner=True)
     shown = landmark_table(read_table(tmp_path / "landmarks.tsv", text=("fold",)), paper_of("abide1"))
-    judged = ["a subject, by vote", "a scan, by vote", "a single volume", "the paper"]
-    assert shown["what is judged"].drop_duplicates().tolist() == judged
-    paper = shown[shown["what is judged"] == "the paper"].set_index("volumes")
+    judged = ["subject (majority vote)", "scan (majority vote)", "single volume", "the paper"]
+    assert shown["prediction per"].drop_duplicates().tolist() == judged
+    paper = shown[shown["prediction per"] == "the paper"].set_index("volumes")
     assert paper.at["important", "recall"] == "46.8 ± 4.8"
     assert paper.at["random", "AUC"] == "49.3 ± 5.3"
-    ours = shown[shown["what is judged"] == "a single volume"].set_index("volumes")
+    ours = shown[shown["prediction per"] == "single volume"].set_index("volumes")
     assert ours.at["important", "AUC"] == "60.0 ± 0.0" and ours.at["random", "AUC"] == "50.0 ± 0.0"
-    assert ours.loc["important, training scans by models that did not see them", "AUC"] == "58.0 ± 0.0"
+    assert ours.loc["important, training scans explained by models that did not see them", "AUC"] == "58.0 ± 0.0"
     assert (ours["folds"] == "3").all()
     assert paper_of("mine").empty
 
@@ -69,7 +69,7 @@ def test_one_scan_a_subject_is_not_shown_twice(tmp_path: Path) -> None:
     table = read_table(tmp_path / "landmarks.tsv", text=("fold",))
     same = table[table["level"] == "subject"].assign(level="scan")
     shown = landmark_table(pd.concat([table[table["level"] != "scan"], same]), paper_of("mine"))
-    assert "a scan, by vote" not in set(shown["what is judged"])
+    assert "scan (majority vote)" not in set(shown["prediction per"])
 
 
 def test_all_datasets_and_seeds_stand_in_one_table(tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import Config, load_dataset, load_model
-from bolt.config.layout import Layout
+from bolt.config import Config
+from bolt.config.layout import ModelRun
+from bolt.config.study import Study
 from bolt.explain.tasks import ALIGNMENT_COLUMNS, BLOCK_COLUMNS, TASK_COLUMNS
 from bolt.io.files import write_json, write_table
 from bolt.report.figures.style import MANY
+from bolt.report.figures.tasks import draw_tasks
 from bolt.report.html import Picture, Table
-from bolt.report.sections.explanation.tasks import alignment_table, draw_tasks, tasks_blocks, titles
+from bolt.report.runs import all_runs
+from bolt.report.sections.explanation.tasks import tasks_blocks
+from bolt.report.tables.explanation import alignment_table, task_titles
 from tests.report.figures.test_plots import has_colour
 
 TR = 2.0
@@ -41,27 +45,27 @@ def test_a_panel_a_task_and_blocks_only_where_scans_agree(tmp_path: Path) -> Non
     assert (tmp_path / "tasks.svg").is_file()
     draw_tasks(curves[curves["class"] == "MOTOR"], blocks[blocks["class"] == "MOTOR"], tmp_path / "jitter.png")
     assert not has_colour(tmp_path / "jitter.png", MANY[0], 20)
-    assert "1 kind of event comes" in (tmp_path / "jitter.svg").read_text()
+    assert "1 event type at times" in (tmp_path / "jitter.svg").read_text()
 
 
 def test_names_of_panels_say_what_tells_them_apart() -> None:
     one = ("patient", "nback", "")
-    assert titles([one]) == {one: "patient"}
+    assert task_titles([one]) == {one: "patient"}
     keys = [("patient", "nback", "1"), ("patient", "nback", "2"), ("patient", "rest", "")]
-    assert list(titles(keys).values()) == ["patient · nback · run 1", "patient · nback · run 2", "patient · rest"]
+    assert list(task_titles(keys).values()) == ["patient · nback · run 1", "patient · nback · run 2", "patient · rest"]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> tuple:
-    config = Config(dataset="hcp_task", models=["bolt"], paths={"results": tmp_path}, explain={"hrf_shift": 5})
-    model, layout = load_model("bolt"), Layout(config)
-    return config, load_dataset("hcp_task"), layout, "aal116", model, 0, "stem"
+def place(tmp_path: Path) -> tuple[Study, ModelRun]:
+    places = {"paths": {"results": tmp_path}, "explain": {"hrf_shift": 5}}
+    config = Config(dataset="hcp_task", atlases=["aal116"], models=["bolt"], **places)
+    study = Study.of(config)
+    return study, all_runs(study)[0]
 
 
-def test_blocks_of_the_page(place: tuple) -> None:
+def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
     assert tasks_blocks(*place) == []
-    layout = place[2]
-    out = layout.run("aal116", place[4], 0).explanation
+    out = place[1].explanation
     write_table(pd.DataFrame(columns=list(TASK_COLUMNS)), out / "tasks.tsv", TASK_COLUMNS)
     assert tasks_blocks(*place) == []  # resting state
     write_table(curve("WM", 60), out / "tasks.tsv", TASK_COLUMNS)
@@ -71,13 +75,13 @@ def test_blocks_of_the_page(place: tuple) -> None:
     write_table(pd.DataFrame([row]), out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     np.save(out / "tasks_series.npy", np.random.default_rng(0).standard_normal((2, 60, 4)).astype(np.float32))
     write_json({"class": "WM", "task": "WM", "run": "LR", "RepetitionTime": TR}, out / "tasks_series.json")
-    cache = layout.cache("aal116")
+    cache = place[1].cache
     rois = pd.DataFrame(
         {"value": range(1, 5), "name": list("abcd"), "network": ["x", "x", "y", "y"], "hemisphere": "L"}
     )
     write_table(rois, cache / "rois.tsv", dict.fromkeys(rois, ""))
     first, table, masked = tasks_blocks(*place)
-    assert isinstance(first, Picture) and first.file.is_file() and "moved by 5 s" in first.caption
+    assert isinstance(first, Picture) and first.file.is_file() and "5 s after they were shown" in first.caption
     assert isinstance(table, Table) and table.frame.iloc[0].tolist() == [
         "WM",
         "0bk",

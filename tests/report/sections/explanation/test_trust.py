@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.trust.sanity import SANITY_COLUMNS, summary
+from bolt.explain.trust.sanity import summary
 from bolt.explain.trust.stability import STABILITY_COLUMNS, curve_pairs, map_pairs, with_summaries
 from bolt.io.files import write_table
 from bolt.report.html import Block, Picture, Table, Text
-from bolt.report.sections.explanation.sanity import sanity_blocks, sanity_table
-from bolt.report.sections.explanation.stability import stability_blocks, stability_table
+from bolt.report.sections.explanation.sanity import sanity_blocks
+from bolt.report.sections.explanation.stability import stability_blocks
+from bolt.report.tables.explanation import sanity_table, stability_table
+from tests.report.results import first_run, settings
 
 RANDOM = np.random.default_rng(3)
 LAYERS = ("none", "classifier", "block 1", "input")
@@ -38,23 +39,22 @@ def checked(end: float, *, independent: bool = True) -> pd.DataFrame:
     return summary(pd.DataFrame(rows))
 
 
-def place(folder: Path) -> Any:
-    """As much of a layout as the blocks ask for."""
-    return SimpleNamespace(explanation=lambda *run: folder, report=folder / "report" / "index.html")
-
-
 def words(blocks: list[Block]) -> str:
     return " ".join(block.text for block in blocks if isinstance(block, Text))
 
 
-def show(blocks: Any, folder: Path) -> list[Block]:
-    config: Any = None
-    return blocks(config, config, place(folder), "toy", config, 0, "toy")
+def show(blocks: Any, folder: Path, table: pd.DataFrame | None = None) -> list[Block]:
+    """The blocks of a run, whose explanation holds nothing but `table`."""
+    study = settings(folder)
+    run = first_run(study)
+    if table is not None:
+        name = "sanity" if blocks is sanity_blocks else "stability"
+        write_table(table, run.explanation / f"{name}.tsv", dict.fromkeys(table, ""))
+    return blocks(study, run)
 
 
 def test_what_is_gone_has_passed_and_is_drawn(tmp_path: Path) -> None:
-    write_table(checked(0.052), tmp_path / "sanity.tsv", SANITY_COLUMNS)
-    blocks = show(sanity_blocks, tmp_path)
+    blocks = show(sanity_blocks, tmp_path, checked(0.052))
     assert words(blocks).count("Passed:") == 2 and "Not passed" not in words(blocks)
     assert not any(block.warning for block in blocks if isinstance(block, Text))
     (picture,) = (block for block in blocks if isinstance(block, Picture))
@@ -67,8 +67,8 @@ def test_what_is_gone_has_passed_and_is_drawn(tmp_path: Path) -> None:
 
 
 def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
-    write_table(checked(-0.603, independent=False), tmp_path / "sanity.tsv", SANITY_COLUMNS)
-    found = [block for block in show(sanity_blocks, tmp_path) if isinstance(block, Text) and block.warning]
+    blocks = show(sanity_blocks, tmp_path, checked(-0.603, independent=False))
+    found = [block for block in blocks if isinstance(block, Text) and block.warning]
     assert [f"ρ = {value}" in block.text for value, block in zip(("−0.58", "−0.30"), found, strict=True)] == [True] * 2
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_compared_or_was_not_done_is_said() -> None:
     table.loc[table["verdict"].notna(), "verdict"] = ["not passed", "not done"]
     table["note"] = np.where(table["check"] == "permuted labels", "the loss is not finite", None)
     shown = sanity_table(table)
-    assert shown["ρ [95 %]"].iloc[0] == "–" and shown["the importance is"].iloc[0] == "not gone: not passed"
+    assert shown["ρ [95 %]"].iloc[0] == "–" and shown["importance"].iloc[0] == "does not vanish: not passed"
     assert shown["note"].iloc[3] == "the loss is not finite"
 
 
@@ -94,11 +94,10 @@ def folds_table(n: int, classes: list[str]) -> pd.DataFrame:
 
 
 def test_ten_folds_and_three_classes_are_drawn_and_told(tmp_path: Path) -> None:
-    write_table(folds_table(11, ["a", "b", "c"]), tmp_path / "stability.tsv", STABILITY_COLUMNS)
-    blocks = show(stability_blocks, tmp_path)
+    blocks = show(stability_blocks, tmp_path, folds_table(11, ["a", "b", "c"]))
     (picture,) = (block for block in blocks if isinstance(block, Picture))
-    assert picture.file.is_file() and "mean over the classes" in picture.caption and "8 scans" in picture.caption
-    assert "not that it has been found again in new ones" in words(blocks)
+    assert picture.file.is_file() and "mean over classes" in picture.caption and "8 scans" in picture.caption
+    assert "not that it is replicated in new ones" in words(blocks)
 
 
 def test_a_row_a_class_and_what_is_compared() -> None:
@@ -114,5 +113,5 @@ def test_nothing_is_shown_of_what_is_not_there(blocks: Any, tmp_path: Path) -> N
 
 
 def test_one_fold_says_that_it_is_one(tmp_path: Path) -> None:
-    write_table(pd.DataFrame(columns=list(STABILITY_COLUMNS)), tmp_path / "stability.tsv", STABILITY_COLUMNS)
-    assert "train more folds" in words(show(stability_blocks, tmp_path))
+    table = pd.DataFrame(columns=list(STABILITY_COLUMNS))
+    assert "train more folds" in words(show(stability_blocks, tmp_path, table))

@@ -15,8 +15,8 @@ from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.tasks import ALIGNMENT_COLUMNS
 from bolt.explain.trust.faithfulness import AREA_COLUMNS
 from bolt.io.files import write_json, write_table
-from bolt.report.sections.explanation import questions, trust
-from bolt.report.sections.explanation.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Evidence, Verdict, counted
+from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
+from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, Verdict, ask, counted, questions, verdicts
 
 SANITY = ["check", "step", "layer", "fold", "rho", "low", "high", "n_scans", "verdict", "note"]
 STABILITY = ["between", "what", "class", "one", "other", "pearson", "spearman"]
@@ -43,7 +43,7 @@ def landmarks(evidence: Evidence, important: list[float], random: list[float], i
     rows += [{**rows[0], "fold": name, "auc": 0.0} for name in ("mean", "sd")]
     write(
         [{"level": level, **row} for level in ("scan", "token") for row in rows],
-        evidence.out / "landmarks.tsv",
+        evidence.explanation / "landmarks.tsv",
         LANDMARK_COLUMNS,
     )
 
@@ -55,9 +55,11 @@ def says(verdict: Verdict | None, state: str, *words: str) -> None:
 
 
 def test_what_has_no_file_is_not_tested_and_says_nothing(evidence: Evidence) -> None:
-    found = trust.answers(evidence)
-    assert len(found) == len(trust.QUESTIONS) - 3  # nothing was planted, and there are no tasks
-    assert {one.state for one in found} == {NOT_TESTED} and not any(one.sentence for one in found)
+    found = verdicts(evidence)
+    assert list(questions()) == list(MEASURES)
+    assert len(found) == len(questions()) - 3  # nothing was planted, and there are no tasks
+    assert {verdict.state for verdict in found} == {NOT_TESTED} and not any(verdict.sentence for verdict in found)
+    assert not any("{" in verdict.criterion for verdict in found)
 
 
 @pytest.mark.parametrize(
@@ -67,36 +69,35 @@ def test_a_model_that_predicts_nothing_has_nothing_to_explain(
     evidence: Evidence, low: float, state: str, words: str
 ) -> None:
     write_json({"pooled": {"auc": {"value": 0.62, "low": low, "high": 0.7}}}, evidence.run / "summary.json")
-    says(questions.predicts(evidence), state, "AUC 0.62", words)
+    says(ask("prediction", evidence), state, "AUC 0.62", words)
 
 
 def test_important_moments_must_be_ahead_by_enough_and_in_most_folds(evidence: Evidence) -> None:
     landmarks(evidence, [0.62, 0.60, 0.64], [0.5, 0.52, 0.51])
-    says(
-        questions.moments_matter(evidence), SUPPORTED, "Five important volumes", "AUC 0.62", "with 0.51", "3 of 3 folds"
-    )
+    words = ("The 5 most important volumes", "AUC 0.62", "ones with 0.51", "3 of 3 folds")
+    says(ask("moments", evidence), SUPPORTED, *words)
     landmarks(evidence, [0.52, 0.51, 0.50], [0.51, 0.50, 0.51])
-    says(questions.moments_matter(evidence), NOT_SUPPORTED, "is not shown")
+    says(ask("moments", evidence), NOT_SUPPORTED, "is not shown")
     landmarks(evidence, [0.80, 0.49, 0.50], [0.5, 0.5, 0.51])  # one fold is no rule
-    says(questions.moments_matter(evidence), NOT_SUPPORTED, "1 of 3 folds")
+    says(ask("moments", evidence), NOT_SUPPORTED, "1 of 3 folds")
     landmarks(evidence, [0.9, 0.9, 0.9], [0.5, 0.5, 0.5], inner=[0.5, 0.5, 0.5])  # learned by heart
-    found = questions.moments_matter(evidence)
+    found = ask("moments", evidence)
     says(found, NOT_SUPPORTED, "AUC 0.50")
     assert "did not see them" in found.value
 
 
 def test_moments_are_compared_in_folds_that_have_both(evidence: Evidence) -> None:
     landmarks(evidence, [0.9, 0.6, np.nan], [np.nan, 0.5, 0.1])
-    says(questions.moments_matter(evidence), SUPPORTED, "AUC 0.60", "with 0.50", "1 of 1 folds")
+    says(ask("moments", evidence), SUPPORTED, "AUC 0.60", "ones with 0.50", "1 of 1 folds")
     landmarks(evidence, [0.9, np.nan], [np.nan, 0.5])
-    says(questions.moments_matter(evidence), NOT_TESTED)
+    says(ask("moments", evidence), NOT_TESTED)
     halves = [(fold, offset) for fold in range(2) for offset in range(4)]
     rows = [
         {"fold": str(fold), "offset": offset, "level": "scan", "auc": 0.6 if (offset < 2) == (fold == 0) else np.nan}
         for fold, offset in halves
     ]
-    write(rows, evidence.out / "subsets.tsv", SUBSET_COLUMNS)
-    says(questions.order_matters(evidence), NOT_TESTED)
+    write(rows, evidence.explanation / "subsets.tsv", SUBSET_COLUMNS)
+    says(ask("order", evidence), NOT_TESTED)
 
 
 @pytest.mark.parametrize(("end", "state"), [(0.5, SUPPORTED), (0.62, NOT_SUPPORTED)])
@@ -106,25 +107,25 @@ def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: f
         for fold in range(3)
         for i, auc in enumerate(np.linspace(0.62, end, 8))
     ]
-    write(rows, evidence.out / "subsets.tsv", SUBSET_COLUMNS)
-    says(questions.order_matters(evidence), state, "falls from" if state == SUPPORTED else "does not clearly fall")
+    write(rows, evidence.explanation / "subsets.tsv", SUBSET_COLUMNS)
+    says(ask("order", evidence), state, "falls from" if state == SUPPORTED else "does not clearly fall")
 
 
 @pytest.mark.parametrize(("p", "state"), [(0.001, SUPPORTED), (0.3, NOT_SUPPORTED)])
 def test_importance_on_events_is_a_question_of_tasks(evidence: Evidence, p: float, state: str) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": p, "p_holm": p}
-    write([row], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
-    says(questions.events_matter(evidence), state, "1.40 times" if state == SUPPORTED else "not shown")
+    write([row], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    says(ask("events", evidence), state, "1.40 times" if state == SUPPORTED else "not shown")
 
 
 def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: Evidence) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": 0.01, "p_holm": 0.01}
     changes = {**row, "trial_type": TRANSITIONS, "p": 0.0001, "p_holm": 0.0001}
     others = [{**row, "class": name, "task": name, "p": 0.9, "p_holm": 0.9} for name in ("MOTOR", "SOCIAL", "GAMBLING")]
-    write([row, changes, *others], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
-    says(questions.events_matter(evidence), SUPPORTED, "1 of 4 kinds", "p 0.04 corrected over all tasks")
-    write([row, changes, *others, *others], evidence.out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
-    says(questions.events_matter(evidence), NOT_SUPPORTED, "not shown")  # 7 x 0.01
+    write([row, changes, *others], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    says(ask("events", evidence), SUPPORTED, "1 of 4 event types", "p 0.04 corrected over all tasks")
+    write([row, changes, *others, *others], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    says(ask("events", evidence), NOT_SUPPORTED, "not shown")  # 7 x 0.01
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,10 @@ def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: 
 )
 def test_regions_must_return(evidence: Evidence, frequencies: list[float], state: str, words: str) -> None:
     landmarks(evidence, [0.6, 0.6], [0.5, 0.5])
-    rows = [{"name": f"ROI {i}", "selected": True, "selection_frequency": f} for i, f in enumerate(frequencies)]
-    write(rows, evidence.out / "roi_weights.tsv", ROI_COLUMNS)
-    says(questions.regions_return(evidence), state, "of 3 shown regions", "2 folds", words)
+    known = {"selected": True, "n_folds": 2}
+    rows = [{"name": f"ROI {i}", "selection_frequency": f, **known} for i, f in enumerate(frequencies)]
+    write(rows, evidence.explanation / "roi_weights.tsv", ROI_COLUMNS)
+    says(ask("regions", evidence), state, "of 3 regions shown", "2 folds", words)
 
 
 @pytest.mark.parametrize(("r", "state"), [(0.71, SUPPORTED), (0.41, NOT_SUPPORTED)])
@@ -145,10 +147,10 @@ def test_maps_of_folds_and_seeds_must_agree(evidence: Evidence, r: float, state:
         {"between": "folds", "what": "importance", "one": "mean", "spearman": 0.3},
         {"between": "folds", "what": "regions", "class": "a", "one": "lowest", "pearson": 0.0},
     ]
-    write(rows, evidence.out / "stability.tsv", STABILITY)
-    says(questions.folds_agree(evidence), state, f"Maps of different folds correlate {r}", "scans 0.30")
-    assert questions.seeds_agree(evidence).state == NOT_TESTED  # one seed
-    assert "other subjects" not in questions.folds_agree(evidence).question  # folds share most of theirs
+    write(rows, evidence.explanation / "stability.tsv", STABILITY)
+    says(ask("folds", evidence), state, f"Maps of different folds correlate {r}", "scans 0.30")
+    assert ask("seeds", evidence).state == NOT_TESTED  # one seed
+    assert "other subjects" not in ask("folds", evidence).question  # folds share most of theirs
 
 
 @pytest.mark.parametrize(
@@ -161,22 +163,22 @@ def test_the_end_of_the_cascade_is_what_counts(evidence: Evidence, rho: float, v
         {"check": "cascade", "step": 6, "layer": "input", "fold": "4", "rho": 0.7},
         {"check": "permuted labels", "fold": "all", "n_scans": 0, "verdict": "not done", "note": "failed"},
     ]
-    write(rows, evidence.out / "sanity.tsv", SANITY)
-    words = "weights destroy the importance curve" if state == SUPPORTED else "do not destroy the importance curve"
-    says(trust.random_weights_destroy_it(evidence), state, words, f"ρ {rho:.2f}: {verdict}")
-    assert trust.permuted_labels_destroy_it(evidence).state == NOT_TESTED
+    write(rows, evidence.explanation / "sanity.tsv", SANITY)
+    words = "weights destroys the importance curve" if state == SUPPORTED else "does not destroy the importance curve"
+    says(ask("random weights", evidence), state, words, f"ρ {rho:.2f}: {verdict}")
+    assert ask("permuted labels", evidence).state == NOT_TESTED
     rows[-1] |= {"rho": rho, "verdict": verdict, "note": "it has learned 55% of them"}
-    write(rows, evidence.out / "sanity.tsv", SANITY)
-    assert trust.permuted_labels_destroy_it(evidence).value == f"{rho:.2f}; it has learned 55% of them"
+    write(rows, evidence.explanation / "sanity.tsv", SANITY)
+    assert ask("permuted labels", evidence).value == f"{rho:.2f}; it has learned 55% of them"
 
 
 @pytest.mark.parametrize(
     ("mean", "surrogate", "state", "words"),
     [
         ("yes", "yes", SUPPORTED, "faster than random ones do."),
-        ("yes", "no", NOT_SUPPORTED, "one replacement (mean volume), not with the other: importance is"),
+        ("yes", "no", NOT_SUPPORTED, "one replacement (mean volume), but not with the other: importance is"),
         ("no", "no", NOT_SUPPORTED, "no faster than random"),
-        ("worse", "worse", NOT_SUPPORTED, "slower than random"),
+        ("worse", "worse", NOT_SUPPORTED, "more slowly than random"),
     ],
 )
 def test_faithful_is_what_every_replacement_says(
@@ -188,11 +190,11 @@ def test_faithful_is_what_every_replacement_says(
         for name, word in (("mean", mean), ("surrogate", surrogate))
         for order in ("importance", "rollout")
     ]
-    write(rows, evidence.out / "faithfulness_areas.tsv", AREA_COLUMNS)
-    found = trust.deletion_hurts(evidence)
+    write(rows, evidence.explanation / "faithfulness_areas.tsv", AREA_COLUMNS)
+    found = ask("deletion", evidence)
     says(found, state, words)
     assert "mean volume −0.04 [−0.06, −0.02]; scrambled time −0.04" in found.value
-    assert trust.insertion_helps(evidence).state == NOT_TESTED
+    assert ask("insertion", evidence).state == NOT_TESTED
 
 
 @pytest.mark.parametrize(("auc", "passed", "state"), [(0.84, "true", SUPPORTED), (0.6, "false", NOT_SUPPORTED)])
@@ -207,13 +209,12 @@ def test_planted_moments_and_position_alone_must_lie_in_their_ranges(
     ]
     write(rows, tmp_path / "truth.tsv", TRUTH)
     words = "as expected" if state == SUPPORTED else "not as expected"
-    found = trust.finds_planted_moments(evidence)
+    found = ask("planted moments", evidence)
     says(found, state, f"AUC {auc}", "(position alone: 0.52)", words)
-    assert "≥ 0.8" in found.measure and "0.4 to 0.6" in found.measure
-    says(trust.finds_planted_regions(evidence), SUPPORTED, "0.0001")
+    assert "≥ 0.8" in found.criterion and "0.4 to 0.6" in found.criterion
+    says(ask("planted regions", evidence), SUPPORTED, "0.0001")
 
 
-def test_questions_are_counted_by_their_answers(evidence: Evidence) -> None:
-    asked = Verdict("q", "m")
-    found = [asked, asked.found("1", True, "Yes."), asked.found("0", False, "No."), asked.found("0", False, "No.")]
-    assert counted(found) == "Of 4 questions to this explanation: 1 supported, 2 not supported, 1 not tested."
+def test_questions_are_counted_by_their_answers() -> None:
+    found = [Verdict("q", "c", state=state) for state in (NOT_TESTED, SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)]
+    assert counted(found) == "Of 4 questions about this explanation: 1 supported, 2 not supported, 1 not tested."

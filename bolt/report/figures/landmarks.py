@@ -1,0 +1,75 @@
+"""Landmark regressions against the rank of importance, as in the paper's figure of subset indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bolt.report.figures.style import INK, MANY, MUTED, canvas
+
+LEVELS = {"subject": ("subjects", MANY[0]), "token": ("single volumes", MANY[1])}
+"""Levels of the curve: their names and colours."""
+
+
+class Curve(NamedTuple):
+    """One dataset: title, ``subsets.tsv``, ``landmarks.tsv``, and the accuracy of guessing with equal odds."""
+
+    title: str
+    subsets: pd.DataFrame
+    landmarks: pd.DataFrame
+    chance: float
+
+
+def draw_curves(curves: Sequence[Curve], out: Path) -> None:
+    """Draw accuracy with its spread over folds, and importance: a row per dataset.
+
+    Parameters
+    ----------
+    curves : sequence of Curve
+    out : Path
+        Ends in ``.png``.
+    """
+    with canvas(out, height=0.5 + 2.5 * len(curves)) as figure:
+        grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
+        for (left, right), curve in zip(grid, curves, strict=True):
+            _accuracy(left, curve)
+            _importance(right, curve)
+            left.set_title(curve.title)
+            for axis in (left, right):
+                axis.margins(x=0.01)
+        for axis in grid[-1]:
+            axis.set_xlabel("subset index (0: most important)")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+
+
+def _means(table: pd.DataFrame, level: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return mean and sd over folds by offset."""
+    rows = table[table["level"] == level]
+    mean, sd = (rows[rows["fold"] == name].set_index("offset").sort_index() for name in ("mean", "sd"))
+    return mean, sd
+
+
+def _accuracy(axis: Axes, curve: Curve) -> None:
+    random = curve.landmarks[(curve.landmarks["tokens"] == "random") & (curve.landmarks["fold"] == "mean")]
+    random_accuracy = 100 * random.set_index("level").at["subject", "accuracy"]
+    for level, (name, colour) in LEVELS.items():
+        mean, sd = _means(curve.subsets, level)
+        values, spread = 100 * mean["accuracy"], 100 * sd["accuracy"]
+        axis.fill_between(mean.index, values - spread, values + spread, color=colour, alpha=0.18, lw=0)
+        axis.plot(mean.index, values, color=colour, lw=1.6, label=name)
+    axis.axhline(random_accuracy, color=INK, ls="--", lw=1.0, label="random volumes, subjects")
+    axis.axhline(100 * curve.chance, color=MUTED, ls=":", lw=1.2, label="chance at equal odds")
+    axis.set_ylabel("accuracy (%)")
+
+
+def _importance(axis: Axes, curve: Curve) -> None:
+    mean, sd = _means(curve.subsets, "subject")
+    axis.fill_between(mean.index, mean["score"] - sd["score"], mean["score"] + sd["score"], color=INK, alpha=0.15, lw=0)
+    axis.plot(mean.index, mean["score"], color=INK, lw=1.6)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("importance (× smallest weight)")

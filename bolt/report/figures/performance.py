@@ -1,0 +1,152 @@
+"""How well models predict: training, metrics, calibration, and models compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from bolt.evaluate.calibration import BINS
+from bolt.evaluate.classes import METRICS
+from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas
+from bolt.report.tables.numbers import metric_name
+from bolt.report.tables.readable import Evaluated
+
+
+def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
+    """Draw loss and accuracy (r² of numbers) over epochs: thin lines are folds, thick lines their mean.
+
+    Parameters
+    ----------
+    histories : mapping
+        Fold to its ``history.tsv``: epoch, and loss and accuracy (or r2) of training and validation.
+    out : Path
+    """
+    colours = {"train": MANY[0], "validation": MANY[1]}
+    metric = "r2" if any("train_r2" in history for history in histories.values()) else "accuracy"
+    with canvas(out, height=2.6) as figure:
+        axes = figure.subplots(1, 2)
+        for axis, what in zip(axes, ("loss", metric), strict=True):
+            for part, colour in colours.items():
+                column = f"{part}_{what}"
+                curves = [h.set_index("epoch")[column] for h in histories.values() if column in h]
+                for curve in curves:
+                    axis.plot(curve.index, curve, color=colour, lw=0.7, alpha=0.35)
+                if curves:
+                    mean = pd.concat(curves, axis=1).mean(axis=1)
+                    axis.plot(mean.index, mean, color=colour, lw=2, label=part)
+            axis.set(xlabel="epoch", title={"r2": "r²"}.get(what, what.capitalize()))
+            axis.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        axes[0].set_ylim(bottom=0)
+        axes[1].set_ylim(0 if metric == "accuracy" else -1, 1.03)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> None:
+    """Draw metrics of folds and of all test scans with 95 % intervals, ROC curve, and confusion matrix.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``metrics.tsv``.
+    pooled : mapping
+        ``pooled`` of ``summary.json``.
+    out : Path
+    """
+    curve = pooled.get("roc")
+    with canvas(out, height=3.1) as figure:
+        axes = figure.subplots(1, 3 if curve else 2, width_ratios=[1.35, 1, 1] if curve else [1.2, 1])
+        _metric_dots(axes[0], table, pooled)
+        keys = [
+            axes[0].plot([], [], "D-", ms=5, lw=1.6, color=INK, label="all test scans, with 95 % interval")[0],
+            axes[0].plot([], [], "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0], label="one fold")[0],
+            axes[0].plot([], [], color=MANY[1], ls="--", lw=1, label="no skill (largest class; coin toss)")[0],
+        ]
+        figure.legend(handles=keys, loc="outside lower left", ncols=3)
+        if curve:
+            axes[1].plot([0, 1], [0, 1], color=LINE, lw=1, ls="--")
+            axes[1].plot(curve["false_positive_rate"], curve["true_positive_rate"], color=MANY[0], lw=1.8)
+            axes[1].set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
+            axes[1].set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+        _confusion(axes[-1], np.array(pooled["confusion"]), pooled["classes"])
+
+
+def _metric_dots(axis: Axes, table: pd.DataFrame, pooled: Mapping[str, Any]) -> None:
+    folds = table[table["state"] == "ok"]
+    for i, metric in enumerate(METRICS):
+        spread = np.linspace(-0.12, 0.12, len(folds)) if len(folds) > 1 else np.zeros(len(folds))
+        axis.plot(folds[metric], i + 0.22 + spread / 2, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+        value = pooled[metric]
+        if value["value"] is None:
+            continue
+        axis.hlines(i - 0.12, value["low"], value["high"], color=INK, lw=1.6)
+        axis.plot(value["value"], i - 0.12, "D", ms=5, color=INK)
+    for metric, no_skill in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
+        row = METRICS.index(metric)
+        axis.vlines(no_skill, row - 0.4, row + 0.45, color=MANY[1], ls="--", lw=1.2)
+    axis.set_yticks(range(len(METRICS)), [metric_name(metric) for metric in METRICS])
+    axis.set(ylim=(3.5, -0.6), xlim=(-0.03, 1.03), title="Test scans")
+
+
+def _confusion(axis: Axes, counts: NDArray[np.integer], classes: Sequence[str]) -> None:
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for (row, column), value in np.ndenumerate(counts):
+        colour = "white" if share[row, column] > 0.55 else INK
+        text = f"{value}\n{share[row, column]:.0%}" if len(classes) <= 3 else str(value)
+        axis.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5 if len(classes) <= 3 else 7.5)
+    ticks, two = range(len(classes)), len(classes) == 2
+    axis.set_xticks(ticks, classes, rotation=0 if two else 45, ha="center" if two else "right")
+    axis.set_yticks(ticks, classes, rotation=90 if two else 0, va="center")
+    axis.set(xlabel="predicted", ylabel="true", title="Confusion")
+    axis.tick_params(length=0)
+
+
+def predicted_numbers(pooled: Mapping[str, Any], out: Path, label: str = "label") -> None:
+    """Draw predicted against true numbers of all test scans (``pooled`` of ``summary.json``)."""
+    truth, predicted = np.array(pooled["truth"]), np.array(pooled["predicted"])
+    ends = (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))
+    with canvas(out, width=WIDTH / 2, height=3.1) as figure:
+        axis = figure.subplots()
+        axis.plot(ends, ends, color=LINE, lw=1, ls="--")
+        axis.plot(truth, predicted, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+        axis.set(xlabel=f"true {label}", ylabel=f"predicted {label}", title="Test scans")
+
+
+def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
+    """Draw the fraction of correct predictions against their probability (`bolt.evaluate.calibration.reliability`)."""
+    counts = np.array(calibration["n_scans"])
+    with canvas(out, height=2.6) as figure:
+        axis, histogram = figure.subplots(1, 2)
+        axis.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
+        axis.plot(calibration["probability"], calibration["accuracy"], "o-", color=MANY[0], lw=1.2, ms=5)
+        axis.set(ylabel="fraction correct", ylim=(-0.03, 1.03), title="Calibration")
+        histogram.bar(calibration["probability"], counts, width=0.8 / BINS, color=MANY[0])
+        histogram.set(ylabel="test scans", title="Confidence")
+        left = max(0.0, min(calibration["probability"]) - 0.08)
+        for panel in (axis, histogram):
+            panel.set(xlabel="probability of the predicted class", xlim=(left, 1.03))
+
+
+def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:
+    """Draw accuracy and AUC of several runs by title: all test scans with 95 % intervals, and folds."""
+    with canvas(out, height=1.0 + 0.38 * len(runs)) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, metric, title in zip(axes, ("accuracy", "auc"), ("Accuracy", "AUC"), strict=True):
+            for i, (table, pooled) in enumerate(runs.values()):
+                folds = table.loc[table["state"] == "ok", metric]
+                axis.plot(folds, np.full(len(folds), i + 0.2), "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+                value = pooled[metric]
+                if value["value"] is not None:
+                    axis.hlines(i - 0.1, value["low"], value["high"], color=INK, lw=1.6)
+                    axis.plot(value["value"], i - 0.1, "D", ms=5, color=INK)
+                no_skill = pooled["majority_accuracy"] if metric == "accuracy" else 0.5
+                axis.vlines(no_skill, i - 0.4, i + 0.4, color=MANY[1], ls="--", lw=1.2)
+            axis.set(ylim=(len(runs) - 0.5, -0.5), xlim=(-0.03, 1.03), title=title)
+        axes[0].set_yticks(range(len(runs)), list(runs))

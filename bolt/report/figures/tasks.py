@@ -1,0 +1,132 @@
+"""Importance over the course of a task, with the task's events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from bolt.explain.events import MOST
+from bolt.report.figures.series import carpet
+from bolt.report.figures.style import INK, MANY, MUTED, canvas
+from bolt.report.tables.explanation import TASK_KEYS, task_titles
+
+LANE = 0.09
+"""Height of a lane of events, relative to that of the curve's axis."""
+
+
+def of_task(table: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of one class, task and run."""
+    return table[(table[TASK_KEYS] == list(key)).all(axis=1)]
+
+
+def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
+    """Draw mean importance with its interval over the task's events: a panel per class, task and run.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        `bolt.explain.tasks.TASK_COLUMNS`.
+    events : DataFrame
+        `bolt.explain.tasks.BLOCK_COLUMNS`.
+    out : Path
+        Ends in ``.png``.
+    """
+    keys = list(dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)))
+    names = task_titles(keys)
+    with canvas(out, height=0.45 + 1.32 * len(keys)) as figure:
+        grid = figure.subplots(len(keys), 2, squeeze=False, width_ratios=[4.2, 1])
+        for (axis, beside), key in zip(grid, keys, strict=True):
+            curve = of_task(curves, key)
+            draw_course(axis, beside, curve, of_task(events, key))
+            n = int(curve["n_scans"].max())
+            axis.set_title(f"{names[key]} ({n} scan{'s' if n > 1 else ''})")
+        grid[-1, 0].set_xlabel("time (s)")
+        figure.supylabel("importance (1: the scan's mean)", fontsize=9)
+
+
+def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:
+    """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
+    time = curve["time"].to_numpy()
+    step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
+    low, high = float(curve[["mean", "low"]].min().min()), float(curve[["mean", "high"]].max().max())
+    agreed = {kind: rows[rows["share"] >= MOST] for kind, rows in events.groupby("trial_type", sort=False)}
+    colours = {kind: MANY[i % len(MANY)] for i, kind in enumerate(agreed)}
+    lanes = _lanes({kind: set(rows["volume"]) for kind, rows in agreed.items()})
+    room = (high - low or 1.0) * (1 + headroom)
+    top = low + room * (1 + LANE * 1.3 * (max(lanes.values(), default=-1) + 1))
+    for kind, rows in agreed.items():
+        bottom, colour = low + room * (1 + LANE * (0.3 + 1.3 * lanes[kind])), colours[kind]
+        for start, end, share in _stretches(rows, step):
+            axis.axvspan(start, end, color=colour, alpha=0.16 * share, lw=0, zorder=0)
+            axis.fill_between([start, end], bottom, bottom + LANE * room, color=colour, alpha=share, lw=0, zorder=1)
+    volumes = np.arange(int(curve["volume"].iloc[0]), int(curve["volume"].iloc[-1]) + 1)
+    line = curve.set_index("volume").reindex(volumes)  # a volume that no scan has is a gap
+    middle = (volumes + 0.5) * step
+    axis.fill_between(middle, line["low"], line["high"], color=MUTED, alpha=0.3, lw=0)
+    axis.plot(middle, line["mean"], color=INK, lw=1.3)
+    axis.set(xlim=(0, (volumes[-1] + 1) * step), ylim=(low - 0.03 * room, top))
+    axis.locator_params(axis="y", nbins=4)
+    beside.set_axis_off()
+    drawn = [Patch(color=colours[kind], label=kind) for kind, rows in agreed.items() if len(rows)]
+    if drawn:
+        beside.legend(handles=drawn, loc="center left", bbox_to_anchor=(-0.1, 0.5), fontsize=7.5, handlelength=1.0)
+    n_varying = len(agreed) - len(drawn)
+    if n_varying:
+        note = f"{n_varying} event type{'s' if n_varying > 1 else ''} at times\nthat differ between scans"
+        beside.text(0, 0 if drawn else 0.5, note, fontsize=7, color=MUTED)
+
+
+def _lanes(kinds: dict[str, set[int]]) -> dict[str, int]:
+    """Give event types that overlap in time separate lanes; others share the first."""
+    taken: list[set[int]] = []
+    lanes = {}
+    for kind, volumes in kinds.items():
+        free = next((i for i, lane in enumerate(taken) if not lane & volumes), len(taken))
+        taken = [*taken, set()] if free == len(taken) else taken
+        taken[free] |= volumes
+        lanes[kind] = free
+    return lanes
+
+
+def _stretches(rows: pd.DataFrame, step: float) -> list[tuple[float, float, float]]:
+    """Join consecutive volumes of equal share: start and end (s), and the share to the nearest tenth."""
+    joined: list[tuple[float, float, float]] = []
+    for time, share in zip(rows["time"], rows["share"].round(1), strict=True):
+        if joined and abs(joined[-1][1] - time) < 0.01 * step and joined[-1][2] == share:
+            joined[-1] = (joined[-1][0], time + step, share)
+        else:
+            joined.append((time, time + step, share))
+    return joined
+
+
+def draw_masked(
+    curve: pd.DataFrame,
+    events: pd.DataFrame,
+    series: NDArray[np.floating],
+    masked: NDArray[np.floating],
+    rois: pd.DataFrame,
+    tr: float,
+    out: Path,
+) -> None:
+    """Draw importance over events, the mean series (volumes, rois), and the series times importance."""
+    limit = max(float(np.nanpercentile(np.abs(series), 99)), 1e-6)
+    panels = ((series, "ROI series, mean over scans"), (masked, "ROI series × importance"))
+    with canvas(out, height=6.4) as figure:
+        grid = figure.subplots(3, 2, height_ratios=[1, 1.9, 1.9], width_ratios=[5, 1])
+        draw_course(grid[0, 0], grid[0, 1], curve, events)
+        grid[0, 0].set_title("Importance")
+        for row, (values, title) in zip(grid[1:], panels, strict=True):
+            picture = carpet(row[0], values, rois, (0.0, len(values) * tr), limit)
+            row[0].set_title(title)
+            row[1].set_axis_off()
+            figure.colorbar(picture, ax=row[1], label="BOLD (z)", fraction=0.35, aspect=14, location="left")
+        grid[2, 0].set_xlabel("time (s)")
+        for axis in grid[:2, 0]:
+            axis.set_xlim(0, len(series) * tr)
+            axis.tick_params(axis="x", labelbottom=False)

@@ -1,0 +1,185 @@
+"""Whether an explanation can be trusted: sanity checks, stability and faithfulness."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from bolt.explain.trust.faithfulness import DIRECTIONS, REPLACEMENTS
+from bolt.explain.trust.similarity import GONE
+from bolt.report.figures.style import DIVERGING, INK, LINE, MANY, MUTED, canvas
+from bolt.report.tables.explanation import ORDERS
+from bolt.report.tables.numbers import DASH, decimal
+
+ORDER_STYLES = {
+    "importance": (MANY[1], "-", 2.2),
+    "rollout": (MANY[0], "--", 1.5),
+    "integrated_gradients": (MANY[2], "-.", 1.5),
+    "random": (INK, ":", 1.8),
+}
+"""Colour, dashes and width."""
+CURVE_TITLES = {
+    ("mean", "deletion"): "Deletion: replaced by the mean volume",
+    ("mean", "insertion"): "Insertion into the mean volume",
+    ("surrogate", "deletion"): "Deletion: replaced by scrambled time",
+    ("surrogate", "insertion"): "Insertion into scrambled time",
+}
+CORRELATIONS = (
+    ("rho", "low", "high", MANY[0], "mean curve removed"),
+    ("rho_raw", "raw_low", "raw_high", MANY[1], "mean curve not removed"),
+)
+
+
+def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
+    """Draw the curves of deletion (left) and insertion (right): a row per replacement, a line per order.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        `bolt.explain.trust.faithfulness.CURVE_COLUMNS`.
+    out : Path
+        Ends in ``.png``.
+    """
+    with canvas(out, height=5.2) as figure:
+        panels = figure.subplots(
+            len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
+        )
+        for row, replacement in zip(panels, REPLACEMENTS, strict=True):
+            unit = "volumes" if replacement == "mean" else "blocks"
+            for axis, direction in zip(row, DIRECTIONS, strict=True):
+                _orders(axis, lines[(lines["replacement"] == replacement) & (lines["direction"] == direction)])
+                axis.set(xlim=(0, 100), ylim=(0, 1.02), title=CURVE_TITLES[replacement, direction])
+                axis.set_xlabel(f"{unit} {'replaced' if direction == 'deletion' else 'put back'} (%)")
+                axis.xaxis.set_tick_params(labelbottom=True)
+            row[0].set_ylabel("probability of the class\npredicted on the intact scan")
+        keys, names = panels[0, 0].get_legend_handles_labels()
+        figure.legend(keys[::-1], names[::-1], loc="outside lower center", ncols=len(ORDERS), handlelength=2.8)
+
+
+def _orders(axis: Axes, lines: pd.DataFrame) -> None:
+    for order in reversed(ORDERS):
+        line = lines[lines["order"] == order].sort_values("share")
+        colour, dashes, width = ORDER_STYLES[order]
+        share, layer = 100 * line["share"], 3 if order == "importance" else 2
+        axis.plot(share, line["probability"], dashes, color=colour, lw=width, label=ORDERS[order], zorder=layer)
+        axis.fill_between(share, line["low"], line["high"], color=colour, alpha=0.12, lw=0)
+
+
+def draw_sanity(table: pd.DataFrame, out: Path) -> None:
+    """Draw ρ along the cascade with its interval, and for each layer alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``sanity.tsv``.
+    out : Path
+        Ends in ``.png``.
+    """
+    cascade = table[table["check"] == "cascade"]
+    alone = table[(table["check"] == "independent") & (table["fold"] == "all")]
+    permuted = table[(table["check"] == "permuted labels") & (table["fold"] == "all")]
+    widths = [cascade["step"].nunique() + 1.2 * len(permuted)] + [len(alone)] * (len(alone) > 0)
+    with canvas(out, height=3.3) as figure:
+        axes = figure.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
+        _cascade(axes[0], cascade)
+        if len(permuted):
+            _permuted(axes[0], permuted, int(cascade["step"].max()))
+        if len(alone):
+            _points(axes[1], range(len(alone)), alone)
+            _layer_ticks(axes[1], range(len(alone)), alone["layer"].tolist())
+            axes[1].set(xlim=(-0.5, len(alone) - 0.5))
+            axes[1].set_title("one layer randomised")
+        lowest = table[["low", "raw_low"]].min().min()
+        for axis in axes:
+            axis.axhspan(-GONE, GONE, color="#e3e7ec", lw=0, zorder=0, label=f"|ρ| < {GONE}")
+            axis.axhline(0, color=MUTED, lw=0.8, zorder=1)
+            axis.set_ylim(min(-0.3, lowest - 0.05), 1.08)
+        axes[0].set_ylabel("rank correlation ρ\nwith the original importance")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+
+
+def _cascade(axis: Axes, table: pd.DataFrame) -> None:
+    for fold, part in table.groupby("fold"):
+        ordered = part.sort_values("step")
+        if fold == "all":
+            for value, low, high, colour, label in CORRELATIONS:
+                axis.fill_between(ordered["step"], ordered[low], ordered[high], color=colour, alpha=0.2, lw=0)
+                axis.plot(ordered["step"], ordered[value], "o-", ms=4, lw=1.8, color=colour, label=label, zorder=3)
+        else:
+            axis.plot(ordered["step"], ordered["rho"], color=MANY[0], lw=0.7, alpha=0.45, zorder=2)
+    steps = table[table["fold"] == "all"].sort_values("step")
+    _layer_ticks(axis, steps["step"].tolist(), ["as trained", *steps["layer"].iloc[1:]])
+    axis.set_title("randomised from the classifier down to …")
+
+
+def _permuted(axis: Axes, table: pd.DataFrame, last: int) -> None:
+    """Draw permuted labels beside the cascade, to which they do not belong."""
+    place = last + 1.5
+    axis.axvline(last + 0.75, color=MUTED, lw=0.8, ls=":")
+    _points(axis, [place], table)
+    labels = [label.get_text() for label in axis.get_xticklabels()]
+    _layer_ticks(axis, [*axis.get_xticks(), place], [*labels, "permuted labels"])
+
+
+def _points(axis: Axes, places: Any, table: pd.DataFrame) -> None:
+    for value, low, high, colour, _ in CORRELATIONS:
+        axis.vlines(list(places), table[low], table[high], color=colour, lw=1.6, zorder=2)
+        axis.plot(list(places), table[value], "o", ms=4.5, color=colour, zorder=3)
+
+
+def _layer_ticks(axis: Axes, places: Any, names: list[str]) -> None:
+    axis.set_xticks(list(places), names, rotation=35, ha="right", rotation_mode="anchor", color=INK)
+
+
+def draw_stability(folds: pd.DataFrame, out: Path) -> None:
+    """Draw the agreement of every two folds as matrices: maps of regions, and importance.
+
+    Parameters
+    ----------
+    folds : DataFrame
+        Pairs of folds of ``stability.tsv``.
+    out : Path
+        Ends in ``.png``.
+    """
+    names = sorted({*folds["one"], *folds["other"]}, key=int)
+    panels = (("regions", "pearson", "maps of regions"), ("importance", "spearman", "importance over time"))
+    with canvas(out, height=1.2 + 0.26 * max(len(names), 6)) as figure:
+        axes = figure.subplots(1, 2)
+        for axis, (what, value, title) in zip(axes, panels, strict=True):
+            image = _matrix(axis, _square(folds[folds["what"] == what], value, names), names)
+            axis.set_title(title)
+        bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.85, ticks=[-1, -0.5, 0, 0.5, 1])
+        bar.set_label("correlation", color=INK)
+        bar.outline.set_visible(False)
+
+
+def _square(pairs: pd.DataFrame, value: str, names: list[str]) -> NDArray[np.floating]:
+    """Return a symmetric matrix (folds, folds), mean over classes, with NaN on the diagonal."""
+    means = pairs.groupby(["one", "other"])[value].mean()
+    square = np.full((len(names), len(names)), np.nan)
+    for (one, other), mean in means.items():  # type: ignore[misc]
+        i, j = names.index(one), names.index(other)
+        square[i, j] = square[j, i] = mean
+    return square
+
+
+def _matrix(axis: Axes, square: NDArray[np.floating], names: list[str]) -> Any:
+    image = axis.imshow(square, cmap=DIVERGING, vmin=-1, vmax=1)
+    axis.set_facecolor(LINE)  # the diagonal: a fold and itself
+    many = len(names) > 6
+    for (i, j), value in np.ndenumerate(square):
+        text = "" if i == j else DASH if np.isnan(value) else decimal(value)
+        text = text.replace("0.", ".", 1) if many else text  # to fit the cell
+        colour = "white" if abs(value) > 0.5 else INK
+        axis.text(j, i, text, ha="center", va="center", fontsize=6.5 if many else 9, color=colour)
+    axis.set_xticks(range(len(names)), names)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set(xlabel="fold", ylabel="fold")
+    return image

@@ -1,0 +1,40 @@
+"""The runs of a study, what they are called on pages, and where their figures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bolt.config.layout import Layout, ModelRun
+from bolt.config.study import Study
+
+
+def all_runs(study: Study) -> list[ModelRun]:
+    """Return the runs of every configured atlas, model and seed."""
+    config = study.config
+    return [
+        study.layout.run(atlas, model, seed)
+        for atlas in config.atlas_places
+        for model in study.models
+        for seed in config.seeds
+    ]
+
+
+def run_title(study: Study, run: ModelRun) -> str:
+    """Return what a run is called for readers."""
+    seed = f", seed {run.seed}" if len(study.config.seeds) > 1 else ""
+    return f"{study.models[run.model].name} on {run.atlas}{seed}"
+
+
+def run_anchor(run: ModelRun) -> str:
+    """Return the HTML anchor of a run, with which the names of its figures begin."""
+    return f"{run.atlas}_{run.model}_seed-{run.seed}"
+
+
+def figure_folder(layout: Layout) -> Path:
+    """Return the folder of the report's own figures."""
+    return layout.report.parent / "figures"
+
+
+def run_figure(study: Study, run: ModelRun, name: str) -> Path:
+    """Return the PNG file of one figure of a run."""
+    return figure_folder(study.layout) / f"{run_anchor(run)}_{name}.png"

@@ -1,0 +1,201 @@
+"""Tables of the explanation page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from bolt.evaluate.classes import METRICS
+from bolt.explain.tasks import COURSE
+from bolt.explain.trust.similarity import GONE
+from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
+
+TASK_KEYS = list(COURSE)
+VOLUMES = {
+    ("fitted", "important"): "important",
+    ("inner", "important"): "important, training scans explained by models that did not see them",
+    ("none", "random"): "random",
+}
+"""How the volumes were chosen: importance and tokens of ``landmarks.tsv``."""
+LEVELS = {"subject": "subject (majority vote)", "scan": "scan (majority vote)", "token": "single volume"}
+ORDERS = {
+    "importance": "importance (Algorithm 1)",
+    "rollout": "attention rollout",
+    "integrated_gradients": "integrated gradients",
+    "random": "random order",
+}
+REPLACED_BY = {"mean": "mean volume", "surrogate": "scrambled time"}
+SANITY_CHECKS = {"cascade": "all layers random", "permuted labels": "model trained on permuted labels"}
+SANITY_VERDICTS = {
+    "passed": f"vanishes (|ρ| < {GONE}): passed",
+    "not passed": "does not vanish: not passed",
+    "not done": "not done",
+}
+SUMMARIES = ("mean", "lowest", "highest")
+"""Rows of ``stability.tsv`` over all pairs."""
+
+
+def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Return metrics of the landmark regressions (per cent, mean ± sd over folds), the paper's values below.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``landmarks.tsv``.
+    paper : DataFrame
+        The paper's values: tokens, metric, mean, sd.
+    """
+    keys = ["fold", "importance", "tokens", "level"]
+    indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
+    by_scan, by_subject = (indexed.xs(level, level="level")[list(METRICS)] for level in ("scan", "subject"))
+    rows = []
+    for level, level_name in LEVELS.items():
+        if level == "scan" and by_scan.equals(by_subject):
+            continue
+        for (importance, tokens), volumes in VOLUMES.items():
+            if ("mean", importance, tokens, level) not in indexed.index:
+                continue
+            mean, sd = (indexed.loc[(fold, importance, tokens, level)] for fold in ("mean", "sd"))
+            values = {metric_name(m): mean_sd(mean[m], sd[m]) for m in METRICS}
+            rows.append({"prediction per": level_name, "volumes": volumes, **values, "folds": f"{mean['n_test']:.0f}"})
+    for tokens, part in paper.groupby("tokens", sort=False):
+        known = part.set_index("metric")
+        values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"]) for m in METRICS}
+        rows.append({"prediction per": "the paper", "volumes": str(tokens), **values, "folds": DASH})
+    return pd.DataFrame(rows)
+
+
+def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the selected ROIs of every class (``roi_weights.tsv``)."""
+    selected = table[table["selected"].astype(bool)]
+    return pd.DataFrame(
+        {
+            "class": selected["class"],
+            "rank": selected["rank"].map(number),
+            "ROI": selected["name"],
+            "network": selected["network"].fillna(DASH),
+            "hemisphere": selected["hemisphere"].fillna(DASH),
+            "weight (log odds per SD)": [
+                f"{w:.2f} ± {s:.2f}" for w, s in zip(selected["weight"], selected["weight_sd"], strict=True)
+            ],
+            "odds ratio − 1": selected["importance"].map(lambda v: number(v, 2)),
+            "selected in folds (%)": selected["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
+        }
+    )
+
+
+def selected_networks(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the networks with selected ROIs, per class (``networks.tsv``)."""
+    selected = table[table["n_selected"] > 0]
+    return pd.DataFrame(
+        {
+            "class": selected["class"],
+            "network": selected["network"].fillna(DASH),
+            "selected ROIs": [f"{s} of {n}" for s, n in zip(selected["n_selected"], selected["n_rois"], strict=True)],
+        }
+    )
+
+
+def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:
+    """Return how importance is distributed over event types (``tasks_alignment.tsv``)."""
+    keys = list(aligned[TASK_KEYS].itertuples(index=False, name=None))
+    names = task_titles(list(dict.fromkeys(keys)))
+    return pd.DataFrame(
+        {
+            "task": [names[key] for key in keys],
+            "events": aligned["trial_type"],
+            "time (%)": [f"{100 * share:.0f}" for share in aligned["share_of_time"]],
+            "importance (%)": [f"{100 * share:.0f}" for share in aligned["share_of_importance"]],
+            "ratio": [f"{ratio:.2f}" for ratio in aligned["ratio"]],
+            "p (Holm-corrected)": [p_value(p) for p in aligned["p_holm"]],
+            "scans": aligned["n_scans"].astype(str),
+        }
+    )
+
+
+def task_titles(keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
+    """Name each class, task and run by what tells it apart from the others of its class."""
+    named = {}
+    for name, task, run in keys:
+        same_class = [key for key in keys if key[0] == name]
+        parts = [name]
+        parts += [task] if task and task != name and len({key[1] for key in same_class}) > 1 else []
+        parts += [f"run {run}"] if run and len({key[2] for key in same_class if key[1] == task}) > 1 else []
+        named[name, task, run] = " · ".join(parts)
+    return named
+
+
+def stability_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return agreement between folds and between seeds: a row per class, and one for importance."""
+    groups = table.groupby(["between", "what", "class"], sort=False, dropna=False)
+    rows = []
+    for (between, what, name), part in groups:
+        summary = part[part["one"].isin(SUMMARIES)].set_index("one")
+        n_pairs = len(part) - len(summary)
+        mean = summary.loc["mean"]
+        rows.append(
+            {
+                "": f"regions, {name}" if what == "regions" else "importance over time",
+                "between": f"{n_pairs} pair{'s' if n_pairs != 1 else ''} of {between}",
+                "correlation": _mean_and_range(summary["pearson"]),
+                "rank correlation": _mean_and_range(summary["spearman"]),
+                "mean curve not removed": _mean_and_range(summary["spearman_raw"]),
+                "Dice (by chance)": DASH
+                if pd.isna(mean["dice_chance"])
+                else f"{decimal(mean['dice'])} ({decimal(mean['dice_chance'])})",
+                "same class (%)": DASH if pd.isna(mean["same_class"]) else f"{100 * mean['same_class']:.0f}",
+            }
+        )
+    frame = pd.DataFrame(rows)
+    return frame[[column for column in frame if (frame[column] != DASH).any()]]
+
+
+def _mean_and_range(values: pd.Series) -> str:
+    if values["lowest"] == values["highest"]:
+        return decimal(values["mean"])
+    return interval(values["mean"], values["lowest"], values["highest"], decimal)
+
+
+def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the outcome of the sanity checks, over all folds and per fold (``sanity.tsv``)."""
+    rows: list[dict[str, str]] = []
+    for end in table[table["verdict"].notna()].itertuples():
+        same = table["check"] == end.check
+        if pd.notna(end.step):
+            same &= table["step"] == end.step
+        for row in table[same].itertuples():
+            over_all = row.fold == "all"
+            rows.append(
+                {
+                    "": SANITY_CHECKS[str(end.check)] if over_all else f"fold {row.fold}",
+                    "ρ [95 %]": interval(row.rho, row.low, row.high, decimal),
+                    "mean curve not removed": interval(row.rho_raw, row.raw_low, row.raw_high, decimal),
+                    "test scans": f"{row.n_scans:.0f}",
+                    "without ρ": f"{row.n_undefined:.0f}",
+                    "importance": SANITY_VERDICTS[str(row.verdict)] if pd.notna(row.verdict) else "",
+                    "note": row.note if isinstance(row.note, str) and over_all else "",
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return frame.drop(columns=[name for name in ("without ρ", "note") if frame[name].isin(["0", ""]).all()])
+
+
+def area_table(areas: pd.DataFrame) -> pd.DataFrame:
+    """Return the area under each curve and its difference to random order (``faithfulness_areas.tsv``)."""
+
+    def value(row: dict[Any, Any], name: str, prefix: str, sign: str = "") -> str:
+        ends = (row[name], row[f"{prefix}low"], row[f"{prefix}high"])
+        return interval(*ends, lambda v: decimal(v, 3, sign))
+
+    return pd.DataFrame(
+        {
+            "": f"{row['direction']}, {REPLACED_BY[row['replacement']]}",
+            "order": ORDERS[row["order"]],
+            "area [95 %]": value(row, "area", ""),
+            "minus random [95 %]": value(row, "difference", "difference_", "+"),
+            "better than random": row["better_than_random"] if isinstance(row["better_than_random"], str) else DASH,
+        }
+        for row in areas.to_dict("records")
+    )

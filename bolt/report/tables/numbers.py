@@ -1,0 +1,81 @@
+"""Numbers as text: rounded, with a true minus sign, and a dash for missing values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+DASH = "–"
+METRIC_NAMES = {
+    "auc": "AUC",
+    "mae": "mean absolute error",
+    "r2": "r²",
+    "balanced_accuracy": "balanced accuracy",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+}
+Formatter = Callable[[Any], str]
+
+
+def metric_name(metric: str) -> str:
+    """Return what a metric is called in tables."""
+    return METRIC_NAMES.get(metric, metric)
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """Round to significant digits; whole numbers stay whole."""
+    if isinstance(value, str):
+        return value
+    if value is None or pd.isna(value):
+        return DASH
+    if float(value).is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
+def percent(value: Any) -> str:
+    """Return a share as per cent with one decimal."""
+    return DASH if value is None or pd.isna(value) else f"{100 * value:.1f}"
+
+
+def decimal(value: Any, digits: int = 2, sign: str = "") -> str:
+    """Round to a fixed number of decimals; ``sign="+"`` also marks positive numbers."""
+    return DASH if value is None or pd.isna(value) else f"{value:{sign}.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, shown: Formatter = decimal) -> str:
+    """Return a difference with its sign."""
+    return DASH if pd.isna(value) else ("−" if value < 0 else "+") + shown(abs(value))
+
+
+def p_value(value: float) -> str:
+    """Round a p-value to two significant digits."""
+    if pd.isna(value):
+        return DASH
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
+def mean_sd(mean: Any, sd: Any, shown: Formatter = percent) -> str:
+    """Return mean ± standard deviation."""
+    return DASH if mean is None or pd.isna(mean) else f"{shown(mean)} ± {shown(sd)}"
+
+
+def interval(value: Any, low: Any, high: Any, shown: Formatter = percent) -> str:
+    """Return a value with its interval in brackets."""
+    return DASH if value is None or pd.isna(value) else f"{shown(value)} [{shown(low)}, {shown(high)}]"
+
+
+def estimate(found: Mapping[str, Any], shown: Formatter = percent) -> str:
+    """Return the `interval` of a mapping with ``value``, ``low`` and ``high``."""
+    return interval(found["value"], found["low"], found["high"], shown)
+
+
+def number_range(low: Any, high: Any) -> str:
+    """Describe a range of which either end may be open."""
+    if pd.isna(low) and pd.isna(high):
+        return DASH
+    if pd.isna(low):
+        return f"≤ {number(high)}"
+    return f"≥ {number(low)}" if pd.isna(high) else f"{number(low)} to {number(high)}"
