@@ -156,69 +156,74 @@ DATA_CASES: list[Case] = [
 ]
 PREPROCESSING_CASES: list[Case] = [
     # ---- where the head lies ----
-    Case("neither sform nor qform", "excluded", "….nii.gz: neither sform nor qform is set: left and right are unknown"),
+    Case(
+        "neither sform nor qform", "excluded", "….nii.gz: neither sform nor qform is set, so left and right are unknown"
+    ),
     Case("only a qform, or only an sform", "used", "the one there is"),
     Case(
         "sform and qform more than a voxel apart",
         "warned",
-        "….nii.gz: sform and qform are up to … mm and …° apart; the sform is used",
+        "….nii.gz: sform and qform differ by up to … mm and …°; the sform is used",
     ),
     Case(
         "sform and qform that differ about left and right",
         "excluded",
-        "….nii.gz: sform (…) and qform (…) contradict each other about left, right, front or back. Find out which is "
-        "right",
+        "….nii.gz: sform (…) and qform (…) disagree about the orientation of the head. Find out which is correct",
     ),
-    Case("a qform that is no rotation", "warned", "….nii.gz: the qform is no rotation; the sform is used"),
+    Case("a qform that is no rotation", "warned", "….nii.gz: the qform is not a valid rotation; the sform is used"),
     Case("the same, and no sform", "excluded", "….nii.gz: not a readable NIfTI image"),
     Case("an affine of zeros", "excluded", "….nii.gz: the affine maps voxels to no place in space"),
-    Case("an affine that shears", "excluded", "….nii.gz: the affine shears the image. Resample it"),
+    Case("an affine that shears", "excluded", "….nii.gz: the affine has shear. Resample the image"),
     Case("a left-right flip that only the header declares", "used", "voxels are put in RAS order as the header says"),
     Case("oblique slices", "used", "directions are kept; every place stays where the header says"),
     Case("BOLD stored in another orientation than the T1w", "used", "both are read where their headers place them"),
     Case(
         "BOLD and T1w whose fields do not overlap",
         "warned",
-        "….nii.gz: by the headers, T1w and BOLD do not overlap (centres … mm apart); they are brought together by "
-        "their centres of mass: look at the coregistration",
+        "….nii.gz: according to their headers, T1w and BOLD do not overlap (centres … mm apart); they will be aligned by "
+        "their centres of mass: check the coregistration",
     ),
     # ---- sizes ----
     Case(
         "voxel sizes in metres",
         "excluded",
-        "….nii.gz: the field is … mm, which fits no human head. Correct the voxel sizes in the header",
+        "….nii.gz: a field of view of … mm does not fit a human head. Correct the voxel sizes in the header",
     ),
     Case("a T1w of a child, or of a head of another size", "used", "the affine registration scales it (tested at 0.8)"),
-    Case("a tiny matrix (T1w)", "excluded", "….nii.gz: … voxels are too few: registration needs 20 along each axis"),
-    Case("a few slices (BOLD)", "excluded", "….nii.gz: … voxels are too few: registration needs 8 along each axis"),
-    Case("thick slices", "warned", "….nii.gz: thick slices: voxels of … mm; look at the registration"),
-    Case("a scan of two volumes", "excluded", "….nii.gz: 2 volumes; head motion, noise and ROI series need at least 5"),
+    Case("a tiny matrix (T1w)", "excluded", "….nii.gz: only … voxels: registration needs at least 20 along each axis"),
+    Case("a few slices (BOLD)", "excluded", "….nii.gz: only … voxels: registration needs at least 8 along each axis"),
+    Case("thick slices", "warned", "….nii.gz: thick slices (voxels of … mm): check the registration"),
+    Case(
+        "a scan of two volumes",
+        "excluded",
+        "….nii.gz: only 2 volumes: head motion correction, denoising and ROI series need at least 5",
+    ),
     Case("a T1w with a fourth axis of length 1", "used", "the axis is dropped"),
-    Case("a T1w with several volumes", "excluded", "….nii.gz: a 3D T1w is due, but the shape is …"),
+    Case("a T1w with several volumes", "excluded", "….nii.gz: expected a 3D T1w image, but the shape is …"),
     # ---- voxels ----
     Case(
         "all-zero slices",
         "warned",
-        "….nii.gz: all zero: 1 slice(s), in 2 of … volumes, such as slice … of axis 2 in volume 3 (from 0)",
+        "….nii.gz: 1 all-zero slice(s) in 2 of … volumes, such as slice … of axis 2 in volume 3 (counted from 0)",
     ),
-    Case("all-zero slices of a T1w", "warned", "….nii.gz: all zero: 2 slice(s), in 1 of 1 volumes, such as slice …"),
+    Case("all-zero slices of a T1w", "warned", "….nii.gz: 2 all-zero slice(s) in 1 of 1 volumes, such as slice …"),
     Case("an empty volume", "excluded", "….nii.gz: volume 3 (counted from 0) is empty: all voxels are 0"),
     Case(
         "unsigned integers declared signed",
         "excluded",
-        "….nii.gz: values above 32767 have become negative: the header says int16, the voxels are uint16",
+        "….nii.gz: values above 32767 have become negative: the header declares int16, but the voxels are uint16",
     ),
     Case(
         "signed integers declared unsigned",
         "excluded",
-        "….nii.gz: negative values have become huge: the header says uint16, the voxels are int16",
+        "….nii.gz: negative values have become huge: the header declares uint16, but the voxels are int16",
     ),
-    Case("NaN in a T1w", "excluded", "….nii.gz: … voxels are NaN or infinite. Convert the image again"),
-    Case("NaN in a scan", "excluded", "….nii.gz: volume 3 (counted from 0) has … voxels that are NaN or infinite"),
+    Case("NaN in a T1w", "excluded", "….nii.gz: the image has … NaN or infinite voxels. Convert the image again"),
+    Case("NaN in a scan", "excluded", "….nii.gz: volume 3 (counted from 0) has … NaN or infinite voxels"),
     Case(
         "a T1w whose compressed file is cut off",
         "excluded",
-        "….nii.gz: the file is cut off or damaged (…). Copy it again",
+        "….nii.gz: the file is truncated or damaged (…). Copy it again",
     ),
     Case("a scan whose compressed file is cut off", "excluded", "….nii.gz: the file is cut off at volume … of …"),
     # ---- time ----

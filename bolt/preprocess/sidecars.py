@@ -1,8 +1,8 @@
 """BIDS metadata of the derivatives: the dataset description, and a JSON sidecar for every image.
 
 Files that BIDS does not define (confounds, transforms, references, quality measures, pages) are named as in fMRIPrep
-and listed in ``.bidsignore``, as fMRIPrep does. Sources are given as BIDS URIs (``bids::`` for derivatives, ``bids:raw:``
-for the raw dataset); the older key ``RawSources`` is deprecated.
+and listed in ``.bidsignore``. Sources are given as BIDS URIs (``bids::`` for derivatives, ``bids:raw:`` for the raw
+dataset); the older key ``RawSources`` is deprecated.
 """
 
 from __future__ import annotations

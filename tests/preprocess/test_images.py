@@ -23,7 +23,7 @@ def test_an_oblique_affine_survives_the_way_to_ants_and_back():
 def test_a_sheared_affine_is_refused():
     sheared = np.eye(4)
     sheared[0, 1] = 0.3
-    with pytest.raises(DataError, match="shears"):
+    with pytest.raises(DataError, match="has shear"):
         images.to_ants(np.zeros((3, 3, 3)), sheared)
 
 

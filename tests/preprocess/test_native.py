@@ -45,7 +45,7 @@ def native(head, anat, tmp_path_factory) -> Path:
     data = scan.get_fdata(dtype=np.float32)
     data[..., :UNSTEADY] *= [1.5, 1.2]
     nib.save(nib.Nifti1Image(data, scan.affine, scan.header), folder / head.bold.name)
-    with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are before the steady state"):
+    with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are not in the steady state"):
         preprocess_functional(
             folder / head.bold.name,
             anat,

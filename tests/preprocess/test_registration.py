@@ -26,14 +26,14 @@ def test_one_piece_drops_islands_and_fills_holes():
 def test_a_brain_of_a_few_millilitres_is_refused(size):
     mask = np.zeros((20, 20, 20), dtype=bool)
     mask[:size, :size, :size] = True
-    with pytest.raises(DataError, match="no brain"):
+    with pytest.raises(DataError, match="too little for a brain"):
         extraction.one_piece(mask, (1.0, 1.0, 1.0))
 
 
 def test_bright_spots_and_negative_values_are_cut():
     data = np.random.default_rng(0).uniform(10, 20, (20, 20, 20))
     data[0, 0, 0], data[1, 1, 1] = 5000, -3
-    found = registration.cut_bright(images.to_ants(data, np.eye(4))).numpy()
+    found = registration.clip_intensity(images.to_ants(data, np.eye(4))).numpy()
     assert found.max() < 21 and found.min() == 0
 
 
@@ -41,7 +41,7 @@ def test_around_brain_keeps_the_frame_and_the_geometry():
     data = np.zeros((60, 60, 60))
     data[30:34, 20:24, 10:14] = 1
     image = images.to_ants(data, np.diag([4.0, 4, 4, 1]))
-    cropped = registration.around_brain(image)
+    cropped = registration.crop_to_brain(image)
     assert cropped.shape == (10, 10, 10)
     assert cropped.numpy().sum() == data.sum()
     np.testing.assert_allclose(images.affine_of(cropped)[:3, 3], [27 * 4, 17 * 4, 7 * 4])
@@ -82,7 +82,7 @@ def test_of_two_places_where_the_masks_meet_alike_the_images_choose(monkeypatch,
     monkeypatch.setattr(registration, "rigid", lambda *_: np.linalg.inv(next(places)))
     matrix, dice = registration.coregister(bold, bold_mask, t1w, mask, load_registration("testing"))
     np.testing.assert_allclose(matrix, right, atol=1e-9)
-    assert 0.8 < dice < registration.SAME_PLACE
+    assert 0.8 < dice < registration.GOOD_DICE
 
 
 def test_a_place_where_the_masks_hardly_meet_is_not_chosen(monkeypatch):

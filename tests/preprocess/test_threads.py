@@ -9,7 +9,7 @@ from bolt.config import ROOT
 
 SCRIPT = """
 import os, sys
-from bolt.cli import _set_threads
+from bolt.cli.main import _set_threads
 _set_threads(int(sys.argv[1]))
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # ANTs' threads alone are counted
 import ants, numpy as np

@@ -119,7 +119,7 @@ def test_confounds_are_complete(func):
 
 @pytest.mark.parametrize("half", ["anatomical", "functional"])
 def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_path, half):
-    module, seen = importlib.import_module(f"bolt.preprocess.{half}"), []
+    module, seen = importlib.import_module(f"bolt.preprocess.{half}.workflow"), []
     for name in ("check_t1w", "check_voxels", "check_image", "check_together", "read_slice_times", "keep"):
         monkeypatch.setattr(module, name, lambda *_: None, raising=False)
     files = defaultdict(lambda: "made.tsv")
@@ -129,7 +129,7 @@ def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_p
     monkeypatch.setattr(module, "check_voxels", lambda *_: SimpleNamespace(shape=(1, 1, 1)), raising=False)
     monkeypatch.setattr(module, "write_json", lambda *_: None)
     monkeypatch.setattr(module, "write_sidecars", lambda *_, **__: seen.append(step()))
-    monkeypatch.setattr(module.quality, f"{half}_numbers", lambda *_: seen.append(step()) or {})
+    monkeypatch.setattr(module.compute, f"{half}_numbers", lambda *_: seen.append(step()) or {})
     monkeypatch.setattr(module.pictures, f"draw_{half}", lambda *_: seen.append(step()))
     (tmp_path / "work").mkdir()
     at_step("resample")

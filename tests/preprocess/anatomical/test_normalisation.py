@@ -86,7 +86,7 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     out = tmp_path / "sub-01" / "anat"
     preprocess_anatomical(head.t1w, head.template, SPACE, [first, SETTINGS], out, tmp_path / "work", prefix="sub-01_")
     assert json.loads((out / "sub-01_desc-quality.json").read_text())["registration"] == "testing"
-    assert "'broken' failed, 'testing' are tried next" in caplog.text
+    assert "'broken' failed, trying 'testing' next" in caplog.text
     with pytest.raises(DataError, match="volume"):
         preprocess_anatomical(head.t1w, head.template, SPACE, [first], out, tmp_path / "work", prefix="sub-01_")
 

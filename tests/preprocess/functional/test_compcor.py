@@ -67,7 +67,7 @@ def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
     series = np.concatenate([np.tile(fluid, (40, 1)), np.tile(white, (400, 1))]) + 0.05 * rng.standard_normal((440, 80))
     masks = {"csf": np.arange(440) < 40, "white_matter": np.arange(440) >= 40}
     whole, about = signals(series, masks).components(TR, 0)
-    monkeypatch.setattr(compcor, "MOST", 40)
+    monkeypatch.setattr(compcor, "MAX_VOXELS", 40)
     thinned, described = signals(series, masks).components(TR, 0)
     name = "a_comp_cor_00"
     assert abs(np.corrcoef(thinned[name], white)[0, 1]) > 0.95  # not the mean of both

@@ -132,7 +132,7 @@ def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
     means[:20] *= 1.05
     nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
     assert timing.unsteady(means[:50]) == 20
-    with pytest.warns(BoltWarning, match="first 20 volumes stands out.*all are kept"):
+    with pytest.warns(BoltWarning, match="first 20 volumes is an outlier.*all are kept"):
         assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, TR) == 0
 
 
