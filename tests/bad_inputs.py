@@ -123,7 +123,7 @@ DATA_CASES: list[Case] = [
     Case(
         "NaN voxels",
         "warned",
-        "….npy: … of … ROIs with voxels that are NaN or infinite, left out of the mean: …",
+        "….npy: … of … ROIs with NaN or infinite voxels, which are excluded from the mean: …",
     ),
     Case("an image of zeros", "excluded", "….nii.gz: no ROI of atlas '…' is covered"),
     Case("an all-zero ROI in an image", "warned", "….npy: 1 of … ROIs not covered: …"),
@@ -131,7 +131,7 @@ DATA_CASES: list[Case] = [
     Case("a subject without an image", "excluded", "the subject has no BOLD image"),
     # ---- ready series ----
     Case(
-        "an all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant: zeros once z-scored: …"
+        "an all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant (zeros after z-scoring): …"
     ),
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
     Case("a series of another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),

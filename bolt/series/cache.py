@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, odd_rois, warnings_of
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, roi_warnings, scan_warnings
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
@@ -280,8 +280,8 @@ def _write_array(
             series = read_series(entry.path, values)
             constant = is_constant(series)
             n_constant += constant
-            odd += warnings_of(entry.scan_id, entry.path.parent / "status.json")
-            odd += odd_rois(entry.scan_id, series, constant, rois["name"], entry.path)
+            odd += scan_warnings(entry.scan_id, entry.path.parent / "status.json")
+            odd += roi_warnings(entry.scan_id, series, constant, rois["name"], entry.path)
             file.write(zscore(series[:, kept]).astype("<f4").tobytes())
     return n_constant, odd
 

@@ -101,13 +101,13 @@ def test_a_person_counts_once():
 def test_what_is_not_known_is_said():
     scans = cohort(40).assign(site="here", sex=None, age=np.nan)
     table = by_measure(scans)
-    assert table.loc["Site", "words"] == "Site is the same for all: here."
-    assert table.loc["Sex", "words"] == "Sex is not known, so nobody can say whether it differs."
+    assert table.loc["Site", "words"] == "Site is the same for all participants: here."
+    assert table.loc["Sex", "words"] == "Sex is unknown, so it cannot be compared."
     assert table.loc["Age", "n"] == 0 and np.isnan(table.loc["Age", "p"])
     assert table.loc["Head motion", "p"] == table.loc["Head motion", "p_holm"]  # one test, nothing to correct
     one = cohort(40)
     one.loc[one["label"] == "patient", "age"] = np.nan
-    assert by_measure(one).loc["Age", "words"] == "Age is known of one class only: control."
+    assert by_measure(one).loc["Age", "words"] == "Age is known for one class only: control."
 
 
 def test_three_classes_and_numbers():
@@ -119,7 +119,7 @@ def test_three_classes_and_numbers():
     table = by_measure(scans, None)
     assert table.loc["Head motion", "test"] == "Spearman correlation" and table.loc["Head motion", "effect"] == 1
     assert table.loc["Site", "test"] == "Kruskal–Wallis" and table.loc["Sex", "test"] == "Mann–Whitney"
-    assert table.loc["Head motion", "words"].startswith("Head motion goes with the label: ")
+    assert table.loc["Head motion", "words"].startswith("Head motion is associated with the label: ")
 
 
 def test_head_motion_differs_in_abide():

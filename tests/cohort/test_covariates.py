@@ -76,7 +76,7 @@ def test_what_is_missing_or_new_is_counted(caplog):
     new = pd.DataFrame({"age": [np.nan, np.nan, 20], "site": ["c", "a", np.nan]})
     np.testing.assert_allclose(encoder.encode(new), [[0, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-7)
     assert "covariate 'age' of 2 of 3 scans: missing" in caplog.text
-    assert "covariate 'site' of 2 of 3 scans" in caplog.text and "no training scan" in caplog.text
+    assert "covariate 'site' of 2 of 3 scans" in caplog.text and "absent from the training scans" in caplog.text
 
 
 def test_a_constant_number_says_nothing():
@@ -85,7 +85,7 @@ def test_a_constant_number_says_nothing():
 
 
 def test_a_column_without_values():
-    with pytest.raises(DataError, match="'age' is known of no training scan"):
+    with pytest.raises(DataError, match="'age' is missing for all training scans"):
         Covariates.fit(TABLE.assign(age=np.nan), ["age"])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cohort.quality import QUALITY_COLUMNS, gather_quality, judge
+from bolt.cohort.quality import QUALITY_COLUMNS, failed_cutoffs, gather_quality
 from bolt.config import Config, Quality, parse
 from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
@@ -81,7 +81,7 @@ def test_other_sources_are_judged_by_what_is_known(tmp_path, caplog):
         table = gather_quality(scans, config, layout)
     assert table.reason.tolist() == ["share of moved volumes 0.67 is above the cut-off 0.4", ""]
     assert table.mean_fd.tolist() == pytest.approx([0.6, 0.3])
-    assert "share_moved is not known of 1 scans" in caplog.text
+    assert "share_moved is unknown for 1 scans" in caplog.text
 
 
 def test_the_length_of_downloaded_scans_is_known_by_what_was_made_of_them(tmp_path):
@@ -128,14 +128,14 @@ def test_motion_numbers():
         ({}, []),
     ],
 )
-def test_judge(numbers, reasons):
-    assert judge(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
+def test_failed_cutoffs(numbers, reasons):
+    assert failed_cutoffs(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
 
 
 def test_a_partial_field_excludes_nobody_unless_asked():
     """Whoever scans a slab wants its ROIs; a person is told to look."""
-    assert judge({"coverage": 0.3}, Quality()) == []
-    assert judge({"coverage": 0.3}, Quality(min_coverage=0.5)) != []
+    assert failed_cutoffs({"coverage": 0.3}, Quality()) == []
+    assert failed_cutoffs({"coverage": 0.3}, Quality(min_coverage=0.5)) != []
     assert MEASURES["coverage"].look == 0.8
 
 
