@@ -94,7 +94,7 @@ DATA_CASES: list[Case] = [
     Case(
         "an image whose name declares another space",
         "excluded",
-        "….nii.gz: the name declares space …, but … is asked for",
+        "….nii.gz: the name declares space …, but … is requested",
     ),
     Case("an image whose name declares no space", "warned", "….nii.gz: the name declares no space"),
     Case("no image in the space asked for (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found"),
@@ -119,7 +119,7 @@ DATA_CASES: list[Case] = [
     Case("no TR at all", "excluded", "….nii.gz: no repetition time in the header"),
     Case("TR that is no number", "excluded", "….nii.gz: RepetitionTime is …, not a number of seconds"),
     Case("a sidecar that is not JSON", "excluded", "….json: not readable as JSON"),
-    Case("NaN volumes", "excluded", "….nii.gz: … of … volumes hold no finite voxel, such as volume …"),
+    Case("NaN volumes", "excluded", "….nii.gz: … of … volumes have no finite voxel, such as volume …"),
     Case(
         "NaN voxels",
         "warned",
@@ -288,7 +288,7 @@ TRAINING_CASES: list[Case] = [
     Case(
         "NaN in a cache of series",
         "refused",
-        "the series of scan '…' has NaN or Inf. Exclude the scan, or mend its series",
+        "the series of scan '…' has NaN or Inf. Exclude the scan, or fix its series",
     ),
     # ---- while it learns ----
     Case(

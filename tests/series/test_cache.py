@@ -274,7 +274,7 @@ def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):
 
 
 def test_series_made_with_other_settings_are_refused(made):
-    with pytest.raises(DataError, match="made with Atlas 'cubes', but 'schaefer400' is asked for"):
+    with pytest.raises(DataError, match="made with Atlas 'cubes', but expected 'schaefer400'"):
         made(expected={"Atlas": "schaefer400"})
 
 
@@ -322,5 +322,5 @@ def test_equal_input_equal_bytes(made):
 def test_a_cache_that_disagrees_with_its_index_is_refused(made):
     made()
     np.save(made.out / "series.npy", numbers(4))
-    with pytest.raises(DataError, match=r"shape \(4, 3\), the index says \(34, 3\)"):
+    with pytest.raises(DataError, match=r"shape \(4, 3\), but the index implies \(34, 3\)"):
         SeriesCache(made.out)

@@ -185,7 +185,7 @@ def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):
 
 def test_no_covered_roi_at_all(tmp_path, data):
     data[..., 3] = np.nan
-    with pytest.raises(DataError, match="1 of 8 volumes hold no finite voxel, such as volume 3"):
+    with pytest.raises(DataError, match="1 of 8 volumes have no finite voxel, such as volume 3"):
         parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
     data[:] = 0
     with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
@@ -209,7 +209,7 @@ def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):
     path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
     with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
         parcellate(path, [make_atlas()], denoise=NONE)
-    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is asked for"):
+    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is requested"):
         parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
     with pytest.warns(UserWarning, match="declares no space"):
@@ -268,7 +268,7 @@ def test_24_parameters_are_24_or_an_error():
     assert chosen.regressors.shape == (T, 24) and chosen.kept is None
     assert np.isfinite(chosen.regressors).all()
     assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table stays as it was
-    with pytest.raises(DataError, match="no confounds column fits"):
+    with pytest.raises(DataError, match="no confounds column matches"):
         choose_confounds(table.drop(columns=[n for n in names if "power2" in n]), load_denoise("24p"), T, "x")
     table.loc[3, "rot_z"] = np.nan
     with pytest.raises(DataError, match="'rot_z' is missing in row 3"):

@@ -52,12 +52,12 @@ def test_a_rhythm_is_found_in_its_network_and_band():
 def test_slow_scans_bound_the_bands():
     _, bands = spectra_of(Cache(trs=(2.0, 4.0)), BANDS)
     assert bands.loc[bands["band"] == "fast", "high"].unique() == pytest.approx([0.125])
-    with pytest.raises(DataError, match="repetition time of scan 'sub-0' is not known"):
+    with pytest.raises(DataError, match="repetition time of scan 'sub-0' is unknown"):
         spectra_of(Cache(trs=(np.nan,)), BANDS)
 
 
 def test_no_scan_and_no_spectra_are_said(tmp_path):
-    with pytest.raises(DataError, match="holds no scan"):
+    with pytest.raises(DataError, match="has no scans"):
         spectra_of(Cache(n=0), BANDS)
     config = Config(dataset="none", atlases=["cc200"], paths={"results": tmp_path})
     with pytest.raises(DataError, match="'spectra' has no spectra of any dataset.*snakemake spectra"):
