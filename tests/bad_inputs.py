@@ -131,7 +131,9 @@ DATA_CASES: list[Case] = [
     Case("a subject without an image", "excluded", "the subject has no BOLD image"),
     # ---- ready series ----
     Case(
-        "an all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant (zeros after z-scoring): …"
+        "an all-zero ROI in a ready series",
+        "warned",
+        "….npy: 1 of … ROIs all zero or constant (zeros after z-scoring): …",
     ),
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
     Case("a series of another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
@@ -180,8 +182,8 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "BOLD and T1w whose fields do not overlap",
         "warned",
-        "….nii.gz: according to their headers, T1w and BOLD do not overlap (centres … mm apart); they will be aligned by "
-        "their centres of mass: check the coregistration",
+        "….nii.gz: according to their headers, T1w and BOLD do not overlap (centres … mm apart); they will be aligned "
+        "by their centres of mass: check the coregistration",
     ),
     # ---- sizes ----
     Case(

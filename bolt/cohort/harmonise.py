@@ -61,7 +61,7 @@ class Combat:
         if len(known) < 2:
             raise DataError(
                 f"ComBat needs two sites with at least {MIN_SCANS} training scans each, but there are {len(known)}",
-                hint="Set 'harmonise: null' in the model's configuration, or specify the dataset's 'site' column",
+                hint="Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file",
             )
         used = site.isin(known).to_numpy()
         values = features[used].astype(np.float64)

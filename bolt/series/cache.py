@@ -194,7 +194,7 @@ def build_cache(
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
         raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
     uncovered = np.array([e.uncovered for e in entries])
-    kept = ~uncovered.any(axis=0) if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
+    kept = ~np.any(uncovered, axis=0) if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
     if not kept.any():
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
     (out / "manifest.json").unlink(missing_ok=True)  # the cache is incomplete from here to the end

@@ -237,7 +237,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path, capsys, columns, message):
 
 @pytest.mark.parametrize(
     ("subjects", "message"),
-    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows name no subject")],
+    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows have no subject")],
 )
 def test_a_table_that_does_not_say_who_was_scanned_is_refused(tmp_path, capsys, subjects, message):
     folds = pd.DataFrame({"scan_id": ["a", "b"], "role": ["train", "test"]})

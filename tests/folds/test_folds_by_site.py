@@ -63,7 +63,7 @@ def test_training_keeps_every_class():
     ("change", "n_folds", "message", "hint"),
     [
         (lambda s: s, 10, "there are 4 sites, but 10 folds", "'folds: outer' to 4"),
-        (lambda s: s.assign(site=None), 4, "40 scans have no site", "column 'site'"),
+        (lambda s: s.assign(site=None), 4, "40 scans have no site", "'site' in the dataset's file"),
         (
             lambda s: s.assign(site=s["site"].replace({"site-3": "site-1", "site-2": "site-0"})),
             2,

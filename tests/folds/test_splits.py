@@ -115,11 +115,11 @@ def test_the_real_abide_cohort():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.assign(label="A"), "one class only: A"),
+        (lambda s: s.assign(label="A"), "only one class: A"),
         (lambda s: s.assign(label=["A"] * 3 + ["B"] * 37), "class 'A' has 3 subjects or families, fewer than the 5"),
         (lambda s: s.assign(label=[None, *s.label[1:]]), "1 scans have no label"),
         (lambda s: s.assign(subject=[s.subject[1], *s.subject[1:]]), "subject 'sub-001' is in 2 groups"),
-        (lambda s: pd.concat([s, s[:1]]), "scans stand twice in the scan table: sub-000_run-0"),
+        (lambda s: pd.concat([s, s[:1]]), "duplicate scan_id in the scan table: sub-000_run-0"),
         (lambda s: s.assign(group="all"), "class 'A' has 1 subjects or families"),
     ],
 )
