@@ -97,7 +97,7 @@ def _read(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, sep=separator, dtype=str, na_values=[MISSING, ""], keep_default_na=False)
         return table.apply(lambda column: column.str.strip())
     except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
+        raise DataError("file not found", where=path, hint="Correct the path") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable table ({error})", where=path, hint="Provide a .tsv or .csv file") from None
 

@@ -74,7 +74,7 @@ MEASURES: dict[str, Measure] = {
     "n_volumes": Measure("volumes", "", "high", "BOLD", "Number of volumes"),
     "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of temporal mean/SD", look=30),
     "coregistration_mask_dice": Measure(
-        "Dice of BOLD and T1w brain masks",
+        "Dice of BOLD and T1w brain",
         "",
         "high",
         "BOLD",
@@ -120,7 +120,7 @@ MEASURES: dict[str, Measure] = {
         "template brain covered", "", "high", "BOLD", "Share of the template's brain that was acquired", look=0.8
     ),
     "template_mask_dice": Measure(
-        "Dice with template brain mask",
+        "Dice with template brain",
         "",
         "high",
         "T1w",
