@@ -94,7 +94,7 @@ DATA_CASES: list[Case] = [
     Case(
         "image whose name declares another space",
         "excluded",
-        "….nii.gz: the name declares space …, but … is asked for",
+        "….nii.gz: the name declares space …, but … is requested",
     ),
     Case("image whose name declares no space", "warned", "….nii.gz: the name declares no space"),
     Case("no image in the requested space (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found"),
@@ -119,18 +119,20 @@ DATA_CASES: list[Case] = [
     Case("no TR", "excluded", "….nii.gz: no repetition time in the header"),
     Case("TR that is not a number", "excluded", "….nii.gz: RepetitionTime is …, not a number of seconds"),
     Case("sidecar that is not JSON", "excluded", "….json: not readable as JSON"),
-    Case("NaN volumes", "excluded", "….nii.gz: … of … volumes hold no finite voxel, such as volume …"),
+    Case("NaN volumes", "excluded", "….nii.gz: … of … volumes have no finite voxel, such as volume …"),
     Case(
         "NaN voxels",
         "warned",
-        "….npy: … of … ROIs with voxels that are NaN or infinite, left out of the mean: …",
+        "….npy: … of … ROIs with NaN or infinite voxels, which are excluded from the mean: …",
     ),
     Case("all-zero image", "excluded", "….nii.gz: no ROI of atlas '…' is covered"),
     Case("all-zero ROI in an image", "warned", "….npy: 1 of … ROIs not covered: …"),
     Case("the same, with `uncovered: drop-scan`", "excluded", "1 ROIs not covered: …"),
     Case("subject without an image", "excluded", "the subject has no BOLD image"),
     # ---- ready series ----
-    Case("all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant: zeros once z-scored: …"),
+    Case(
+        "all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant (zeros after z-scoring): …"
+    ),
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
     Case("series from another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
     Case("transposed series", "excluded", "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows"),
@@ -152,69 +154,74 @@ DATA_CASES: list[Case] = [
 ]
 PREPROCESSING_CASES: list[Case] = [
     # ---- orientation ----
-    Case("neither sform nor qform", "excluded", "….nii.gz: neither sform nor qform is set: left and right are unknown"),
+    Case(
+        "neither sform nor qform", "excluded", "….nii.gz: neither sform nor qform is set, so left and right are unknown"
+    ),
     Case("only a qform, or only an sform", "used", "the available one is used"),
     Case(
         "sform and qform more than a voxel apart",
         "warned",
-        "….nii.gz: sform and qform are up to … mm and …° apart; the sform is used",
+        "….nii.gz: sform and qform differ by up to … mm and …°; the sform is used",
     ),
     Case(
         "sform and qform that disagree about left and right",
         "excluded",
-        "….nii.gz: sform (…) and qform (…) contradict each other about left, right, front or back. Find out which is "
-        "right",
+        "….nii.gz: sform (…) and qform (…) disagree about the orientation of the head. Find out which is correct",
     ),
-    Case("qform that is not a rotation", "warned", "….nii.gz: the qform is no rotation; the sform is used"),
+    Case("qform that is not a rotation", "warned", "….nii.gz: the qform is not a valid rotation; the sform is used"),
     Case("the same, without an sform", "excluded", "….nii.gz: not a readable NIfTI image"),
-    Case("all-zero affine", "excluded", "….nii.gz: the affine is singular or not finite"),
-    Case("affine with shear", "excluded", "….nii.gz: the affine shears the image. Resample it"),
+    Case("all-zero affine", "excluded", "….nii.gz: the affine maps voxels to no place in space"),
+    Case("affine with shear", "excluded", "….nii.gz: the affine has shear. Resample the image"),
     Case("left-right flip declared only in the header", "used", "reoriented to RAS according to the header"),
     Case("oblique slices", "used", "axes and positions stay as in the header"),
     Case("BOLD and T1w stored in different orientations", "used", "positions are taken from the headers"),
     Case(
         "BOLD and T1w whose fields of view do not overlap",
         "warned",
-        "….nii.gz: by the headers, T1w and BOLD do not overlap (centres … mm apart); they are brought together by "
-        "their centres of mass: look at the coregistration",
+        "….nii.gz: according to their headers, T1w and BOLD do not overlap (centres … mm apart); they will be aligned "
+        "by their centres of mass: check the coregistration",
     ),
     # ---- sizes ----
     Case(
         "voxel sizes in metres",
         "excluded",
-        "….nii.gz: the field is … mm, which fits no human head. Correct the voxel sizes in the header",
+        "….nii.gz: a field of view of … mm does not fit a human head. Correct the voxel sizes in the header",
     ),
     Case("T1w of a child, or of an unusually sized head", "used", "scaled by the affine registration (tested at 0.8)"),
-    Case("tiny matrix (T1w)", "excluded", "….nii.gz: … voxels are too few: registration needs 20 along each axis"),
-    Case("few slices (BOLD)", "excluded", "….nii.gz: … voxels are too few: registration needs 8 along each axis"),
-    Case("thick slices", "warned", "….nii.gz: thick slices: voxels of … mm; look at the registration"),
-    Case("scan with two volumes", "excluded", "….nii.gz: 2 volumes; head motion, noise and ROI series need at least 5"),
+    Case("tiny matrix (T1w)", "excluded", "….nii.gz: only … voxels: registration needs at least 20 along each axis"),
+    Case("few slices (BOLD)", "excluded", "….nii.gz: only … voxels: registration needs at least 8 along each axis"),
+    Case("thick slices", "warned", "….nii.gz: thick slices (voxels of … mm): check the registration"),
+    Case(
+        "scan with two volumes",
+        "excluded",
+        "….nii.gz: only 2 volumes: head motion correction, denoising and ROI series need at least 5",
+    ),
     Case("T1w with a fourth axis of length 1", "used", "the axis is dropped"),
-    Case("T1w with several volumes", "excluded", "….nii.gz: a 3D T1w is due, but the shape is …"),
+    Case("T1w with several volumes", "excluded", "….nii.gz: expected a 3D T1w image, but the shape is …"),
     # ---- voxels ----
     Case(
         "all-zero slices",
         "warned",
-        "….nii.gz: all zero: 1 slice(s), in 2 of … volumes, such as slice … of axis 2 in volume 3 (from 0)",
+        "….nii.gz: 1 all-zero slice(s) in 2 of … volumes, such as slice … of axis 2 in volume 3 (counted from 0)",
     ),
-    Case("all-zero slices in a T1w", "warned", "….nii.gz: all zero: 2 slice(s), in 1 of 1 volumes, such as slice …"),
+    Case("all-zero slices in a T1w", "warned", "….nii.gz: 2 all-zero slice(s) in 1 of 1 volumes, such as slice …"),
     Case("empty volume", "excluded", "….nii.gz: volume 3 (counted from 0) is empty: all voxels are 0"),
     Case(
         "unsigned integers declared as signed",
         "excluded",
-        "….nii.gz: values above 32767 have become negative: the header says int16, the voxels are uint16",
+        "….nii.gz: values above 32767 have become negative: the header declares int16, but the voxels are uint16",
     ),
     Case(
         "signed integers declared as unsigned",
         "excluded",
-        "….nii.gz: negative values have become huge: the header says uint16, the voxels are int16",
+        "….nii.gz: negative values have become huge: the header declares uint16, but the voxels are int16",
     ),
-    Case("NaN in a T1w", "excluded", "….nii.gz: … voxels are NaN or infinite. Convert the image again"),
-    Case("NaN in a scan", "excluded", "….nii.gz: volume 3 (counted from 0) has … voxels that are NaN or infinite"),
+    Case("NaN in a T1w", "excluded", "….nii.gz: the image has … NaN or infinite voxels. Convert the image again"),
+    Case("NaN in a scan", "excluded", "….nii.gz: volume 3 (counted from 0) has … NaN or infinite voxels"),
     Case(
         "truncated compressed T1w",
         "excluded",
-        "….nii.gz: the file is cut off or damaged (…). Copy it again",
+        "….nii.gz: the file is truncated or damaged (…). Copy it again",
     ),
     Case("truncated compressed scan", "excluded", "….nii.gz: the file is cut off at volume … of …"),
     # ---- time ----
@@ -279,7 +286,7 @@ TRAINING_CASES: list[Case] = [
     Case(
         "NaN in a cache",
         "refused",
-        "the series of scan '…' has NaN or Inf. Exclude the scan, or mend its series",
+        "the series of scan '…' has NaN or Inf. Exclude the scan, or fix its series",
     ),
     # ---- during training ----
     Case(

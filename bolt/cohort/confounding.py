@@ -1,7 +1,7 @@
-"""Whether the label goes with site, sex, age or head motion: what a classifier would find first.
+"""Association of the label with site, sex, age and head motion, which a classifier could exploit instead of the brain.
 
-One row a person and label (several scans of a person say little more than one; age and motion are averaged). Tests by
-rank and by counts, which ask for no distribution; p-values are corrected by Holm for the measures that were tested.
+Each participant is counted once per label (repeated scans add little; age and motion are averaged). Tests of ranks and
+counts need no distributional assumptions; p-values are Holm-corrected for the number of measures tested.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from scipy import stats
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
 UNITS = {"age": "years", "mean_fd": "mm mean FD"}
 TEST_COLUMNS = {
-    "measure": "What is compared with the label",
-    "n": "Persons (a person counts once a label) for whom it is known",
-    "test": "Test",
-    "statistic": "Its statistic",
-    "effect": "Size of the effect; 0: none",
-    "effect_name": "What the effect is",
+    "measure": "Measure compared with the label",
+    "n": "Participants with known values; each is counted once per label",
+    "test": "Statistical test",
+    "statistic": "Test statistic",
+    "effect": "Effect size; 0: no effect",
+    "effect_name": "Name of the effect size",
     "p": "p-value",
     "p_holm": "p-value after Holm's correction for the measures tested",
-    "words": "The same in words",
+    "words": "Result in words",
 }
 LEVEL = 0.05
-DRAWS = 9999  # tables with small expected counts: permutations
-FEW = 5  # an expected count below it: the chi-square approximation is not trusted (Cochran)
+N_PERMUTATIONS = 9999
+MIN_EXPECTED = 5  # smallest expected count for the chi-square approximation (Cochran)
 
 
 class Association(NamedTuple):
-    """A test of two columns."""
+    """Result of a test of association between two columns."""
 
     test: str
     statistic: float
@@ -49,19 +49,19 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
     scans : DataFrame
         subject, label, site, sex, age (years), mean_fd (mm).
     classes : sequence of str or None
-        In the dataset's order; None: the label is a number.
+        In the dataset's order; None if the label is a number.
     seed : int
-        Of permutations.
+        Seed of permutation tests.
 
     Returns
     -------
     DataFrame
-        `TEST_COLUMNS`, one row a measure. Where nothing can be compared, `words` says why and the numbers are missing.
+        `TEST_COLUMNS`, one row per measure. If nothing can be compared, `words` states why and the numbers are missing.
     """
-    people = _people(scans, classes)
+    participants = _participants(scans, classes)
     rows = []
     for column, name in MEASURES.items():
-        known = people.dropna(subset=[column])
+        known = participants.dropna(subset=[column])
         row = {"measure": name, "n": len(known), "words": _nothing_to_compare(name, known, column, classes)}
         if not row["words"]:
             row |= associate(known["label"], known[column], classes, seed)._asdict()
@@ -70,12 +70,12 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
     table["p_holm"] = holm(table["p"])
     for i, (column, name) in enumerate(MEASURES.items()):
         if not table.loc[i, "words"]:
-            table.loc[i, "words"] = _words(name, column, people.dropna(subset=[column]), classes, table.loc[i])
+            table.loc[i, "words"] = _words(name, column, participants.dropna(subset=[column]), classes, table.loc[i])
     return table
 
 
 def associate(label: pd.Series, values: pd.Series, classes: Sequence[str] | None, seed: int = 0) -> Association:
-    """Test one column against the label, by what the two are: categories or numbers."""
+    """Test the association of one column with the label; the test depends on which of the two are numbers."""
     if pd.api.types.is_numeric_dtype(values):
         if classes is None:
             rho, p = stats.spearmanr(label, values)
@@ -87,13 +87,13 @@ def associate(label: pd.Series, values: pd.Series, classes: Sequence[str] | None
 
 
 def holm(p: pd.Series) -> pd.Series:
-    """p-values corrected for their number (Holm 1979, Scandinavian Journal of Statistics 6:65); missing ones stay."""
+    """Correct p-values by Holm's method (1979, Scandinavian Journal of Statistics 6:65); missing ones stay missing."""
     known = p.dropna().sort_values()
     steps = known * np.arange(len(known), 0, -1)
     return steps.cummax().clip(upper=1).reindex(p.index)
 
 
-def _people(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+def _participants(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
     label = scans["label"].astype(str) if classes is not None else scans["label"].astype(float)
     table = scans.assign(label=label).reindex(columns=["subject", "label", *MEASURES])
     numbers = {column: pd.to_numeric(table[column], errors="coerce") for column in ("age", "mean_fd")}
@@ -102,7 +102,7 @@ def _people(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
 
 
 def _ranks(parts: list[np.ndarray]) -> Association:
-    """Mann-Whitney for two groups, Kruskal-Wallis for more."""
+    """Test two groups by Mann-Whitney, more by Kruskal-Wallis."""
     if len(parts) == 2:
         first, last = parts
         u, p = stats.mannwhitneyu(last, first, alternative="two-sided")
@@ -114,21 +114,21 @@ def _ranks(parts: list[np.ndarray]) -> Association:
 
 
 def _counts(table: np.ndarray, seed: int) -> Association:
-    """Chi-square of a table of counts; by Fisher's exact test or permutation where expected counts are small."""
+    """Test a table of counts by chi-square, or by Fisher's exact test or permutations if expected counts are small."""
     test = stats.chi2_contingency(table, correction=False)
     name, p = "chi-square", float(test.pvalue)
-    if test.expected_freq.min() < FEW:
+    if test.expected_freq.min() < MIN_EXPECTED:
         if table.shape == (2, 2):
             name, p = "Fisher's exact test", float(stats.fisher_exact(table).pvalue)
         else:
-            draws = stats.PermutationMethod(n_resamples=DRAWS, batch=200, rng=np.random.default_rng(seed))
-            p = float(stats.chi2_contingency(table, correction=False, method=draws).pvalue)
+            method = stats.PermutationMethod(n_resamples=N_PERMUTATIONS, batch=200, rng=np.random.default_rng(seed))
+            p = float(stats.chi2_contingency(table, correction=False, method=method).pvalue)
             name = "chi-square by permutation"
     return Association(name, float(test.statistic), _cramer(float(test.statistic), table), "Cramér's V", p)
 
 
 def _cramer(chi2: float, table: np.ndarray) -> float:
-    """Cramér's V without the bias that many sites bring (Bergsma 2013, J Korean Stat Soc 42:323)."""
+    """Return Cramér's V corrected for the bias of many categories (Bergsma 2013, J Korean Stat Soc 42:323)."""
     n, (rows, columns) = table.sum(), table.shape
     excess = max(0.0, chi2 / n - (rows - 1) * (columns - 1) / (n - 1))
     smaller = min(rows - (rows - 1) ** 2 / (n - 1), columns - (columns - 1) ** 2 / (n - 1))
@@ -137,29 +137,29 @@ def _cramer(chi2: float, table: np.ndarray) -> float:
 
 def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Sequence[str] | None) -> str:
     if known.empty:
-        return f"{name} is not known, so nobody can say whether it differs."
+        return f"{name} is unknown, so it cannot be compared."
     if known[column].nunique() == 1:
-        return f"{name} is the same for all: {known[column].iloc[0]}."
+        return f"{name} is the same for all participants: {known[column].iloc[0]}."
     if classes is not None and known["label"].nunique() < 2:
-        return f"{name} is known of one class only: {known['label'].iloc[0]}."
+        return f"{name} is known for one class only: {known['label'].iloc[0]}."
     return ""
 
 
 def effect_text(name: str, value: float) -> str:
-    """Such as ``Cramér's V 0.07``."""
+    """Format an effect size, such as ``Cramér's V 0.07``."""
     return f"{name} {round(value, 2) + 0.0:.2f}"  # no minus sign before a zero
 
 
 def _words(name: str, column: str, known: pd.DataFrame, classes: Sequence[str] | None, row: pd.Series) -> str:
-    """One line in plain words."""
-    verb = "goes with the label" if classes is None else "differs between classes"
+    """Describe a result in one sentence."""
+    verb = "is associated with the label" if classes is None else "differs between classes"
     verdict = f"{name} {verb}" if row.p_holm < LEVEL else f"No evidence that {name.lower()} {verb}"
-    seen = "" if classes is None else _described(column, known, classes)
-    return f"{verdict}: {seen}{effect_text(row.effect_name, row.effect)}, {_p(row.p_holm)}."
+    summary = "" if classes is None else _summary(column, known, classes)
+    return f"{verdict}: {summary}{effect_text(row.effect_name, row.effect)}, {_p(row.p_holm)}."
 
 
-def _described(column: str, known: pd.DataFrame, classes: Sequence[str]) -> str:
-    """What there is to see: medians, shares, or the site's extremes."""
+def _summary(column: str, known: pd.DataFrame, classes: Sequence[str]) -> str:
+    """Describe the classes by medians or shares, or the sites by their range of shares."""
     parts = known.groupby("label")[column]
     if column in UNITS:
         shown = [f"{parts.get_group(name).median():.3g} ({name})" for name in classes if name in parts.groups]
@@ -171,8 +171,10 @@ def _described(column: str, known: pd.DataFrame, classes: Sequence[str]) -> str:
         shares = parts.agg(lambda values: (values == value).mean())
         return ", ".join(f"{100 * shares[name]:.0f} % {value} ({name})" for name in classes if name in shares) + "; "
     sites = known.groupby(column)["label"].agg(lambda labels: (labels == classes[-1]).mean())
-    return f"of a site's persons {100 * sites.min():.0f} to {100 * sites.max():.0f} % are {classes[-1]}; "
+    low, high = (f"{100 * share:.0f}" for share in (sites.min(), sites.max()))
+    shares = low if low == high else f"{low} to {high}"
+    return f"{shares} % of participants at each site are labelled {classes[-1]}; "
 
 
 def _p(value: float) -> str:
-    return "p < 0.001 corrected" if value < 0.001 else f"p = {value:.2g} corrected"
+    return "corrected p < 0.001" if value < 0.001 else f"corrected p = {value:.2g}"

@@ -1,9 +1,8 @@
-"""ComBat on connectivity: what a site adds to each feature's mean and variance, estimated and removed.
+"""ComBat harmonisation of connectivity: removal of site effects on each feature's mean and variance.
 
-The estimates are combatlearn's (Johnson et al. 2007, Biostatistics 8:118; Fortin et al. 2018, NeuroImage 167:104):
-empirical Bayes, parametric, no covariates. The label plays no part, neither in training nor in test. What ComBat does
-to a scan is a line for each site and feature; these lines are all that is kept, so that a test scan is changed by its
-own site's line and by nothing else.
+Estimates are combatlearn's (Johnson et al. 2007, Biostatistics 8:118; Fortin et al. 2018, NeuroImage 167:104):
+parametric empirical Bayes, without covariates. The label is never used. ComBat is a linear function for each site and
+feature; only its slopes and intercepts are kept, so that a test scan is changed by those of its own site alone.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from bolt.io.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FEWEST = 2
-"""Training scans of a site without which its variance cannot be estimated."""
+MIN_SCANS = 2
+"""Training scans per site needed to estimate its variance."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Combat:
     Attributes
     ----------
     sites : list of str
-        Sorted; those that were learned.
+        Sites to which it was fitted, sorted.
     scale, offset : (sites, F) float32 array
     """
 
@@ -43,36 +42,36 @@ class Combat:
 
     @classmethod
     def fit(cls, features: NDArray[np.float32], sites: Sequence[str] | pd.Series) -> Combat:
-        """Estimate from training scans.
+        """Estimate site effects from training scans.
 
         Parameters
         ----------
         features : (n, F) array
         sites : (n,) sequence of str
-            Sites with fewer than two scans, and scans without a site, are left out.
+            Sites with fewer than `MIN_SCANS` scans, and scans without a site, are ignored.
 
         Raises
         ------
         DataError
-            Fewer than two sites.
+            There are fewer than two sites.
         """
         site = pd.Series(list(sites), dtype=object)
         counts = site.value_counts()
-        known = sorted(str(name) for name in counts.index[counts >= FEWEST])
+        known = sorted(str(name) for name in counts.index[counts >= MIN_SCANS])
         if len(known) < 2:
             raise DataError(
-                f"ComBat needs two sites with at least {FEWEST} training scans each, there are {len(known)}",
-                hint="Set 'harmonise: null' in the model's configuration, or name the dataset's column 'site'",
+                f"ComBat needs two sites with at least {MIN_SCANS} training scans each, but there are {len(known)}",
+                hint="Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file",
             )
         used = site.isin(known).to_numpy()
         values = features[used].astype(np.float64)
         varies = np.ptp(values, axis=0) > 0
         scale = np.ones((len(known), features.shape[1]), np.float32)
         offset = np.zeros_like(scale)
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            scale[:, varies], offset[:, varies] = _lines(values[:, varies], site[used].to_numpy(), known)
-        for text in sorted({str(warning.message) for warning in said}):
+            scale[:, varies], offset[:, varies] = _slopes(values[:, varies], site[used].to_numpy(), known)
+        for text in sorted({str(warning.message) for warning in caught}):
             log.info("ComBat: %s", text)
         return cls(known, scale, offset)
 
@@ -86,42 +85,39 @@ class Combat:
         features : (n, F) array
         sites : (n,) sequence of str
         pooled : bool
-            Give scans of a site that was not learned the pooled estimate, under which they stay as they are; else
-            refuse them.
+            Use the pooled estimate for scans of other sites, which leaves them unchanged; if False, refuse them.
 
         Raises
         ------
         DataError
-            Such a scan, and not `pooled`.
+            There is a scan of another site, and not `pooled`.
         """
         site = pd.Series(list(sites), dtype=object)
-        place = site.map({name: row for row, name in enumerate(self.sites)})
-        unseen = place.isna().to_numpy()
+        row_of_site = site.map({name: row for row, name in enumerate(self.sites)})
+        unseen = row_of_site.isna().to_numpy()
         if unseen.any():
             names = ", ".join(sorted(set(site[unseen].fillna("none").astype(str))))
             if not pooled:
                 raise DataError(
-                    f"{unseen.sum()} scans are from sites with fewer than {FEWEST} training scans ({names})",
-                    hint="Set 'unseen_site: pooled' in the model's configuration to leave them as they are",
+                    f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})",
+                    hint="Set 'unseen_site: pooled' in the model's configuration to leave them unchanged",
                 )
-            log.warning(
-                "ComBat: %d scans of sites that were not learned (%s) are left as they are", unseen.sum(), names
-            )
-        changed = features.astype(np.float32)
-        rows = place[~unseen].to_numpy(int)
-        changed[~unseen] = changed[~unseen] * self.scale[rows] + self.offset[rows]
-        return changed
+            log.warning("ComBat: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names)
+        harmonised = features.astype(np.float32)
+        rows = row_of_site[~unseen].to_numpy(int)
+        harmonised[~unseen] = harmonised[~unseen] * self.scale[rows] + self.offset[rows]
+        return harmonised
 
 
-def _lines(
+def _slopes(
     values: NDArray[np.float64], site: NDArray[np.object_], known: list[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Slope and intercept of each site and feature, (sites, F): what the fitted ComBat makes of ones and of zeros."""
+    """Return slope and intercept of each site and feature, (sites, F), by applying the fitted ComBat to 0 and 1."""
     n = len(values)
     batch = pd.Series([*site, *known, *known])
     combat = ComBat(batch=batch, method="fortin")
     combat.fit(pd.DataFrame(values, index=range(n)))
     probes = np.repeat([0.0, 1.0], len(known))[:, None] * np.ones(values.shape[1])
-    made = combat.transform(pd.DataFrame(probes, index=range(n, n + len(probes)))).to_numpy()
-    zeros, ones = made[: len(known)], made[len(known) :]
+    transformed = combat.transform(pd.DataFrame(probes, index=range(n, n + len(probes)))).to_numpy()
+    zeros, ones = transformed[: len(known)], transformed[len(known) :]
     return ones - zeros, zeros

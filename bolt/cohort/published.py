@@ -1,4 +1,4 @@
-"""The cohort that was found beside the one that a publication reports."""
+"""Comparison of the cohort with the one that a publication reports."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from bolt.io.files import write_table
 log = logging.getLogger("bolt")
 
 COHORT_COLUMNS = {
-    "measure": "What is counted, of the scans that are used",
-    "found": "Here",
-    "paper": "As published",
+    "measure": "What is counted, among the included scans",
+    "found": "Count in this cohort",
+    "paper": "Published count",
 }
 
 
 def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
-    """Count what the paper counts.
+    """Count scans and subjects as the paper does.
 
     Parameters
     ----------
     scans : DataFrame
-        The scan table; scans with an `exclude_reason` do not count.
+        The scan table; scans with an `exclude_reason` are not counted.
     paper : Paper
 
     Returns
@@ -40,8 +40,8 @@ def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
         if paper.scans is not None:
             yield "scans", len(usable), paper.scans
         for column, counts in (("label", paper.label), ("sex", paper.sex)):
-            for value, due in counts.items():
-                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), due
+            for value, published in counts.items():
+                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), published
 
     return pd.DataFrame(list(rows()), columns=list(COHORT_COLUMNS))
 

@@ -1,4 +1,4 @@
-"""The quality of all scans in one table, and who is left out for it, by declared cut-offs."""
+"""Quality of all scans in one table, and exclusions by the configured cut-offs."""
 
 from __future__ import annotations
 
@@ -22,67 +22,67 @@ QUALITY_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
     "anatomy": "Folder of the T1w image below derivatives/",
-    "state": "ok; excluded by a cut-off; failed before",
-    "reason": "Why it is not ok",
+    "state": "ok; excluded (by a cut-off or an earlier stage); failed (in an earlier stage)",
+    "reason": "Why the state is not ok",
     **{name: f"{m.description}{f' ({m.unit})' if m.unit else ''}" for name, m in MEASURES.items()},
 }
 
 
 def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.DataFrame:
-    """Judge every scan by what is known of it; a ``status.json`` each, and the table.
+    """Apply the cut-offs to every scan; write a ``status.json`` for each, and the table.
 
-    Scans of raw images have the numbers of preprocessing; others what their source tells: displacement and DVARS
+    For raw images the measures are those of preprocessing; for other sources, those available: displacement and DVARS
     of the confounds table, the mean displacement of the scan table, the coverage of ROIs.
 
     Parameters
     ----------
     scans : DataFrame
-        The scan table; those with an ``exclude_reason`` are passed over.
+        The scan table; scans with an ``exclude_reason`` are skipped.
     config : Config
     layout : Layout
 
     Returns
     -------
     DataFrame
-        `QUALITY_COLUMNS`, one row a scan; written to ``layout.quality`` as well, at the very end.
+        `QUALITY_COLUMNS`, one row per scan; also written to ``layout.quality``, last of all.
     """
     folder = layout.quality.parent
-    shutil.rmtree(folder, ignore_errors=True)  # statuses of scans and cut-offs that were
+    shutil.rmtree(folder, ignore_errors=True)  # removes statuses of former scans and cut-offs
     cutoffs = list(config.quality.cutoffs())
-    rows, unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
+    rows, n_unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
     for scan in scans[scans.exclude_reason.isna()].itertuples():
-        before = _status_before(scan, layout)
-        numbers = {} if before else _numbers(scan, config, layout)
+        failure = _earlier_failure(scan, layout)
+        numbers = {} if failure else _numbers(scan, config, layout)
         state, reason = "ok", ""
-        if before:
-            state, reason = before["state"], f"{before['stage']}: {before['reason']}"
+        if failure:
+            state, reason = failure["state"], f"{failure['stage']}: {failure['reason']}"
         else:
-            reasons = judge(numbers, config.quality)
-            for measure in unknown:
-                unknown[measure] += measure not in numbers
+            reasons = failed_cutoffs(numbers, config.quality)
+            for measure in n_unknown:
+                n_unknown[measure] += measure not in numbers
             if reasons:
                 state, reason = "excluded", "; ".join(reasons)
-                log.warning("%s is left out: %s", scan.scan_id, reason)
+                log.warning("%s is excluded: %s", scan.scan_id, reason)
             write_status(layout.quality_status(scan.scan_id), state, "quality", DataError(reason) if reason else None)
         anatomy = folder_of(scan.t1w) if scan.kind == "raw" else None
         facts = {"scan_id": scan.scan_id, "subject": scan.subject, "anatomy": anatomy, "state": state, "reason": reason}
         rows.append({**facts, **{name: numbers.get(name) for name in MEASURES}})
-    for measure, count in unknown.items():
+    for measure, count in n_unknown.items():
         if count:
-            log.info("%s is not known of %d scans, so its cut-off leaves none of them out", measure, count)
+            log.info("%s is unknown for %d scans, so its cut-off excludes none of them", measure, count)
     table = pd.DataFrame(rows, columns=list(QUALITY_COLUMNS))
     write_table(table, layout.quality, QUALITY_COLUMNS)
     return table
 
 
 def displacement(file: Path) -> dict[str, float]:
-    """Mean displacement in mm of every scan of which ``quality.tsv`` says one."""
+    """Read the mean displacement (mm) of all scans for which ``quality.tsv`` has one."""
     table = read_table(file, text=("scan_id",))
     return dict(table.set_index("scan_id")["mean_fd"].astype(float).dropna())
 
 
-def judge(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
-    """Each cut-off that a scan does not meet, in words; a number that is not known is not judged."""
+def failed_cutoffs(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
+    """Describe each cut-off that a scan fails; unknown measures are not judged."""
     reasons = []
     for bound, name, cutoff in cutoffs.cutoffs():
         value = numbers.get(name)
@@ -97,7 +97,7 @@ def judge(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
 
 
 def _digits(value: float, cutoff: float) -> str:
-    """The number with as few digits as still tell it from the cut-off."""
+    """Format a value with as few digits as distinguish it from the cut-off."""
     for digits in range(2, 7):
         text = f"{value:.{digits}g}"
         if float(text) != cutoff:
@@ -105,10 +105,10 @@ def _digits(value: float, cutoff: float) -> str:
     return f"{value!r}"
 
 
-def _status_before(scan: Any, layout: Layout) -> dict[str, Any] | None:
-    """The status of a scan's series where they were not made."""
+def _earlier_failure(scan: Any, layout: Layout) -> dict[str, Any] | None:
+    """Return the status of a scan whose series could not be made or downloaded."""
     path = layout.series_status(scan.scan_id)
-    if scan.kind == "series":  # one that was downloaded has a status beside it
+    if scan.kind == "series":  # only downloaded ones have a status
         path = Path(scan.bold).parent / "status.json"
         if not path.is_file():
             return None
@@ -117,28 +117,28 @@ def _status_before(scan: Any, layout: Layout) -> dict[str, Any] | None:
 
 
 def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
-    found: dict[str, Any] = {"n_volumes": scan.n_volumes, "mean_fd": scan.mean_fd}
+    numbers: dict[str, Any] = {"n_volumes": scan.n_volumes, "mean_fd": scan.mean_fd}
     if scan.kind == "raw":
         anatomy = folder_of(scan.t1w)
-        found |= read_json(layout.anatomical(anatomy) / f"{prefix_of(anatomy)}desc-quality.json")
-        found |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
+        numbers |= read_json(layout.anatomical(anatomy) / f"{prefix_of(anatomy)}desc-quality.json")
+        numbers |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
     elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
-        found |= motion_numbers(read_table(scan.confounds))
-    if pd.isna(found["n_volumes"]):  # not known before a scan was downloaded
-        found["n_volumes"] = _length(scan, config, layout)
+        numbers |= motion_numbers(read_table(scan.confounds))
+    if pd.isna(numbers["n_volumes"]):  # unknown before a scan is downloaded
+        numbers["n_volumes"] = _length(scan, config, layout)
     if scan.kind != "series":
-        found["coverage"] = min(_coverage(scan.scan_id, atlas, layout) for atlas in config.atlas_places)
-    return {name: value for name, value in found.items() if name in MEASURES and not pd.isna(value)}
+        numbers["coverage"] = min(_coverage(scan.scan_id, atlas, layout) for atlas in config.atlas_places)
+    return {name: value for name, value in numbers.items() if name in MEASURES and not pd.isna(value)}
 
 
 def _length(scan: Any, config: Config, layout: Layout) -> int | None:
-    """Volumes of a scan: by the file that lies beside its series; of ready series, their own length."""
+    """Return the number of volumes of a scan, from the sidecar of its series, or the length of ready series."""
     if scan.kind != "series":
         sidecar = layout.series_file(scan.scan_id, next(iter(config.atlas_places))).with_suffix(".json")
         return read_json(sidecar).get("NumberOfVolumes") if sidecar.is_file() else None
     try:
         return len(read_series(scan.bold))
-    except DataError:  # a cache leaves it out, and says why
+    except DataError:  # the cache will exclude it with the reason
         return None
 
 
@@ -147,7 +147,9 @@ def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
 
 
 def is_judged(config: Config, dataset: Dataset) -> bool:
-    """Whether scans are judged by their quality: of ready series at most displacement and length are known, so there
-    only when one of these has a cut-off."""
+    """Return whether quality cut-offs apply.
+
+    Only displacement and length are known for ready series, so one of these must have a cut-off.
+    """
     known = {measure for _, measure, _ in config.quality.cutoffs()} & {"mean_fd", "n_volumes"}
     return not dataset.ready_series or bool(known)

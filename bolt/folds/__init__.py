@@ -1,0 +1,1 @@
+"""Cross-validation folds and the audit that keeps them free of leaks."""

@@ -1,7 +1,7 @@
-"""Leaks in a table of folds: who or what stands on two sides of one fold.
+"""Search for leaks in a table of folds.
 
-Three things give a test away: the same person, the same family, and the same recording under two names. The last is
-found by content: the hash of a scan's series, or of its file.
+A subject, a family, or the same recording under two names must not be on two sides of a split. Recordings are compared
+by content: the hash of a scan's series, or of its file.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-HINT = "Split by group, give copies of a scan one subject, and make the folds again"
+HINT = "Split by group, assign copies of a scan to one subject, and make the folds again"
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Something that has more than one role in a fold.
+    """A scan, subject, group, site or recording that has more than one role in a fold.
 
     Attributes
     ----------
     kind : str
-        What it is: scan_id, subject, group, site, or where a content came from.
+        scan_id, subject, group, site, or the source of a content hash.
     name : str
-        The first such thing; for a content, the scans that share it.
+        The first case; for recordings, the scans that share it.
     fold : str
     roles : tuple of str
         Sorted.
     cases : int
-        How many such things and folds there are of this kind.
+        Number of cases of this kind, over all folds.
     """
 
     kind: str
@@ -49,47 +49,44 @@ def find_leaks(
     kinds: Sequence[str] = ("scan_id", "subject", "group"),
     contents: Mapping[str, pd.Series] | None = None,
 ) -> list[Leak]:
-    """Look for overlap between the parts of every fold.
+    """Find overlap between the parts of every fold.
 
     Parameters
     ----------
     folds : DataFrame
-        scan_id, fold, role; any words for the roles. A row without a role is not used.
+        scan_id, fold, role, whatever the roles are called. Rows without a role are ignored.
     scans : DataFrame
-        scan_id and the columns `kinds`; a missing value is nobody's.
+        scan_id and the columns `kinds`; missing values never overlap.
     kinds : sequence of str
-        Columns of `scans` of which no value may have two roles in a fold.
+        Columns of `scans` whose values must have one role per fold.
     contents : mapping, optional
-        Where from (such as ``series of cc200``) to the hash of each scan's content, indexed by scan.
+        Source (such as ``series of cc200``) to the hash of each scan's content, indexed by scan.
 
     Returns
     -------
     list of Leak
-        One a kind, in the order of `kinds` and `contents`.
+        At most one per kind, in the order of `kinds` and `contents`.
     """
     scans = scans.astype({"scan_id": str}).drop_duplicates("scan_id").set_index("scan_id", drop=False)
     used = folds.astype({"scan_id": str}).dropna(subset=["role"])
     used = used.assign(fold=used["fold"].astype(str), role=used["role"].astype(str))
-    found = []
-    for kind in kinds:
-        leak = _overlap(used, kind, used["scan_id"].map(scans[kind]))
-        found += [leak] if leak else []
+    leaks = [_overlap(used, kind, used["scan_id"].map(scans[kind])) for kind in kinds]
     for source, hashes in (contents or {}).items():
-        leak = _overlap(used, source, used["scan_id"].map(hashes), by_content=True)
-        found += [leak] if leak else []
-    return found
+        leaks.append(_overlap(used, source, used["scan_id"].map(hashes), by_content=True))
+    return [leak for leak in leaks if leak]
 
 
 def _overlap(used: pd.DataFrame, kind: str, values: pd.Series, by_content: bool = False) -> Leak | None:
+    """Return the first of the values that has several roles in a fold, if any."""
     known = used.assign(value=values).dropna(subset=["value"])
-    if by_content:  # a scan with itself is the business of scan_id
+    if by_content:  # a scan that overlaps with itself is reported as scan_id
         shared = known.drop_duplicates(["value", "scan_id"]).groupby("value").size()
         known = known[known["value"].map(shared) > 1]
     roles = known.groupby(["fold", "value"])["role"].nunique()
-    both = roles[roles > 1]
-    if both.empty:
+    leaking = roles[roles > 1]
+    if leaking.empty:
         return None
-    fold, value = both.index[0]
+    fold, value = leaking.index[0]
     case = known[(known["fold"] == fold) & (known["value"] == value)]
     name = "' and '".join(sorted(set(case["scan_id"]))[:3]) if by_content else str(value)
-    return Leak(kind, name, str(fold), tuple(sorted(set(case["role"]))), len(both))
+    return Leak(kind, name, str(fold), tuple(sorted(set(case["role"]))), len(leaking))

@@ -1,8 +1,8 @@
-"""The training side of an outer fold, split once more: what models are made of that explain scans they did not see.
+"""Inner folds: the training side of an outer fold split again, to explain scans that a model was not fitted to.
 
-A model's importance weights for the scans it was fitted to need not be like those for new scans. Inner models of the
-same settings are fitted to all of the training side but one part, and explain that part. The outer test scans are in
-none of their tables.
+A model's importance weights for the scans it was fitted to may differ from those for new scans. Inner models with the
+same settings are fitted to all but one part of the training side, and explain that part. Outer test scans are in none
+of the inner folds.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ def make_inner_folds(
     folds : DataFrame
         ``folds.tsv``.
     scans : DataFrame
-        scan_id, subject, group, site, label; as `bolt.folds.splits.make_folds` takes them.
+        scan_id, subject, group, site, label, as for `bolt.folds.splits.make_folds`.
     fold : int
         Outer fold.
     settings : Folds
-        Of the outer folds. Inner ones are always stratified by label and site, also where outer folds are sites.
+        Settings of the outer folds. Inner folds are always stratified by label and site, even if outer folds are sites.
     n_inner : int
-        Parts, at least 2.
+        Number of inner folds, at least 2.
     contents : mapping, optional
-        Hashes of what the scans hold, see `bolt.folds.audit.find_leaks`.
+        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
 
     Returns
     -------
     DataFrame
-        `bolt.folds.splits.FOLD_COLUMNS`; ``fold`` is the inner one. Every scan of the training side is tested once.
+        `bolt.folds.splits.FOLD_COLUMNS`; ``fold`` is the inner fold. Every scan of the training side is tested once.
 
     Raises
     ------
     DataError
-        No such outer fold, or fewer groups of a class than parts.
+        There is no such outer fold, or a class has fewer groups than inner folds.
     LeakError
-        A group of the outer test part, or one on two sides of an inner fold; not unless `folds` is wrong.
+        A group is also in the outer test part, or on two sides of an inner fold; only if `folds` is wrong.
     """
-    own = folds[folds["fold"] == fold]
-    if own.empty:
+    outer = folds[folds["fold"] == fold]
+    if outer.empty:
         raise DataError(f"no fold {fold}", where="folds.tsv", hint="Make the folds again")
-    tested = own.loc[own["role"] == "test", "scan_id"]
-    side = own.loc[own["role"] != "test", "scan_id"]
-    inside = scans[scans["scan_id"].isin(side)]
+    in_test = scans["scan_id"].isin(outer.loc[outer["role"] == "test", "scan_id"])
+    training_side = scans[scans["scan_id"].isin(outer.loc[outer["role"] != "test", "scan_id"])]
     unit = "subject" if settings.group == "subject" else "group"
-    both = set(inside[unit]) & set(scans.loc[scans["scan_id"].isin(tested), unit])
-    if both:
+    shared = set(training_side[unit]) & set(scans.loc[in_test, unit])
+    if shared:
         raise LeakError(
-            f"{unit} '{min(both)}' is in the training side and the test part of fold {fold} ({len(both)} such cases)",
+            f"{unit} '{min(shared)}' is in the training side and the test part of fold {fold} "
+            f"({len(shared)} such cases)",
             hint=HINT,
         )
     update = {"scheme": "kfold", "outer": n_inner, "seed": settings.seed + 1 + fold, "run": None}
-    return make_folds(inside, settings.model_copy(update=update), contents)
+    return make_folds(training_side, settings.model_copy(update=update), contents)

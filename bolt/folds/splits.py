@@ -1,6 +1,6 @@
-"""Nested cross-validation by group, and an audit that finds leaks in any table of folds.
+"""Cross-validation folds by group or by site, and an audit of any table of folds.
 
-A group (the family where it is known, else the subject) never straddles a split. Every scan is tested in one fold.
+A group (the family if known, otherwise the subject) never straddles a split. Every scan is tested in exactly one fold.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from bolt.io.errors import DataError, LeakError
 ROLES = ("train", "validation", "test")
 FOLD_COLUMNS = {
     "scan_id": "Scan",
-    "subject": "Person scanned",
-    "group": "Unit that never straddles a split: the family where it is known, else the subject",
-    "fold": "Outer fold, from 0",
-    "role": "Part the scan plays in this fold: train, validation or test",
+    "subject": "Subject",
+    "group": "Unit that never straddles a split: the family if known, otherwise the subject",
+    "fold": "Outer fold, counted from 0",
+    "role": "Role of the scan in this fold: train, validation or test",
 }
 
 
 def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.Series] | None = None) -> pd.DataFrame:
-    """Split scans into outer folds with an inner validation part each.
+    """Split scans into outer folds, each with a training, a validation and a test part.
 
-    Outer folds and validation parts are stratified by label and site as near as counts allow (by label alone
-    where a stratum has fewer groups than there are parts). A subject with several scans weighs once. The result
-    depends on the seed and the set of scans, not on the order of rows. With `scheme: leave-site-out` each fold tests
-    one site, in the order of their names, and another whole site validates.
+    Test and validation parts are stratified by label and site as far as counts allow (by label alone if a stratum has
+    fewer groups than there are parts). A subject with several scans counts once. The result depends on the seed and the
+    set of scans, not on the order of rows. With `scheme: leave-site-out` each fold tests one site, in the order of
+    their names, and uses another whole site for validation.
 
     Parameters
     ----------
     scans : DataFrame
-        scan_id, subject, group, site, label (of numbers their `quarters`); scans with an `exclude_reason` are left out.
+        scan_id, subject, group, site, label (for numbers, their `quarters`); scans with an `exclude_reason` are
+        ignored.
     settings : Folds
         `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
-        Hashes of what the scans hold, see `bolt.folds.audit.find_leaks`.
+        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
 
     Returns
     -------
     DataFrame
-        `FOLD_COLUMNS`, one row a scan and fold, sorted by fold and scan.
+        `FOLD_COLUMNS`, one row per scan and fold, sorted by fold and scan.
 
     Raises
     ------
     DataError
-        Fewer groups of a class than folds, one class only, missing labels or sites, or a subject in two groups.
+        A class has fewer groups than folds, there is only one class, labels or sites are missing, or a subject is in
+        two groups.
     LeakError
-        One recording under the names of two subjects; nothing else unless this function is wrong.
+        The same recording belongs to two subjects; any other leak would be an error of this function.
     """
     if settings.group == "subject":
         scans = scans.assign(group=scans["subject"])
@@ -66,13 +68,13 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
 
 
 def _by_group(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Folds of groups, and the scans as they were understood."""
+    """Split by group; return the folds, and the checked scans."""
     scans = _checked(scans, settings.outer)
-    people = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
+    units = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
     n_inner = max(2, round((1 - 1 / settings.outer) / settings.validation))
     folds = []
-    for fold, test in enumerate(_parts(people, settings.outer, settings.seed)):
-        rest = people[~people["group"].isin(test)]
+    for fold, test in enumerate(_parts(units, settings.outer, settings.seed)):
+        rest = units[~units["group"].isin(test)]
         validation = _validation(rest, n_inner, settings.seed + 1 + fold)
         role = np.select(
             [scans["group"].isin(test), scans["group"].isin(validation)], ["test", "validation"], default="train"
@@ -82,44 +84,51 @@ def _by_group(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.Da
 
 
 def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One fold a site. The sites stand in a ring, drawn by the seed; the next one on it that has every class, and
-    leaves every class to training, validates."""
+    """Make one fold per site; return the folds, and the checked scans.
+
+    Sites are arranged in a ring by the seed. The next site on the ring that has every class, and leaves every class in
+    the training part, is used for validation.
+    """
     scans = _checked(scans, 2)
     sites = sorted(scans["site"].unique())
     if "" in sites:
-        raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Name the dataset's column 'site'")
+        raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Set 'site' in the dataset's file")
     if len(sites) < 3:
-        raise DataError(f"leave-site-out needs three sites, there are {len(sites)}", hint="Set 'folds: scheme: kfold'")
+        raise DataError(
+            f"leave-site-out needs at least three sites, but there are {len(sites)}", hint="Set 'folds: scheme: kfold'"
+        )
     if len(sites) != settings.outer:
         raise DataError(
-            f"leave-site-out makes one fold a site: there are {len(sites)} sites, but {settings.outer} folds",
+            f"leave-site-out makes one fold per site: there are {len(sites)} sites, but {settings.outer} folds",
             hint=f"Set 'folds: outer' to {len(sites)}",
         )
-    homes = scans.groupby("group")["site"].nunique()
-    if homes.max() > 1:
+    n_sites = scans.groupby("group")["site"].nunique()
+    if n_sites.max() > 1:
         raise DataError(
-            f"group '{homes.idxmax()}' was scanned at {homes.max()} sites: no site can be left out without it",
+            f"group '{n_sites.idxmax()}' was scanned at {n_sites.max()} sites, so these cannot be separated",
             hint="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'",
         )
     classes = scans.groupby("site")["label"].agg(frozenset)
     ring = np.random.default_rng(settings.seed).permutation(sites).tolist()
     folds = []
     for fold, test in enumerate(sites):
-        place = ring.index(test)
+        position = ring.index(test)
 
         def badness(site: str, test: str = test) -> tuple[int, int]:
-            trained = frozenset().union(*classes[~classes.index.isin([site, test])])
-            return (-len(trained), -len(classes[site]))
+            training_classes = frozenset().union(*classes[~classes.index.isin([site, test])])
+            return (-len(training_classes), -len(classes[site]))
 
-        validation = min(ring[place + 1 :] + ring[:place], key=badness)
+        validation = min(ring[position + 1 :] + ring[:position], key=badness)
         role = np.select([scans["site"] == test, scans["site"] == validation], ["test", "validation"], default="train")
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
     return pd.concat(folds, ignore_index=True), scans
 
 
 def quarters(labels: pd.Series) -> pd.Series:
-    """Name the quarter of the scans that each label, a number, falls into, such as ``20 to 31.5``: what takes the place
-    of classes where folds are stratified."""
+    """Name the quarter into which each numeric label falls, such as ``20 to 31.5``.
+
+    Quarters take the place of classes when folds are stratified.
+    """
     values = labels.astype(float)
     quarter = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
     low, high = (values.groupby(quarter).transform(end) for end in ("min", "max"))
@@ -133,26 +142,26 @@ def audit_folds(
     *,
     by_site: bool = False,
 ) -> None:
-    """Refuse a table of folds that leaks or cannot be learned from.
+    """Refuse a table of folds that has leaks or is unusable for training.
 
     Parameters
     ----------
     folds : DataFrame
-        scan_id, fold, role; own or foreign.
+        scan_id, fold, role; made by `make_folds` or by others.
     scans : DataFrame
-        scan_id, subject, group, label: who was scanned is taken from here, not from `folds`.
+        scan_id, subject, group, label: these are trusted rather than the columns of `folds`.
     contents : mapping, optional
-        Hashes of what the scans hold, see `bolt.folds.audit.find_leaks`.
+        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
     by_site : bool
-        No site may straddle either.
+        Sites must not straddle a split either.
 
     Raises
     ------
     LeakError
         A scan, subject, group or recording has two roles in one fold, or a scan is not tested exactly once.
     DataError
-        Unknown scans or roles, a part that is empty, one class only, fewer groups of a class than folds, or a
-        class that is missing in a training part.
+        There are unknown scans or roles, an empty part, only one class, a class with fewer groups than folds, or a
+        training part without one of the classes.
     """
     folds = folds.astype({"scan_id": str})
     unknown = sorted(set(folds["role"]) - set(ROLES))
@@ -160,37 +169,38 @@ def audit_folds(
         raise DataError(f"unknown roles: {', '.join(map(str, unknown))}", hint=f"Use {', '.join(ROLES)}")
     numbers = sorted(folds["fold"].unique())
     scans = _checked(scans, 2 if by_site else len(numbers))
-    strangers = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
-    if strangers:
-        raise DataError(f"scans that are not in the scan table: {_some(strangers)}", hint="Make the folds again")
-    who = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
+    unlisted = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
+    if unlisted:
+        raise DataError(f"scans that are not in the scan table: {_some(unlisted)}", hint="Make the folds again")
+    roles = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
         raise LeakError(str(leaks[0]), hint=HINT)
-    tested = who[who.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
+    tested = roles[roles.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
     wrong = tested[tested != 1]
     if len(wrong):
         raise LeakError(
             f"scan '{wrong.index[0]}' is tested {wrong.iloc[0]} times, not once ({len(wrong)} such scans)",
             hint="Make the folds again",
         )
-    _check_parts(who, numbers, scans)
+    _check_parts(roles, numbers, scans)
 
 
-def _check_parts(who: pd.DataFrame, numbers: list[int], scans: pd.DataFrame) -> None:
+def _check_parts(roles: pd.DataFrame, numbers: list[int], scans: pd.DataFrame) -> None:
+    """Refuse folds that lack scans, a part, or training scans of a class."""
     classes = set(scans["label"])
     for fold in numbers:
-        part = who[who.fold == fold]
-        if len(part) != len(scans):
+        rows = roles[roles.fold == fold]
+        if len(rows) != len(scans):
             raise DataError(
-                f"fold {fold} has {len(part)} rows for {len(scans)} scans",
+                f"fold {fold} has {len(rows)} rows for {len(scans)} scans",
                 hint="Give every scan one role in every fold",
             )
         for role in ROLES:
-            if not (part.role == role).any():
+            if not (rows.role == role).any():
                 raise DataError(f"fold {fold} has no {role} scans", hint="Use fewer folds, or more subjects")
-        absent = sorted(classes - set(part.label[part.role == "train"]))
+        absent = sorted(classes - set(rows.label[rows.role == "train"]))
         if absent:
             raise DataError(
                 f"fold {fold} has no training scan of class {', '.join(absent)}",
@@ -199,15 +209,17 @@ def _check_parts(who: pd.DataFrame, numbers: list[int], scans: pd.DataFrame) -> 
 
 
 def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
-    """The usable scans, sorted, as text and with a group each; refuse what cannot be split."""
+    """Return the included scans, sorted, as text, each with a group; refuse scans that cannot be split."""
     if "exclude_reason" in scans:
         scans = scans[scans["exclude_reason"].isna()]
     for column in ("scan_id", "subject", "label"):
         if scans[column].isna().any():
             raise DataError(f"{scans[column].isna().sum()} scans have no {column}", hint="Fill in or exclude them")
-    twice = scans["scan_id"][scans["scan_id"].duplicated()]
-    if len(twice):
-        raise DataError(f"scans stand twice in the scan table: {_some(sorted(set(twice)))}", hint="Remove the copies")
+    duplicates = scans["scan_id"][scans["scan_id"].duplicated()]
+    if len(duplicates):
+        raise DataError(
+            f"duplicate scan_id in the scan table: {_some(sorted(set(duplicates)))}", hint="Remove the duplicates"
+        )
     scans = scans.assign(
         group=scans["group"].fillna(scans["subject"]),
         site=scans["site"].fillna("") if "site" in scans else "",
@@ -216,10 +228,12 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     scans = scans.astype(text).sort_values("scan_id", ignore_index=True)
     groups = scans.groupby("subject")["group"].nunique()
     if (groups > 1).any():
-        raise DataError(f"subject '{groups.idxmax()}' is in {groups.max()} groups", hint="Give each subject one group")
+        raise DataError(
+            f"subject '{groups.idxmax()}' is in {groups.max()} groups", hint="Assign each subject to one group"
+        )
     counts = scans.groupby("label")["group"].nunique()
     if len(counts) < 2:
-        raise DataError(f"one class only: {', '.join(counts.index) or 'none'}", hint="Check the label column")
+        raise DataError(f"only one class: {', '.join(counts.index) or 'none'}", hint="Check the label column")
     if counts.min() < n_folds:
         raise DataError(
             f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
@@ -228,35 +242,39 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     return scans
 
 
-def _parts(people: pd.DataFrame, n_parts: int, seed: int) -> list[set[str]]:
-    """Groups of each of `n_parts` disjoint parts that are alike in label and site."""
+def _parts(units: pd.DataFrame, n_parts: int, seed: int) -> list[set[str]]:
+    """Divide the groups into `n_parts` disjoint parts, stratified by label and site."""
     splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The least populated class")  # such a class spreads as far as it goes
-        parts = splitter.split(people, _strata(people, n_parts), people["group"])
-        return [set(people["group"].iloc[held_out]) for _, held_out in parts]
+        warnings.filterwarnings(
+            "ignore", message="The least populated class"
+        )  # it is spread over as many parts as possible
+        parts = splitter.split(units, _strata(units, n_parts), units["group"])
+        return [set(units["group"].iloc[held_out]) for _, held_out in parts]
 
 
-def _strata(people: pd.DataFrame, n_parts: int) -> pd.Series:
-    both = people["label"] + "\t" + people["site"]
-    groups = people["group"].groupby(both).nunique()
-    return both.where(both.map(groups) >= n_parts, people["label"])
+def _strata(units: pd.DataFrame, n_parts: int) -> pd.Series:
+    """Return the stratum of each unit: label and site, or the label alone if there are too few groups of both."""
+    label_and_site = units["label"] + "\t" + units["site"]
+    n_groups = units["group"].groupby(label_and_site).nunique()
+    return label_and_site.where(label_and_site.map(n_groups) >= n_parts, units["label"])
 
 
 def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
-    """The part that holds most classes and leaves most to training; of these the one nearest to the mean size."""
+    """Choose the part that leaves most classes to training and has most itself; among equals, of most average size."""
     n_parts = min(n_parts, rest.groupby("label")["group"].nunique().max())
     if n_parts < 2:
         raise DataError("too few subjects for a validation part", hint="Use fewer folds, or more subjects")
     parts = _parts(rest, n_parts, seed)
-    due = rest["group"].nunique() / n_parts
+    mean_size = rest["group"].nunique() / n_parts
 
     def badness(part: set[str]) -> tuple[int, int, float]:
         inside = rest["group"].isin(part)
-        return (-rest.label[~inside].nunique(), -rest.label[inside].nunique(), abs(len(part) - due))
+        return (-rest.label[~inside].nunique(), -rest.label[inside].nunique(), abs(len(part) - mean_size))
 
     return min((part for part in parts if part), key=badness)
 
 
 def _some(names: list[str]) -> str:
+    """Join the first five names, and say how many more there are."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

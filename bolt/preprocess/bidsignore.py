@@ -1,4 +1,4 @@
-"""What a BIDS validator shall pass over in the derivatives."""
+"""The ``.bidsignore`` file of the derivatives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ figures
 *crash.txt
 *provenance.json
 """
-"""What the standard does not name; fMRIPrep lists the same kinds."""
+"""Files whose names BIDS does not define; fMRIPrep lists the same kinds."""
 
 
 def write_bidsignore(folder: Path) -> None:
-    """Write ``.bidsignore``: `IGNORED`, and the empty files that failed images leave in the place of outputs.
+    """Write ``.bidsignore``: `IGNORED`, and the empty files that stand in for the outputs of failed images.
 
     Parameters
     ----------
@@ -36,5 +36,5 @@ def write_bidsignore(folder: Path) -> None:
 def _is_empty(path: Path) -> bool:
     try:
         return not path.stat().st_size
-    except FileNotFoundError:  # other jobs write here at the same time
+    except FileNotFoundError:  # other jobs write to this folder at the same time
         return False

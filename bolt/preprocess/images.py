@@ -1,7 +1,7 @@
-"""Images between nibabel and ANTs, grids, and rigid transforms.
+"""Image I/O between nibabel and ANTs, output grids, and rigid transforms.
 
-World coordinates are NIfTI's: millimetres, right, anterior, superior (RAS). ITK, on which ANTs stands,
-points the first two axes the other way (LPS); the change happens here and nowhere else.
+World coordinates are NIfTI's: millimetres, right-anterior-superior (RAS). ITK, and hence ANTs, uses LPS (the first two
+axes are flipped); the conversion happens here and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,33 +20,38 @@ from bolt.io.volumes import check_image
 
 FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""
-SCANNER, MNI = 1, 4  # NIfTI's codes of what coordinates are
+SCANNER, MNI = 1, 4  # NIfTI's codes of coordinate systems
 SHEAR_TOLERANCE = 1e-3
 
 
 def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
-    """An (X, Y, Z) array and its (4, 4) voxel-to-RAS affine as an ANTs image (float32).
+    """Convert an (X, Y, Z) array and its (4, 4) voxel-to-RAS affine to an ANTs image (float32).
 
     Raises
     ------
     DataError
-        Where the affine shears: ITK knows only orthogonal grids.
+        If the affine has shear: ITK supports only orthogonal grids.
     """
     lps = FLIP @ affine
     spacing = nib.affines.voxel_sizes(lps)
-    direction = lps[:3, :3] / spacing
-    if np.abs(direction.T @ direction - np.eye(3)).max() > SHEAR_TOLERANCE:
-        raise DataError("the affine shears the image", hint="Resample it to an orthogonal grid")
+    refuse_shear(affine)
     return ants.from_numpy(
         np.ascontiguousarray(data, dtype=np.float32),
         origin=tuple(lps[:3, 3]),
         spacing=tuple(spacing),
-        direction=direction,
+        direction=lps[:3, :3] / spacing,
     )
 
 
+def refuse_shear(affine: np.ndarray, path: str | Path | None = None) -> None:
+    """Refuse a (4, 4) affine whose axes are not orthogonal; `path` is named in the error."""
+    axes = affine[:3, :3] / nib.affines.voxel_sizes(affine)
+    if np.abs(axes.T @ axes - np.eye(3)).max() > SHEAR_TOLERANCE:
+        raise DataError("the affine has shear", where=path, hint="Resample the image to an orthogonal grid")
+
+
 def affine_of(image: ants.ANTsImage) -> np.ndarray:
-    """(4, 4) voxel-to-RAS affine of an ANTs image."""
+    """Return the (4, 4) voxel-to-RAS affine of an ANTs image."""
     lps = np.eye(4)
     lps[:3, :3] = np.asarray(image.direction) * np.asarray(image.spacing)
     lps[:3, 3] = image.origin
@@ -54,13 +59,16 @@ def affine_of(image: ants.ANTsImage) -> np.ndarray:
 
 
 def load(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """(X, Y, Z) float32 array and affine of a 3D NIfTI file, voxel axes as they are; axes of length 1 at the end go."""
+    """Load a 3D NIfTI file as an (X, Y, Z) float32 array, voxel order unchanged, and its affine.
+
+    Trailing axes of length 1 are dropped.
+    """
     image = nib.squeeze_image(check_image(path))
     return np.asarray(image.dataobj, dtype=np.float32), image.affine
 
 
 def read(path: str | Path) -> ants.ANTsImage:
-    """Read a 3D NIfTI file; its voxel axes are turned to the nearest RAS order, axes of length 1 at the end go."""
+    """Read a 3D NIfTI file as an ANTs image in the closest RAS voxel order; trailing axes of length 1 are dropped."""
     image = nib.as_closest_canonical(nib.squeeze_image(check_image(path)))
     try:
         return to_ants(np.asarray(image.dataobj, dtype=np.float32), image.affine)
@@ -69,14 +77,14 @@ def read(path: str | Path) -> ants.ANTsImage:
 
 
 def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
-    """Write an ANTs image as NIfTI, with sform and qform alike."""
+    """Write an ANTs image as NIfTI, as `save` does."""
     save(image.numpy(), affine_of(image), path, dtype, code)
 
 
 def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
-    """Write an (X, Y, Z) array as NIfTI, with sform and qform alike, under a temporary name first.
+    """Write an (X, Y, Z) array as NIfTI with identical sform and qform.
 
-    `code` says what the coordinates are: `SCANNER` or `MNI`.
+    `code` names the coordinate system: `SCANNER` or `MNI`.
     """
     nifti = nib.Nifti1Image(np.asarray(data).astype(dtype), affine)
     nifti.set_sform(affine, code)
@@ -87,15 +95,15 @@ def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "f
 
 
 def resample_to_spacing(image: ants.ANTsImage, spacing: float) -> ants.ANTsImage:
-    """The image at isotropic `spacing` (mm) over the same field of view; linear interpolation."""
+    """Resample an image to isotropic `spacing` (mm) over the same field of view, by linear interpolation."""
     return ants.resample_image(image, (spacing,) * 3, use_voxels=False, interp_type=0)
 
 
 def grid(template: str | Path, resolution: float) -> tuple[tuple[int, int, int], np.ndarray]:
-    """Shape and affine of a grid over a template's field of view at `resolution` mm.
+    """Return shape and affine of a grid over a template's field of view at `resolution` mm.
 
-    At the template's own resolution it is the template's own grid, so that images fit the atlases made
-    on it voxel by voxel.
+    At the template's own resolution this is the template's own grid, so that images match the atlases drawn on it
+    voxel by voxel.
     """
     image = nib.as_closest_canonical(check_image(template))
     size = nib.affines.voxel_sizes(image.affine)
@@ -103,7 +111,7 @@ def grid(template: str | Path, resolution: float) -> tuple[tuple[int, int, int],
         return image.shape[:3], image.affine
     zoom = resolution / size
     shape = tuple(int(n) for n in np.ceil(np.asarray(image.shape[:3]) / zoom - 1e-3))
-    # voxel centres: the corner of the field of view, half a voxel outside the first centre, stays in place
+    # the corner of the field of view, half a voxel outside the first voxel's centre, stays in place
     scale = np.eye(4)
     scale[:3, :3] = np.diag(zoom)
     scale[:3, 3] = (zoom - 1) / 2
@@ -116,19 +124,19 @@ def apply(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def mask_centre(mask: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """Centre of mass of an (X, Y, Z) mask, RAS mm."""
+    """Return the centre of mass of an (X, Y, Z) mask, RAS mm."""
     return apply(affine, np.argwhere(mask).mean(0))
 
 
 def rigid_matrix(parameters: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """(4, 4) rigid matrix in RAS mm.
+    """Return the (4, 4) matrix of a rigid transform, RAS mm.
 
     Parameters
     ----------
     parameters : (6,) array
-        Translation (mm) and rotation (radians) about the fixed axes x, then y, then z.
+        Translation (mm), and rotation (radians) about the fixed axes x, then y, then z.
     centre : (3,) array
-        The point the rotation leaves in place, mm.
+        Centre of rotation, mm.
     """
     matrix = np.eye(4)
     matrix[:3, :3] = Rotation.from_euler("xyz", parameters[3:]).as_matrix()
@@ -137,13 +145,13 @@ def rigid_matrix(parameters: np.ndarray, centre: np.ndarray) -> np.ndarray:
 
 
 def rigid_parameters(matrix: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """Inverse of `rigid_matrix`: (6,) array."""
+    """Return the (6,) parameters of a rigid matrix: the inverse of `rigid_matrix`."""
     translation = matrix[:3, :3] @ centre + matrix[:3, 3] - centre
     return np.concatenate([translation, Rotation.from_matrix(matrix[:3, :3]).as_euler("xyz")])
 
 
 def read_matrix(path: str | Path) -> np.ndarray:
-    """(4, 4) matrix in RAS mm of an ITK linear transform: points of the fixed to points of the moving image."""
+    """Read an ITK linear transform as a (4, 4) RAS mm matrix from points of the fixed to points of the moving image."""
     transform = ants.read_transform(str(path))
     parameters, centre = np.asarray(transform.parameters), np.asarray(transform.fixed_parameters)
     lps = np.eye(4)
@@ -155,13 +163,13 @@ def read_matrix(path: str | Path) -> np.ndarray:
 def write_matrix(matrix: np.ndarray, path: str | Path, centre: np.ndarray | None = None) -> None:
     """Write a (4, 4) RAS matrix as an ITK linear transform (``.txt`` or ``.mat``).
 
-    `centre` (RAS mm) is where a registration that starts from it turns the image; the map is the same.
+    `centre` (RAS mm) is the centre of rotation for a registration that starts from it; the map does not depend on it.
     """
     lps = FLIP @ matrix @ FLIP
-    about = FLIP[:3, :3] @ (np.zeros(3) if centre is None else centre)
-    offset = lps[:3, :3] @ about + lps[:3, 3] - about
+    itk_centre = FLIP[:3, :3] @ (np.zeros(3) if centre is None else centre)
+    offset = lps[:3, :3] @ itk_centre + lps[:3, 3] - itk_centre
     transform = ants.new_ants_transform(transform_type="AffineTransform")
-    transform.set_fixed_parameters(about)
+    transform.set_fixed_parameters(itk_centre)
     transform.set_parameters(np.concatenate([lps[:3, :3].ravel(), offset]))
     with atomic(path) as temporary:
         ants.write_transform(transform, str(temporary))

@@ -1,7 +1,7 @@
-"""What registrations share, and BOLD to T1w: functions over ANTs images, without files of their own.
+"""Registration building blocks shared by both halves of preprocessing, and BOLD-to-T1w coregistration.
 
-Everything is seeded and, on one thread, gives the same numbers each time. Transforms follow ITK: the transform
-from A to B resamples images of A on the grid of B, and so maps *points* of B to points of A.
+All registrations are seeded and give the same numbers each time on one thread. Transforms follow ITK: the transform
+from A to B resamples images of A onto the grid of B, and hence maps *points* of B to points of A.
 """
 
 from __future__ import annotations
@@ -24,32 +24,31 @@ from bolt.preprocess import images
 from bolt.preprocess.information import normalised_mutual_information
 
 FRAME = 12.0
-"""mm kept around the brain where only the brain is registered."""
-TRUNCATE = 0.999
-"""Share of voxels below the brightness to which an image is cut before registration (vessels, fat)."""
-SAME_PLACE = 0.9
-"""Dice of the masks above which a BOLD-to-T1w registration from the header's geometry is believed."""
-
-COMPARABLE = 0.1
-"""Dice of the masks by which a registration may be worse than another and still be the better one."""
+"""mm kept around the brain when only the brain is registered."""
+MAX_QUANTILE = 0.999
+"""Quantile of positive intensities above which an image is clipped before registration (vessels, fat)."""
+GOOD_DICE = 0.9
+"""Dice of the brain masks above which a coregistration that starts from the header's geometry is accepted."""
+DICE_TOLERANCE = 0.1
+"""A candidate is rejected if the Dice of its masks is lower than another candidate's by more than this."""
 
 
 def seed(settings: Registration) -> None:
-    """Seed ANTs for the registrations that follow (threads are left as the environment sets them)."""
+    """Seed ANTs for the registrations that follow (the number of threads is left to the environment)."""
     ants.config.set_ants_deterministic(on=False, seed_value=settings.seed)
 
 
 def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | None = None) -> ants.ANTsImage:
-    """N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908) inside the head.
+    """Correct intensity non-uniformity within the head by N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908).
 
     Parameters
     ----------
     image : ANTs image
     settings : Registration
     shrink : int, optional
-        In place of ``settings.n4_shrink``.
+        Used instead of ``settings.n4_shrink``.
     """
-    image = cut_bright(image)
+    image = clip_intensity(image)
     head = ants.threshold_image(image, "Otsu", 1)
     head = ants.iMath(head, "MD", 2)
     return ants.n4_bias_field_correction(
@@ -60,47 +59,47 @@ def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | No
     )
 
 
-def cut_bright(image: ants.ANTsImage) -> ants.ANTsImage:
-    """The image without negative values, and without the brightest per mille."""
+def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
+    """Clip negative values and the brightest per mille."""
     data = image.numpy()
     positive = data[data > 0]
     if positive.size == 0:
         raise DataError("the image has no positive voxel", hint="Check the conversion from DICOM")
-    return image.new_image_like(np.clip(data, 0, np.quantile(positive, TRUNCATE)))
+    return image.new_image_like(np.clip(data, 0, np.quantile(positive, MAX_QUANTILE)))
 
 
-def around_brain(image: ants.ANTsImage) -> ants.ANTsImage:
-    """Cut off the zeros around a brain, up to `FRAME`: most of a head's field, and most of the time.
+def crop_to_brain(image: ants.ANTsImage) -> ants.ANTsImage:
+    """Crop a skull-stripped image to the brain plus `FRAME`, which saves most of the computing time.
 
-    Beyond the frame a transform to the image is affine alone.
+    Beyond the frame, a transform to the image is purely affine.
     """
-    where = np.argwhere(image.numpy() > 0)
+    voxels = np.argwhere(image.numpy() > 0)
     frame = np.ceil(FRAME / np.asarray(image.spacing))
-    start = np.maximum(where.min(axis=0) - frame, 0)
-    stop = np.minimum(where.max(axis=0) + 1 + frame, image.shape)
+    start = np.maximum(voxels.min(axis=0) - frame, 0)
+    stop = np.minimum(voxels.max(axis=0) + 1 + frame, image.shape)
     return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
 
 
 def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:
-    """`ants.registration`; a DataError where ANTs gives up."""
-    where = Path(options["outprefix"]).parent if "outprefix" in options else Path(tempfile.gettempdir())
+    """Call `ants.registration`; raise a DataError if ANTs fails."""
+    folder = Path(options["outprefix"]).parent if "outprefix" in options else Path(tempfile.gettempdir())
     try:
-        found = dict(ants.registration(fixed, moving, kind, **options))
-        refuse_full(where)
-        return found
+        result = dict(ants.registration(fixed, moving, kind, **options))
+        refuse_full(folder)
+        return result
     except (RuntimeError, ValueError) as error:
-        refuse_full(where)
+        refuse_full(folder)
         raise DataError(
             f"ANTs could not register the T1w and the template ({error})",
-            hint="Look at the T1w; or name more settings to be tried in 'preprocess: registration'",
+            hint="Inspect the T1w; or list more settings to try in 'preprocess: registration'",
         ) from None
 
 
 def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:
-    """Rigid registration by mutual information, in three levels.
+    """Register rigidly by mutual information, in three levels.
 
-    ``ants.registration`` steps so far that it leaves images that almost fit; so the same program is called with its
-    own words.
+    The step sizes of ``ants.registration`` are so large that it leaves images that are almost aligned; hence the same
+    program is called with explicit arguments.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
     mask : ANTs image
         On the fixed image.
     start : path, optional
-        Transform to start from; default: align the centres of mass.
+        Initial transform; default: align the centres of mass.
 
     Returns
     -------
@@ -128,16 +127,16 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
 
 
 def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """Brain of an EPI volume, (X, Y, Z) bool; a DataError where there is none."""
+    """Return the (X, Y, Z) bool brain mask of an EPI volume; raise a DataError if no brain is found."""
     try:
         mask = compute_epi_mask(nib.Nifti1Image(volume, affine))
-    except ValueError as error:  # nilearn's MaskWarning is an exception where nothing is left
-        raise DataError(f"no brain found in the BOLD image ({error})", hint="Look at the scan") from None
+    except ValueError as error:  # nilearn raises its MaskWarning if the mask is empty
+        raise DataError(f"no brain found in the BOLD image ({error})", hint="Inspect the scan") from None
     return np.asarray(mask.dataobj) > 0
 
 
 def warp(target: ants.ANTsImage, image: ants.ANTsImage, transforms: Sequence[str | Path]) -> ants.ANTsImage:
-    """The image on the target's grid, linearly interpolated; the last transform is applied first."""
+    """Resample an image onto the target's grid by linear interpolation; the last transform is applied first."""
     return ants.apply_transforms(target, image, [str(t) for t in transforms], interpolator="linear")
 
 
@@ -148,54 +147,56 @@ def coregister(
     t1w_mask: ants.ANTsImage,
     settings: Registration,
 ) -> tuple[np.ndarray, float]:
-    """BOLD reference to T1w, rigid, by mutual information within the brain.
+    """Register a BOLD reference to the T1w, rigidly, by mutual information within the brain.
 
-    Compared are the BOLD's own voxels, since its field of view is the smaller; all of them, because sparse ones let
-    the search end at once. The start is the header's geometry (one session, one scanner). Where the masks then do
-    not meet, the centres of mass are tried; of the two the one is kept that fits better by mutual information, unless
-    its masks meet much less (`COMPARABLE`).
+    The BOLD is the fixed image because its field of view is smaller; all its voxels are used because with sparse
+    sampling the search stops at once. It starts from the header's geometry (same session, same scanner). If the masks
+    then overlap poorly, it is repeated from aligned centres of mass, and the candidate with the higher mutual
+    information is kept unless its masks overlap much less (`DICE_TOLERANCE`).
 
     Returns
     -------
     matrix : (4, 4) array
         RAS mm, T1w points to BOLD points.
     dice : float
-        Overlap of the two brain masks within the acquired field.
+        Overlap of the two brain masks within the acquired field of view.
     """
-    fixed = cut_bright(bold) * bold_mask
-    moving = images.resample_to_spacing(cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
-    area = ants.iMath(bold_mask, "MD", 2)
-    ours = bold_mask.numpy() > 0.5
+    fixed = clip_intensity(bold) * bold_mask
+    moving = images.resample_to_spacing(clip_intensity(t1w) * t1w_mask, max(2.0, *t1w.spacing))
+    search_mask = ants.iMath(bold_mask, "MD", 2)
+    bold_brain = bold_mask.numpy() > 0.5
     centre = images.mask_centre(bold_mask.numpy() > 0, images.affine_of(bold_mask))
     seed(settings)
-    found: list[tuple[np.ndarray, float, float]] = []
+    candidates: list[tuple[np.ndarray, float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        start = Path(folder, "start.mat")
-        images.write_matrix(np.eye(4), start, centre)
-        for begin in (start, None):
-            matrix = np.linalg.inv(rigid(fixed, moving, area, begin))
-            carried, brain = carry(fixed, moving, t1w_mask, matrix)
-            both, overlap = ours & brain, dice(ours, brain)
-            found.append((matrix, overlap, normalised_mutual_information(fixed.numpy()[both], carried[both])))
-            if overlap >= SAME_PLACE:
+        header_start = Path(folder, "start.mat")
+        images.write_matrix(np.eye(4), header_start, centre)
+        for start in (header_start, None):
+            matrix = np.linalg.inv(rigid(fixed, moving, search_mask, start))
+            resampled, t1w_brain = resample_t1w(fixed, moving, t1w_mask, matrix)
+            overlap, both = dice(bold_brain, t1w_brain), bold_brain & t1w_brain
+            nmi = normalised_mutual_information(fixed.numpy()[both], resampled[both])
+            candidates.append((matrix, overlap, nmi))
+            if overlap >= GOOD_DICE:
                 break
-    enough = max(overlap for _, overlap, _ in found) - COMPARABLE
-    matrix, overlap, _ = max((one for one in found if one[1] >= enough), key=lambda one: (one[2], one[1]))
+    min_overlap = max(overlap for _, overlap, _ in candidates) - DICE_TOLERANCE
+    eligible = (candidate for candidate in candidates if candidate[1] >= min_overlap)
+    matrix, overlap, _ = max(eligible, key=lambda candidate: (candidate[2], candidate[1]))
     return matrix, overlap
 
 
-def carry(
+def resample_t1w(
     bold: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """T1w and its brain (so: within the acquired field) on the BOLD's grid, (X, Y, Z) float and bool arrays."""
+    """Resample the T1w and its brain mask onto the BOLD grid: (X, Y, Z) float and bool arrays."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t1w_to_bold.mat")
         images.write_matrix(np.linalg.inv(matrix), path)
-        carried, brain = (warp(bold, image, [path]).numpy() for image in (t1w, t1w_mask))
-    return carried, brain > 0.5
+        resampled, brain = (warp(bold, image, [path]).numpy() for image in (t1w, t1w_mask))
+    return resampled, brain > 0.5
 
 
 def dice(a: np.ndarray, b: np.ndarray) -> float:
-    """Twice the intersection of two masks over the sum of their sizes."""
+    """Return the Dice coefficient of two masks: twice their intersection over the sum of their sizes."""
     total = a.sum() + b.sum()
     return float(2 * (a & b).sum() / total) if total else 0.0

@@ -1,8 +1,8 @@
-"""What makes the preprocessed files a BIDS derivative dataset: its description, and a JSON file beside every image.
+"""BIDS metadata of the derivatives: the dataset description, and a JSON sidecar for every image.
 
-Files that the standard does not name (confounds, transforms, references, quality numbers, pages) are named as fMRIPrep
-names them, and listed in ``.bidsignore`` as it lists them. Sources are given as BIDS URIs (``bids::`` here,
-``bids:raw:`` there); the older key ``RawSources`` is deprecated.
+Files that BIDS does not define (confounds, transforms, references, quality measures, pages) are named as in fMRIPrep
+and listed in ``.bidsignore``. Sources are given as BIDS URIs (``bids::`` for derivatives, ``bids:raw:`` for the raw
+dataset); the older key ``RawSources`` is deprecated.
 """
 
 from __future__ import annotations
@@ -20,30 +20,35 @@ from bolt.io.volumes import check_image, space_of
 from bolt.preprocess.bidsignore import write_bidsignore
 
 BIDS_VERSION = "1.10.0"
-README = """Preprocessed by BolT from the raw data named in dataset_description.json. Names and contents are described
-in docs/preprocessing.md of the code; each image has a JSON file beside it.
+README = """Preprocessed by BolT from the raw data named in dataset_description.json. File names and contents are
+described in docs/preprocessing.md of the code; each image has a JSON sidecar.
 """
 TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{space}/tpl-{space}_res-02_T1w.nii.gz"
 ICBM = "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"
 REFERENCES = {"MNI152NLin2009aSym": ICBM}
-"""Where spaces are published that TemplateFlow does not hold."""
+"""Where spaces are published that TemplateFlow lacks."""
 DESCRIPTIONS = {
-    "T1w": "T1-weighted image, bias field removed, RAS order",
-    "bold": "BOLD, head motion removed, in one interpolation; zero more than 6 mm from the brain and beyond the field "
-    "that every volume acquired",
+    "T1w": "T1-weighted image, bias-corrected, RAS order",
+    "bold": "BOLD series, corrected for head motion, resampled in one interpolation; zero more than 6 mm from the "
+    "brain and outside the field of view acquired in every volume",
     "boldref": "Reference of the BOLD series",
     "boldmap": "Temporal signal-to-noise ratio: mean over standard deviation in time",
     "mask": "Brain mask",
-    "dseg": "Tissues: 1 grey matter, 2 white matter, 3 cerebrospinal fluid",
-    "probseg": "Probability of a tissue",
-    "xfm": "Transform of ITK; from-A_to-B resamples images of A on B's grid",
+    "dseg": "Tissue segmentation: 1 grey matter, 2 white matter, 3 cerebrospinal fluid",
+    "probseg": "Tissue probability",
+    "xfm": "ITK transform; from-A_to-B resamples images of A onto the grid of B",
 }
+ONLY = {
+    "Methods": ("T1w", "boldref"),  # the outputs written in every mode of preprocessing
+    **dict.fromkeys(("RepetitionTime", "TaskName", "StartTime", "SliceTimingCorrected"), ("bold",)),
+}
+"""Keys that apply only to files with certain suffixes."""
 
 
 def describe_dataset(folder: Path, raw: Path, name: str) -> None:
     """Write ``dataset_description.json``, ``.bidsignore`` and ``README`` of a folder of derivatives.
 
-    Every anatomical job does so, many at once: what is there already stays untouched.
+    Every anatomical job calls this, many at once: existing files are left untouched.
 
     Parameters
     ----------
@@ -52,10 +57,10 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
     raw : path
         The raw dataset; its name, DOI and licence are taken from its own description.
     name : str
-        Of the dataset, where its description has none.
+        Name of the dataset, used if its description has none.
     """
-    described = raw / "dataset_description.json"
-    about = read_json(described) if described.is_file() else {}
+    raw_description = raw / "dataset_description.json"
+    about = read_json(raw_description) if raw_description.is_file() else {}
     source = {"URL": raw.resolve().as_uri()} | ({"DOI": about["DatasetDOI"]} if "DatasetDOI" in about else {})
     description = {
         "Name": f"{about.get('Name', name)}, preprocessed",
@@ -72,33 +77,26 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
 
 
 def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any) -> None:
-    """Write a JSON file beside every image and transform.
+    """Write a JSON sidecar for every image and transform.
 
     Parameters
     ----------
     paths : iterable of path
-        Outputs in a folder of derivatives (``sub-…`` is in their path); tables are left out, they have their own.
+        Outputs in a folder of derivatives (``sub-…`` is in their path); tables are skipped, they have their own.
     sources : iterable of path
-        What they were made of, raw or preprocessed.
+        Raw or preprocessed files from which they were made.
     **facts
-        More keys; those in `ONLY` for certain files alone.
+        Additional keys; those in `ONLY` are written for certain suffixes alone.
     """
     paths = list(paths)
     root = dataset_of(paths[0])
-    made_of = [uri(source, root) for source in sources]
+    source_uris = [uri(source, root) for source in sources]
     for path in paths:
         if path.suffix == ".tsv" or not path.stat().st_size:
             continue
         suffix = path.name.split(".")[0].rsplit("_", 1)[-1]
         keys = {key: value for key, value in facts.items() if suffix in ONLY.get(key, (suffix,))}
-        write_json({**_about(path, suffix), "Sources": made_of, **keys}, sidecar_of(path))
-
-
-ONLY = {
-    "Methods": ("T1w", "boldref"),  # the outputs that every way of preprocessing keeps
-    **dict.fromkeys(("RepetitionTime", "TaskName", "StartTime", "SliceTimingCorrected"), ("bold",)),
-}
-"""Keys that only files of certain suffixes have."""
+        write_json({**_about(path, suffix), "Sources": source_uris, **keys}, sidecar_of(path))
 
 
 def _about(path: Path, suffix: str) -> dict[str, Any]:
@@ -117,12 +115,12 @@ def _about(path: Path, suffix: str) -> dict[str, Any]:
 
 
 def sidecar_of(path: Path) -> Path:
-    """``….nii.gz`` → ``….json``."""
+    """Return the path of a file's JSON sidecar: ``….nii.gz`` → ``….json``."""
     return path.with_name(re.sub(r"\.(nii(\.gz)?|h5|txt)$", ".json", path.name))
 
 
 def dataset_of(path: Path) -> Path:
-    """Folder of the BIDS dataset that a file lies in: the one with its subject's folder."""
+    """Return the root of the BIDS dataset of a file: the folder that holds its subject's folder."""
     for parent in path.parents:
         if parent.name.startswith("sub-"):
             return parent.parent
@@ -130,20 +128,20 @@ def dataset_of(path: Path) -> Path:
 
 
 def uri(path: Path, root: Path) -> str:
-    """BIDS URI of a file, seen from the derivatives in `root`."""
-    own = dataset_of(path.absolute())
-    inside = path.absolute().relative_to(own).as_posix()
-    return f"bids::{inside}" if own == root.absolute() else f"bids:raw:{inside}"
+    """Return the BIDS URI of a file, relative to the derivatives in `root`."""
+    dataset = dataset_of(path.absolute())
+    inside = path.absolute().relative_to(dataset).as_posix()
+    return f"bids::{inside}" if dataset == root.absolute() else f"bids:raw:{inside}"
 
 
 def task_of(path: Path) -> str:
-    """The ``task-`` entity of a BIDS name."""
-    found = re.search(r"_task-([A-Za-z0-9]+)", path.name)
-    return found.group(1) if found else "unknown"
+    """Return the ``task-`` entity of a BIDS name."""
+    match = re.search(r"_task-([A-Za-z0-9]+)", path.name)
+    return match.group(1) if match else "unknown"
 
 
 def methods_of(workflow: Workflow) -> list[str]:
-    """Paragraphs that a workflow and those within it carry (``__desc__``), outer first."""
-    own = " ".join(getattr(workflow, "__desc__", "").split())
-    inner = sorted((node for node in workflow._graph.nodes() if isinstance(node, Workflow)), key=lambda w: w.name)
-    return [text for text in [own, *(text for one in inner for text in methods_of(one))] if text]
+    """Return the methods paragraphs (``__desc__``) of a workflow and its nested workflows, outer first."""
+    paragraph = " ".join(getattr(workflow, "__desc__", "").split())
+    nested = sorted((node for node in workflow._graph.nodes() if isinstance(node, Workflow)), key=lambda w: w.name)
+    return [text for text in [paragraph, *(text for inner in nested for text in methods_of(inner))] if text]

@@ -1,14 +1,14 @@
-"""What all steps of the workflows share: an interface of nipype whose work is one method, and running a workflow.
+"""Base class of the workflow steps, and running a workflow.
 
-The steps themselves call ANTsPy. (nipype's own interfaces call ANTs' programs, which the Python package lacks.)
-A step reads files, calls functions of the modules beside it, and writes files into its node's folder.
+The steps call ANTsPy (nipype's own interfaces call the ANTs programs, which the Python package does not include). A
+step reads files, calls functions of the modules beside it, and writes files into its node's folder.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("NIPYPE_NO_ET", "1")  # no phoning home
+os.environ.setdefault("NIPYPE_NO_ET", "1")  # no usage reports over the network
 
 import logging
 import shutil
@@ -24,12 +24,13 @@ from bolt.jobs.progress import at_step
 
 
 class Interface(SimpleInterface):
-    """A step whose work is `work`, a method from inputs to a dictionary of outputs."""
+    """A nipype interface whose work is one method, `work`."""
 
     problems: ClassVar[list[BoltError]] = []
-    """What bad data raised inside a node: nipype keeps only the text of an exception."""
+    """Errors raised inside nodes: nipype keeps only the text of an exception."""
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Compute the outputs from the inputs; write files into `folder`."""
         raise NotImplementedError
 
     def _run_interface(self, runtime: Any) -> Any:
@@ -44,14 +45,14 @@ class Interface(SimpleInterface):
 
 
 def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
-    """Run a workflow serially in `folder`, where a crash leaves its dump; return its ``outputnode``'s values.
+    """Run a workflow serially in `folder` (crash dumps are left there) and return the values of its ``outputnode``.
 
     Raises
     ------
     BoltError
-        Bad data found inside a node; `where` is the file it is put down to unless the error names one.
+        Bad data found inside a node; attributed to the file `where` unless the error names another.
     """
-    shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would keep results of code that has changed
+    shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would reuse results of code that has changed
     folder.mkdir(parents=True, exist_ok=True)
     workflow.base_dir = str(folder.resolve())
     workflow.config["execution"] = {"crashdump_dir": str(folder.resolve()), "stop_on_first_crash": "true"}
@@ -67,13 +68,18 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
         problem = Interface.problems[0]
         raise type(problem)(problem.what, where=problem.where or where, hint=problem.hint) from None
     results = {node.name: node.result.outputs for node in graph.nodes()}
-    ends = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)  # nipype drops identity nodes in a run
-    return {port: getattr(results[node.name], made) for node, _, edge in ends for made, port in edge["connect"]}
+    # nipype removes identity nodes such as the outputnode from the graph it runs
+    edges = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)
+    return {port: getattr(results[node.name], out) for node, _, edge in edges for out, port in edge["connect"]}
 
 
 class SettingsInput(BaseInterfaceInputSpec):
+    """Inputs of a step that depends on registration settings."""
+
     settings = traits.Dict(mandatory=True, desc="keys of bolt.config.Registration")
 
 
 class ImageOutput(TraitedSpec):
+    """Output of a step that makes one file."""
+
     out = File(exists=True)

@@ -1,4 +1,4 @@
-"""Template heads: the spaces that images are brought into."""
+"""Template heads: the spaces to which images are normalised."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import atomic
 
 PHANTOM_SPACE = "MNI152NLin2009aSym"
-"""The ICBM152 template that nilearn ships; it needs no download and serves the phantom."""
+"""The ICBM152 template that nilearn ships: used for the phantom, because it needs no download."""
 PARTS: dict[str, dict[str, Any]] = {
     "T1w": {"suffix": "T1w", "desc": None},
     "brain_mask": {"suffix": "mask", "desc": "brain"},
     "gm": {"suffix": "probseg", "label": "GM"},
 }
-"""What is taken of a TemplateFlow template, as its queries."""
+"""Files taken from a TemplateFlow template, as queries."""
 OPTIONAL = {"gm"}
 
 
 def stage_template(space: str, resolution: float, out: Path, templateflow_home: Path | None = None) -> None:
-    """Write a template's whole head, brain mask and, where known, grey-matter probability.
+    """Write a template's whole head, brain mask and, if available, grey-matter probability.
 
     Parameters
     ----------
     space : str
         `PHANTOM_SPACE`, or a TemplateFlow identifier such as ``MNI152NLin6Asym``.
     resolution : float
-        Voxel size wanted, mm. The phantom's template is made at it; of TemplateFlow's the finest that is not
-        finer than 2 mm is preferred, since registration needs no more (the output grid is computed from it).
+        Voxel size (mm) at which the phantom's template is made. TemplateFlow's templates are taken at 2 mm if possible,
+        else at 1 mm: registration needs no finer one, and the output grid is computed from it.
     out : path
         Folder for ``T1w.nii.gz``, ``brain_mask.nii.gz``, ``gm.nii.gz``.
     templateflow_home : path, optional
-        Default: what TEMPLATEFLOW_HOME says.
+        Default: TEMPLATEFLOW_HOME.
 
     Raises
     ------
     ConfigError
-        Where TemplateFlow does not know the space.
+        The space is unknown to TemplateFlow.
     DataError
-        Where its files are not there and cannot be fetched.
+        Its files are missing and cannot be fetched.
     """
     out.mkdir(parents=True, exist_ok=True)
     if space == PHANTOM_SPACE:
@@ -59,28 +59,30 @@ def stage_template(space: str, resolution: float, out: Path, templateflow_home: 
 
 
 def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
-    """Files of a TemplateFlow template by `PARTS`, all at one resolution; fetched where the machine may.
+    """Find the `PARTS` of a TemplateFlow template, all at one resolution; fetch missing ones if the network allows.
 
-    Files that are in the home are taken without any network.
+    Files already in the home are used without any network access.
     """
     client = _client(home)
-    where = client.cache.config.root
+    root = client.cache.config.root
     known = client.cache.layout.get_templates()
     if space not in known:
-        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=where, hint=f"Known: {', '.join(known)}")
-    for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in the MNI templates of TemplateFlow
-        listed = {part: client.ls(space, resolution=resolution, extension=".nii.gz", **PARTS[part]) for part in PARTS}
-        # an empty file stands for one that TemplateFlow has not fetched yet
-        there = {part: paths[0] for part, paths in listed.items() if paths and paths[0].stat().st_size}
-        if set(PARTS) - OPTIONAL <= set(there):
-            return there
-        if set(PARTS) - OPTIONAL <= {part for part, paths in listed.items() if paths}:
-            return {part: _fetch(client, space, resolution, part) for part, paths in listed.items() if paths}
-    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=where, hint=_fill(space, where))
+        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=root, hint=f"Known: {', '.join(known)}")
+    required = set(PARTS) - OPTIONAL
+    for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in TemplateFlow's MNI templates
+        query = {part: client.ls(space, resolution=resolution, extension=".nii.gz", **PARTS[part]) for part in PARTS}
+        listed = {part: paths[0] for part, paths in query.items() if paths}
+        # TemplateFlow leaves an empty file for each file not fetched yet
+        fetched = {part: path for part, path in listed.items() if path.stat().st_size}
+        if required <= set(fetched):
+            return fetched
+        if required <= set(listed):
+            return {part: _fetch(client, space, resolution, part) for part in listed}
+    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=root, hint=_how_to_fetch(space, root))
 
 
 def _client(home: Path | None) -> Any:
-    os.environ.setdefault("TEMPLATEFLOW_AUTOUPDATE", "false")  # the index is not refreshed over the network
+    os.environ.setdefault("TEMPLATEFLOW_AUTOUPDATE", "false")  # do not refresh the index over the network
     from templateflow.client import TemplateFlowClient
 
     client = TemplateFlowClient(root=home) if home else TemplateFlowClient()
@@ -90,17 +92,19 @@ def _client(home: Path | None) -> Any:
 
 def _fetch(client: Any, space: str, resolution: int, part: str) -> Path:
     try:
-        found = client.get(space, resolution=resolution, extension=".nii.gz", **PARTS[part])
-    except Exception as error:  # whatever the network says: refused, timed out, no route
-        where = client.cache.config.root
+        paths = client.get(space, resolution=resolution, extension=".nii.gz", **PARTS[part])
+    except Exception as error:  # any network failure: refused, timed out, no route
+        root = client.cache.config.root
         raise DataError(
-            f"{part} of '{space}' is not there and cannot be fetched ({error})", where=where, hint=_fill(space, where)
+            f"{part} of '{space}' is missing and cannot be fetched ({error})",
+            where=root,
+            hint=_how_to_fetch(space, root),
         ) from None
-    return Path(found[0] if isinstance(found, list) else found)
+    return Path(paths[0] if isinstance(paths, list) else paths)
 
 
-def _fill(space: str, home: Path) -> str:
+def _how_to_fetch(space: str, home: Path) -> str:
     return (
-        f'On a machine with network: TEMPLATEFLOW_HOME={home} python -c "from templateflow import api; '
+        f'On a machine with network access: TEMPLATEFLOW_HOME={home} python -c "from templateflow import api; '
         f"api.get('{space}', resolution=2, suffix=['T1w', 'mask'])\"; then copy the folder here"
     )

@@ -1,0 +1,1 @@
+"""ROI series: parcellation, denoising, the cache that training reads, connectivity, and spectra."""

@@ -1,7 +1,7 @@
-"""ROI series: z-scoring, and the cache that training reads.
+"""The cache of z-scored ROI series that training reads.
 
-The cache is a folder with one packed array of all scans (`series.npy`, memory-mapped) and an index. Its manifest
-is written last: a folder without it is not whole.
+A cache is a folder with one packed array of all scans (`series.npy`, memory-mapped) and an index. Its manifest is
+written last: a folder without one is incomplete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, odd_rois, warnings_of
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, roi_warnings, scan_warnings
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
@@ -22,53 +22,55 @@ from bolt.io.files import atomic, read_json, read_table, sha256, write_json, wri
 from bolt.io.series_files import check_rois, read_series
 
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
+_Row = tuple[str, str, str]
+"""Row of `EXCLUSION_COLUMNS` or `WARNING_COLUMNS`."""
 ROI_COLUMNS = {
-    "value": "Value of the ROI in the atlas",
+    "value": "Value of the ROI in the atlas image",
     "name": "ROI",
     "network": "Network or group of regions",
-    "hemisphere": "L, R or M (on the midline)",
+    "hemisphere": "L, R or M (midline)",
 }
 COVERAGE_COLUMNS = {
-    "value": "Value of the ROI in the atlas",
+    "value": "Value of the ROI in the atlas image",
     "name": "ROI",
     "n_scans": "Scans in the cache",
-    "n_uncovered": "Of these, scans in which the ROI is not covered (its series there is zeros)",
-    "n_constant": "Of these, scans in which the ROI's series is constant (zeros after z-scoring)",
-    "kept": "1: a column of the cache; 0: dropped from all scans because one does not cover it",
+    "n_uncovered": "Number of them in which the ROI is not covered (its series is all zeros)",
+    "n_constant": "Number of them in which the ROI's series is constant (all zeros after z-scoring)",
+    "kept": "1: a column of the cache; 0: dropped because at least one scan does not cover it",
 }
 OWN_COLUMNS = {
     "offset": "First row of the scan in series.npy",
-    "length": "Its number of rows (volumes)",
+    "length": "Number of rows (volumes) of the scan",
 }
 
 
 def zscore(series: np.ndarray) -> np.ndarray:
-    """Z-score each ROI over the time of the whole scan.
+    """Z-score each ROI over the whole scan.
 
     Parameters
     ----------
     series : (T, R) array
-        NaN columns are ROIs that are not covered.
+        NaN in columns of ROIs that are not covered.
 
     Returns
     -------
     (T, R) float32 array
-        Mean 0 and standard deviation 1 (ddof 0) over time; zeros where an ROI is constant or not covered.
+        Mean 0 and standard deviation 1 (ddof 0) over time; zeros if an ROI is constant or not covered.
     """
     values = np.asarray(series, np.float64)
     centred = values - values.mean(axis=0)
     deviation = values.std(axis=0)
-    alive = np.isfinite(deviation) & ~is_constant(values)
-    return np.where(alive, centred / np.where(alive, deviation, 1), 0).astype(np.float32)
+    varies = np.isfinite(deviation) & ~is_constant(values)
+    return np.where(varies, centred / np.where(varies, deviation, 1), 0).astype(np.float32)
 
 
 def is_constant(series: np.ndarray) -> np.ndarray:
-    """(R,) bool: series that do not change beyond the rounding of float32."""
+    """Find series that are constant up to float32 rounding, (R,) bool."""
     return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
 
 
 class SeriesCache:
-    """A cache of z-scored series.
+    """Read access to a cache of z-scored series.
 
     Parameters
     ----------
@@ -77,9 +79,9 @@ class SeriesCache:
     Attributes
     ----------
     index : DataFrame
-        Columns of the scan table, offset and length; one row a scan.
+        Columns of the scan table, offset and length; one row per scan.
     rois : DataFrame
-        value, name, network, hemisphere of the columns.
+        `ROI_COLUMNS` of the columns of the series.
     manifest : dict
     """
 
@@ -89,10 +91,10 @@ class SeriesCache:
         self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
         self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
-        due = (int(self.index["length"].sum()), len(self.rois))
-        if self._array.shape != due:
+        expected = (int(self.index["length"].sum()), len(self.rois))
+        if self._array.shape != expected:
             raise DataError(
-                f"series.npy has shape {self._array.shape}, the index says {due}",
+                f"series.npy has shape {self._array.shape}, but the index implies {expected}",
                 where=self.folder,
                 hint="Delete the folder and run again",
             )
@@ -102,31 +104,32 @@ class SeriesCache:
 
     @property
     def n_rois(self) -> int:
+        """Return the number of ROIs."""
         return len(self.rois)
 
     def series(self, i: int) -> np.ndarray:
-        """(T, R) float32 view of the scan in row `i` of the index; nothing is read before it is used."""
+        """Return a (T, R) float32 view of the scan in row `i` of the index; it is read from disk when used."""
         row = self.index.iloc[i]
         return self._array[row.offset : row.offset + row.length]
 
     def finite_series(self, i: int) -> np.ndarray:
-        """The same, read and looked at.
+        """Return the series of the scan in row `i` of the index after checking that it is finite.
 
         Raises
         ------
         DataError
-            NaN or Inf, with the scan.
+            The series has NaN or Inf.
         """
         series = self.series(i)
         if not np.isfinite(series).all():
             scan = self.index["scan_id"].iloc[i]
-            raise DataError(f"the series of scan '{scan}' has NaN or Inf", hint="Exclude the scan, or mend its series")
+            raise DataError(f"the series of scan '{scan}' has NaN or Inf", hint="Exclude the scan, or fix its series")
         return series
 
 
 @dataclass
 class _Entry:
-    """A scan on its way into the cache."""
+    """A scan to be written to the cache."""
 
     row: int
     scan_id: str
@@ -148,7 +151,7 @@ def build_cache(
     verdict_of: Callable[[str], Path] | None = None,
     mean_fd: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """Gather the series of all usable scans into one z-scored array.
+    """Gather the series of all usable scans in one z-scored array.
 
     Parameters
     ----------
@@ -158,67 +161,50 @@ def build_cache(
     rois : DataFrame
         (R rows) value, name, network, hemisphere, in the order of the series' columns.
     series_of : callable
-        Row (named tuple) to the file with the scan's series; a `status.json` beside it is believed.
+        Maps a row (named tuple) to the file with the scan's series; a `status.json` beside it is respected.
     out : path
         Folder of the cache.
     policy : {"zero", "drop-scan", "drop-roi-everywhere"}
-        What an uncovered ROI (a NaN column) leads to. Labels play no part.
+        How to handle uncovered ROIs (NaN columns). Labels are not used.
     expected : mapping, optional
-        Keys the series' JSON sidecars must agree on (Atlas, Denoising, …) where they have them; also kept in the
+        Settings (Atlas, Denoising, …) that the series' JSON sidecars must match if they state them; kept in the
         manifest.
     minimum_volumes : int
-        Volumes that every model can read; a scan that scrubbing left with fewer is excluded for all models.
+        Volumes that every model can read; scans that scrubbing left with fewer are excluded for all models.
     verdict_of : callable, optional
-        scan_id to the ``status.json`` that judges its quality; one that is not ok is excluded.
+        Maps a scan_id to the ``status.json`` of its quality; scans whose status is not ok are excluded.
     mean_fd : mapping, optional
-        scan_id to the mean displacement (mm) that its confounds say; the index has it where the scan table has none.
+        scan_id to the mean displacement (mm) from its confounds; used in the index if the scan table has none.
 
     Returns
     -------
     DataFrame
-        `EXCLUSION_COLUMNS`: the scans that are not in the cache. What is odd about the others is in its
-        ``warnings.tsv``.
+        `EXCLUSION_COLUMNS`: the excluded scans. Warnings about the others are in the cache's ``warnings.tsv``.
 
     Raises
     ------
     DataError
-        A scan made with other settings, or no usable scan.
+        A scan was made with other settings, or there is no usable scan.
     """
     out, expected = Path(out), dict(expected or {})
-    entries, excluded = _plan(scans, atlas, rois, series_of, expected, verdict_of)
-    for entry in (e for e in entries if e.length < minimum_volumes):
-        reason = f"{entry.length} volumes are left, fewer than the {minimum_volumes} that a model needs"
-        excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
-    entries = [e for e in entries if e.length >= minimum_volumes]
-    if policy == "drop-scan":
-        for entry in (e for e in entries if e.uncovered.any()):
-            names = rois["name"][entry.uncovered].tolist()
-            reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
-            excluded.append((scans.scan_id.iloc[entry.row], "cache", reason))
-        entries = [e for e in entries if not e.uncovered.any()]
+    entries, excluded = _read_scans(scans, atlas, rois, series_of, expected, verdict_of)
+    entries, unsuitable = _select(entries, rois, policy, minimum_volumes)
+    excluded += unsuitable
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
-        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Mend the scans listed")
-    lost = np.any([e.uncovered for e in entries], axis=0)
-    kept = ~lost if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
+        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
+    uncovered = np.array([e.uncovered for e in entries])
+    kept = ~np.any(uncovered, axis=0) if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
     if not kept.any():
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
-    (out / "manifest.json").unlink(missing_ok=True)  # from here until the end the folder is not whole
-    n_constant, odd = _write_array(entries, rois, kept, out / "series.npy")
-    index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
-    lengths = np.array([e.length for e in entries])
-    index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
-    index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # not known before a scan is downloaded
-    if mean_fd:
-        index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
+    (out / "manifest.json").unlink(missing_ok=True)  # the cache is incomplete from here to the end
+    n_constant, warnings = _write_array(entries, rois, kept, out / "series.npy")
+    index = _index(scans, entries, mean_fd)
     write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
-    write_table(pd.DataFrame(odd, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
+    write_table(pd.DataFrame(warnings, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
     coverage = rois[["value", "name"]].assign(
-        n_scans=len(entries),
-        n_uncovered=np.sum([e.uncovered for e in entries], axis=0),
-        n_constant=n_constant,
-        kept=kept.astype(int),
+        n_scans=len(entries), n_uncovered=uncovered.sum(axis=0), n_constant=n_constant, kept=kept.astype(int)
     )
     write_table(coverage, out / "coverage.tsv", COVERAGE_COLUMNS)
     manifest = {
@@ -226,67 +212,104 @@ def build_cache(
         "policy": policy,
         "n_scans": len(entries),
         "n_rois": int(kept.sum()),
-        "n_volumes": int(lengths.sum()),
+        "n_volumes": int(index["length"].sum()),
         "settings": expected,
         "sha256": {name: sha256(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
     }
     write_json(manifest, out / "manifest.json")
-    return _exclusions(excluded)
+    return pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
 
 
-def _plan(
+def _read_scans(
     scans: pd.DataFrame,
     atlas: str,
     rois: pd.DataFrame,
     series_of: Callable[[Any], Path],
     expected: Mapping[str, Any],
     verdict_of: Callable[[str], Path] | None,
-) -> tuple[list[_Entry], list[tuple[str, str, str]]]:
-    """Read every scan once, for its length and its uncovered ROIs."""
+) -> tuple[list[_Entry], list[_Row]]:
+    """Read every scan once, for its length and its uncovered ROIs; return readable scans, and exclusions."""
     entries: list[_Entry] = []
-    excluded: list[tuple[str, str, str]] = []
+    excluded: list[_Row] = []
     for row, scan in enumerate(scans.itertuples()):
-        known = _excluded_at_index(scan)
-        path = None if known else Path(series_of(scan))
-        known = known or _not_ok(path.parent / "status.json")  # type: ignore[union-attr]
-        if known is None and verdict_of is not None:
-            known = _not_ok(verdict_of(str(scan.scan_id)))
-        if known or path is None:
-            excluded.append((str(scan.scan_id), *known))  # type: ignore[misc]
+        scan_id = str(scan.scan_id)
+        exclusion = _excluded_at_index(scan)
+        if exclusion is None:
+            path = Path(series_of(scan))
+            exclusion = _not_ok(path.parent / "status.json")
+            if exclusion is None and verdict_of is not None:
+                exclusion = _not_ok(verdict_of(scan_id))
+        if exclusion is not None:
+            excluded.append((scan_id, *exclusion))
             continue
         try:
             series = read_series(path, rois["value"].tolist())
             check_rois(series, atlas, len(rois), path)
         except DataError as error:
-            excluded.append((str(scan.scan_id), "cache", str(error)))
+            excluded.append((scan_id, "cache", str(error)))
             continue
-        if scan.kind != "series":  # ready series are as they are, whatever made them
+        if scan.kind != "series":  # ready series may have been made with any settings
             _check_settings(path, expected)
-        entries.append(_Entry(row, str(scan.scan_id), path, len(series), np.isnan(series[0])))
+        entries.append(_Entry(row, scan_id, path, len(series), np.isnan(series[0])))
     return entries, excluded
+
+
+def _select(
+    entries: list[_Entry], rois: pd.DataFrame, policy: Policy, minimum_volumes: int
+) -> tuple[list[_Entry], list[_Row]]:
+    """Separate suitable scans from those that are too short or, by the policy, have uncovered ROIs."""
+    suitable: list[_Entry] = []
+    too_short: list[_Row] = []
+    uncovered: list[_Row] = []
+    for entry in entries:
+        if entry.length < minimum_volumes:
+            reason = f"{entry.length} volumes are left, fewer than the {minimum_volumes} that a model needs"
+            too_short.append((entry.scan_id, "cache", reason))
+        elif policy == "drop-scan" and entry.uncovered.any():
+            names = rois["name"][entry.uncovered].tolist()
+            reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
+            uncovered.append((entry.scan_id, "cache", reason))
+        else:
+            suitable.append(entry)
+    return suitable, too_short + uncovered
+
+
+def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, float] | None) -> pd.DataFrame:
+    """Return the rows of the scan table that are in the cache, with offset and length."""
+    index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
+    lengths = np.array([e.length for e in entries])
+    index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
+    index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # unknown before a scan is downloaded
+    if mean_fd:
+        index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
+    return index
 
 
 def _write_array(
     entries: list[_Entry], rois: pd.DataFrame, kept: np.ndarray, path: Path
-) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
-    """Write the packed array scan by scan; how often over scans each ROI is constant, and rows of warnings."""
+) -> tuple[np.ndarray, list[_Row]]:
+    """Write the packed array scan by scan; return in how many scans each ROI is constant, and warnings."""
     n_constant = np.zeros(len(kept), int)
-    values, odd = rois["value"].tolist(), list[tuple[str, str, str]]()
+    values, warnings = rois["value"].tolist(), list[_Row]()
     shape = (sum(e.length for e in entries), int(kept.sum()))
-    with atomic(path) as temporary, temporary.open("wb") as file:  # not mapped: a full disk would kill the process
-        about = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, about)
+    with (
+        atomic(path) as temporary,
+        temporary.open("wb") as file,
+    ):  # not a memory map: a full disk would kill the process
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
         for entry in entries:
             series = read_series(entry.path, values)
             constant = is_constant(series)
             n_constant += constant
-            odd += warnings_of(entry.scan_id, entry.path.parent / "status.json")
-            odd += odd_rois(entry.scan_id, series, constant, rois["name"], entry.path)
+            warnings += scan_warnings(entry.scan_id, entry.path.parent / "status.json")
+            warnings += roi_warnings(entry.scan_id, series, constant, rois["name"], entry.path)
             file.write(zscore(series[:, kept]).astype("<f4").tobytes())
-    return n_constant, odd
+    return n_constant, warnings
 
 
 def _excluded_at_index(scan: Any) -> tuple[str, str] | None:
+    """Return stage and reason if the scan table excludes a scan."""
     reason, stage = getattr(scan, "exclude_reason", None), getattr(scan, "exclude_stage", None)
     if not (isinstance(reason, str) and reason):
         return None
@@ -294,25 +317,22 @@ def _excluded_at_index(scan: Any) -> tuple[str, str] | None:
 
 
 def _not_ok(path: Path) -> tuple[str, str] | None:
+    """Return stage and reason if a status file reports an exclusion or a failure."""
     if not path.is_file():
         return None
     status = read_json(path)
     return None if status["state"] == "ok" else (status["stage"], status["reason"])
 
 
-def _exclusions(rows: list[tuple[str, str, str]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(EXCLUSION_COLUMNS))
-
-
 def _check_settings(path: Path, expected: Mapping[str, Any]) -> None:
     sidecar = path.with_suffix(".json")
     if not sidecar.is_file():
         return
-    found = read_json(sidecar)
+    actual = read_json(sidecar)
     for key, value in expected.items():
-        if key in found and found[key] != value:
+        if key in actual and actual[key] != value:
             raise DataError(
-                f"made with {key} {found[key]!r}, but {value!r} is asked for",
+                f"made with {key} {actual[key]!r}, but expected {value!r}",
                 where=sidecar,
                 hint="Delete the scan's folder and run again",
             )

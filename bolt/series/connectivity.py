@@ -1,4 +1,4 @@
-"""Static functional connectivity: how alike the series of two ROIs are over a whole scan."""
+"""Static functional connectivity: correlation of the series of two ROIs over a whole scan."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from sklearn.covariance import EmpiricalCovariance
 from bolt.series.cache import SeriesCache
 
 LARGEST = 1 - 1e-6
-"""Correlations are moved this far from ±1 before Fisher's transform, which is infinite there."""
+"""Largest absolute correlation before Fisher's transform, which is infinite at ±1."""
 
 
 def n_pairs(n_rois: int) -> int:
-    """Number of pairs of different ROIs."""
+    """Return the number of pairs of different ROIs."""
     return n_rois * (n_rois - 1) // 2
 
 
 def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDArray[np.float32]:
-    """Pearson correlations of all pairs of ROIs.
+    """Compute the Pearson correlations of all pairs of ROIs.
 
     Parameters
     ----------
     series : (T, R) array
     fisher_z : bool
-        Give Fisher's z (inverse hyperbolic tangent) of the correlations.
+        Apply Fisher's z-transform (inverse hyperbolic tangent).
 
     Returns
     -------
     (R (R - 1) / 2,) float32 array
-        The strict upper triangle, row by row; 0 for a pair with an ROI that is constant (or not covered: zeros in a
-        cache), never NaN.
+        The strict upper triangle, row by row; 0 for pairs with an ROI that is constant or, in a cache, not covered;
+        never NaN.
     """
     measure = ConnectivityMeasure(
         EmpiricalCovariance(store_precision=False), kind="correlation", standardize=False, verbose=0
@@ -50,7 +50,7 @@ def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDA
 
 
 def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = False) -> NDArray[np.float32]:
-    """Connectivity of scans of a cache, each over its full length.
+    """Compute the connectivity of scans of a cache, each over its full length.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = 
 def connectivity_of_crops(
     cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
 ) -> NDArray[np.float32]:
-    """Connectivity of scans of a cache, each over one random stretch of it.
+    """Compute the connectivity of scans of a cache, each over a random crop.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def connectivity_of_crops(
     ids : sequence of int
         Rows of the cache's index.
     length : int
-        Volumes of a stretch; a shorter scan is taken whole.
+        Volumes of a crop; a shorter scan is used whole.
     random : numpy.random.Generator
     fisher_z : bool
 
@@ -86,11 +86,11 @@ def connectivity_of_crops(
     (len(ids), R (R - 1) / 2) float32 array
     """
 
-    def stretch(series: NDArray[np.floating]) -> NDArray[np.floating]:
+    def crop(series: NDArray[np.floating]) -> NDArray[np.floating]:
         start = random.integers(max(len(series) - length, 0) + 1)
         return series[start : start + length]
 
-    return _connectivities(cache, ids, stretch, fisher_z)
+    return _connectivities(cache, ids, crop, fisher_z)
 
 
 def _connectivities(
@@ -99,7 +99,7 @@ def _connectivities(
     part: Callable[[NDArray[np.floating]], NDArray[np.floating]],
     fisher_z: bool,
 ) -> NDArray[np.float32]:
-    """Connectivity of a part of each scan."""
+    """Compute the connectivity of a part of each scan."""
     features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
     for row, i in enumerate(ids):
         features[row] = connectivity(part(cache.finite_series(int(i))), fisher_z=fisher_z)

@@ -1,4 +1,4 @@
-"""Denoising of ROI means: choice of confounds, nuisance regression, detrending and filtering."""
+"""Denoising of ROI means: selection of confounds, nuisance regression, detrending and filtering."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table
 
 UNSTEADY = "non_steady_state_outlier"
-"""Begins the names of columns that flag volumes before the steady state; such volumes are dropped, never regressed."""
+"""Prefix of columns that flag non-steady-state volumes; these volumes are dropped, their flags never regressed."""
 
 DERIVATIVE = "_derivative1"
-"""Stands in the names of columns that are changes since the volume before."""
+"""Part of the names of columns that are differences from the previous volume."""
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What a strategy takes from the confounds of a scan of T volumes.
+class ChosenConfounds:
+    """Confounds and volumes that a strategy selects for a scan of T volumes.
 
     Attributes
     ----------
-    regressors : (T, C) float64 array, or None where nothing is regressed
-    kept : (K,) integer array, or None where all volumes are kept
-        Volumes that are neither scrubbed nor before the steady state, counted from 0.
+    regressors : (T, C) float64 array, or None if nothing is regressed
+    kept : (K,) integer array, or None if all volumes are kept
+        Steady-state volumes that are not scrubbed, counted from 0.
     """
 
     regressors: np.ndarray | None = None
@@ -41,8 +41,8 @@ class Chosen:
 
 def choose_confounds(
     confounds: pd.DataFrame | str | Path | None, denoise: Denoise, n_volumes: int, image: str | Path
-) -> Chosen:
-    """Take the columns, and the volumes, that a strategy asks for.
+) -> ChosenConfounds:
+    """Select the columns and volumes that a strategy asks for.
 
     Parameters
     ----------
@@ -50,88 +50,91 @@ def choose_confounds(
         (T, any) confounds of the scan. A `denoise.strategy` needs the path of fMRIPrep's table.
     denoise : Denoise
     n_volumes : int
-        T, the rows the table must have.
+        T, the number of rows that the table must have.
     image : path
         Named in errors.
 
     Returns
     -------
-    Chosen
-        A value missing in the first row of the steady state (derivatives have none there), or before, is taken from
-        the next. So are derivatives that were taken there from a volume before the steady state.
+    ChosenConfounds
+        Values missing up to the first steady-state row (derivatives have none there) are taken from the next row. So
+        are derivatives in that row, because they refer to a volume before the steady state.
 
     Raises
     ------
     DataError
-        No or another number of rows, a column that the strategy needs is not there, or a missing value elsewhere.
+        The number of rows is wrong, a column that the strategy needs is missing, or a value is missing elsewhere.
     """
     if confounds is None and not denoise.confounds and denoise.strategy is None:
-        return Chosen()
+        return ChosenConfounds()
     if confounds is None:
         raise DataError(
             f"denoising '{denoise.name}' needs confounds, but the scan has none",
             where=image,
-            hint="Give a confounds table, or choose denoising 'none'",
+            hint="Provide a confounds table, or choose denoising 'none'",
         )
     if denoise.strategy is not None:
         table, kept = _by_strategy(confounds, denoise)
     else:
-        whole = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
-        table, kept = _by_pattern(whole, denoise, image), _steady(whole)
+        full = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
+        table, kept = _by_pattern(full, denoise, image), _steady(full)
     if len(table) != n_volumes:
         raise DataError(
-            f"{len(table)} rows of confounds for {n_volumes} volumes", where=image, hint="Give the table of this scan"
+            f"{len(table)} rows of confounds for {n_volumes} volumes",
+            where=image,
+            hint="Provide the table of this scan",
         )
     if kept is not None and len(kept) < 2:
         raise DataError(
             f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
             where=image,
-            hint="Choose wider thresholds, or leave the scan out",
+            hint="Choose more lenient thresholds, or exclude the scan",
         )
     values = table.to_numpy(float, copy=True)
     first = 0 if kept is None else int(kept[0])
     if len(values) > first + 1:
         values[: first + 1] = np.where(np.isnan(values[: first + 1]), values[first + 1], values[: first + 1])
-    if kept is not None and first > 0:  # the change since a brighter volume would be a spike
-        changes = [DERIVATIVE in str(column) for column in table.columns]
-        values[first, changes] = values[kept[1], changes]
+    if kept is not None and first > 0:  # the difference from a brighter volume would be a spike
+        derivatives = [DERIVATIVE in str(column) for column in table.columns]
+        values[first, derivatives] = values[kept[1], derivatives]
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         raise DataError(
-            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, hint="Mend the table"
+            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, hint="Fix the table"
         )
-    return Chosen(values if values.shape[1] else None, kept)
+    return ChosenConfounds(values if values.shape[1] else None, kept)
 
 
 def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.DataFrame:
+    """Select the columns whose names match the patterns of a denoising."""
     columns: list[str] = []
     for pattern in denoise.confounds:
-        found = [c for c in table.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
-        if not found:
+        matching = [c for c in table.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
+        if not matching:
             raise DataError(
-                f"no confounds column fits '{pattern}' of denoising '{denoise.name}'",
+                f"no confounds column matches '{pattern}' of denoising '{denoise.name}'",
                 where=image,
-                hint="Choose a strategy the table has columns for",
+                hint="Choose a strategy for which the table has columns",
             )
-        columns += found
+        columns += matching
     return table[[column for column in columns if not column.startswith(UNSTEADY)]]
 
 
 def _steady(table: pd.DataFrame) -> np.ndarray | None:
-    """Volumes in the steady state; None where the table tells of none before it."""
+    """Return the steady-state volumes, or None if the table flags no others."""
     flags = table[[column for column in table if str(column).startswith(UNSTEADY)]]
     return np.flatnonzero((flags == 0).all(axis=1)) if flags.shape[1] else None
 
 
 def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.DataFrame, np.ndarray | None]:
-    """What nilearn's strategy chooses: confounds (T, C), and the volumes that are kept."""
+    """Select confounds (T, C) and volumes by one of nilearn's strategies."""
     if isinstance(path, pd.DataFrame):
-        raise TypeError("a strategy reads fMRIPrep's table and its JSON file: give the table's path")
+        raise TypeError("a strategy reads fMRIPrep's table and its JSON sidecar: pass the path of the table")
     table = Path(path).resolve()
     if not table.is_file():
         raise DataError("file not found", where=path, hint="Correct the path of the confounds table")
     with tempfile.TemporaryDirectory() as folder:
-        # nilearn finds the table by the image's name: here the two lie together, whatever they are called elsewhere
+        # nilearn finds the table by the image's name: link it under a matching one
         os.symlink(table, Path(folder) / "sub-1_desc-confounds_timeseries.tsv")
         if table.with_suffix(".json").is_file():
             os.symlink(table.with_suffix(".json"), Path(folder) / "sub-1_desc-confounds_timeseries.json")
@@ -145,19 +148,19 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
             raise DataError(
                 f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})",
                 where=path,
-                hint="Choose another strategy or other parameters, or run fMRIPrep so that it writes these confounds",
+                hint="Choose another strategy or other parameters, or let fMRIPrep write these confounds",
             ) from None
 
 
-def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image: str | Path) -> np.ndarray:
-    """Regress, detrend and filter ROI means, and drop volumes; the order within is nilearn's.
+def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: float, image: str | Path) -> np.ndarray:
+    """Regress, detrend and filter ROI means, and drop volumes, in nilearn's order.
 
-    Filters bridge the dropped volumes by interpolation; regression and detrending are fitted to the kept ones.
+    Filters bridge dropped volumes by interpolation; regression and detrending are fitted to the kept ones.
 
     Parameters
     ----------
     series : (T, R) array
-    chosen : Chosen
+    chosen : ChosenConfounds
     denoise : Denoise
     tr : float, seconds
     image : path
@@ -166,7 +169,7 @@ def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image
     Returns
     -------
     (K, R) array
-        The kept volumes, in the units of `series`; without detrending the mean over time stays.
+        The kept volumes, in the units of `series`; without detrending, the mean over time is preserved.
     """
     filtered = denoise.high_pass is not None or denoise.low_pass is not None
     if chosen.regressors is None and not denoise.detrend and not filtered:
@@ -177,7 +180,7 @@ def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image
         raise DataError(
             f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes",
             where=image,
-            hint="Choose a strategy with fewer confounds, or leave the scan out",
+            hint="Choose a strategy with fewer confounds, or exclude the scan",
         )
     try:
         return signal.clean(
@@ -185,7 +188,7 @@ def clean(series: np.ndarray, chosen: Chosen, denoise: Denoise, tr: float, image
             confounds=chosen.regressors,
             sample_mask=chosen.kept,
             detrend=denoise.detrend,
-            standardize=None,  # the default has moved between releases; z-scoring is the cache's
+            standardize=None,  # explicit because the default changes between releases; the cache z-scores
             standardize_confounds=True,
             filter="butterworth" if filtered else False,
             high_pass=denoise.high_pass,

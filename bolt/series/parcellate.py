@@ -1,7 +1,7 @@
-"""ROI series: the mean over each ROI's voxels at each volume, for several atlases in one pass over a file.
+"""Parcellation: ROI series, the mean signal of each ROI, for several atlases in one pass over a 4D image.
 
-The image streams through, so memory does not grow with the scan. Order of steps: mean over voxels, then nuisance
-regression and filtering of the means (linear, so it commutes with averaging); z-scoring waits for the cache.
+The image is streamed, so memory does not grow with the scan. Voxels are averaged first, and the means are then denoised
+(nuisance regression and filtering are linear, so they commute with averaging); z-scoring is left to the cache.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, write_json, write_status, write_table
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, space_of
-from bolt.series.denoise import Chosen, choose_confounds, clean
-from bolt.series.rois import COVERAGE_COLUMNS, Placed, average, coverage_of, place
+from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
+from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
 
 ASSUMED = "assumed"
+"""Name of a space that neither the image nor its atlas declares."""
 
 
 @dataclass(frozen=True)
 class Parcellated:
-    """One scan in one atlas.
+    """ROI series of one scan and one atlas.
 
     Attributes
     ----------
     series : (T, R) float32 array
-        Denoised, not z-scored; a column an ROI in the order of the atlas's labels, NaN where not covered. Volumes
-        that the denoising drops are not there.
+        Denoised, not z-scored; one column per ROI in the order of the atlas's labels, NaN if not covered. Volumes
+        dropped by the denoising are missing.
     coverage : DataFrame
-        `COVERAGE_COLUMNS`, one row an ROI.
+        `COVERAGE_COLUMNS`, one row per ROI.
     metadata : dict
         For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, AtlasSpaces, Space, Denoising, NumberOfVolumes (of
         the image), NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
@@ -68,17 +69,17 @@ def parcellate(
     atlases : sequence of Atlas
         Resampled to the image's grid by nearest neighbour.
     mask : path, optional
-        Image on the same grid; voxels that are zero there are no part of any mean. Default: all voxels of the ROI.
+        Image on the same grid; voxels where it is zero are excluded from all means. Default: all voxels of the ROI.
     confounds : DataFrame or path, optional
-        (T, any) table that `denoise` chooses from; a path where it names a strategy of nilearn's.
+        (T, any) table from which `denoise` chooses; a path if it names one of nilearn's strategies.
     denoise : Denoise
     tr : float, optional
-        Seconds; default: the header's.
+        Seconds; default: from the header.
     threshold : float
         Smallest coverage at which an ROI has a series.
     space : str, optional
-        Reference space of the image; needed where its name declares none (else the atlas's is assumed, with a
-        warning), and an error where its name declares another.
+        Reference space of the image. If its name declares none either, the atlas's is assumed, with a warning; if its
+        name declares another, that is an error.
 
     Returns
     -------
@@ -88,54 +89,54 @@ def parcellate(
     Raises
     ------
     DataError
-        The image cannot be read, is in another space than an atlas, its mask or confounds do not fit, or no
-        ROI of an atlas is covered.
+        The image cannot be read, is in a different space than an atlas, its mask or confounds do not fit, or no ROI of
+        an atlas is covered.
     """
     info = check_bold(image, tr)
     space = _space(image, space)
     for atlas in atlases:
         if not atlas.spaces:
-            words = f"atlas '{atlas.name}' declares no space; taken as that of the image."
-            warnings.warn(words, BoltWarning, stacklevel=2)
+            message = f"atlas '{atlas.name}' declares no space; assuming that of the image."
+            warnings.warn(message, BoltWarning, stacklevel=2)
         elif space != ASSUMED:
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
-    placed = [_place(atlas, info, inside) for atlas in atlases]
-    voxels = np.concatenate([place.voxels for place in placed])
-    scan = Cleaning(image, info, space, chosen, denoise, threshold)
-    return finish(atlases, placed, average(iter_volumes(image, voxels), info.n_volumes, placed), scan)
+    located = [_locate(atlas, info, inside) for atlas in atlases]
+    voxels = np.concatenate([rois.voxels for rois in located])
+    scan = Scan(image, info, space, chosen, denoise, threshold)
+    return finish(atlases, located, average(iter_volumes(image, voxels), info.n_volumes, located), scan)
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """What becomes of the means of a scan: see `parcellate` for its words, and `bolt.series.denoise` for `chosen`."""
+class Scan:
+    """A scan whose ROI means are turned into series; see `parcellate` for the attributes."""
 
     image: str | Path
     info: BoldInfo
     space: str
-    chosen: Chosen
+    chosen: ChosenConfounds
     denoise: Denoise
     threshold: float
 
 
 def finish(
     atlases: Sequence[Atlas],
-    placed: Sequence[Placed],
+    located: Sequence[RoiVoxels],
     averaged: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    scan: Cleaning,
+    scan: Scan,
 ) -> dict[str, Parcellated]:
-    """Coverage, denoising and sidecar of the means that `average` made."""
+    """Add coverage to the means from `average`, denoise them, and describe them for the sidecar."""
     results = {}
     chosen, info = scan.chosen, scan.info
-    for atlas, own, (whole, finite, varies) in zip(atlases, placed, averaged, strict=True):
-        coverage = coverage_of(atlas, own, finite, varies, scan.threshold)
-        coverage["covered"] &= np.isfinite(whole).all(axis=0)
+    for atlas, rois, (means, finite, varies) in zip(atlases, located, averaged, strict=True):
+        coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
+        coverage["covered"] &= np.isfinite(means).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
-            raise _nothing_covered(atlas, whole, scan.image)
+            raise _nothing_covered(atlas, means, scan.image)
         series = np.full((info.n_volumes if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-        series[:, covered] = clean(whole[:, covered], chosen, scan.denoise, info.tr, scan.image)
+        series[:, covered] = clean(means[:, covered], chosen, scan.denoise, info.tr, scan.image)
         metadata = {
             "RepetitionTime": info.tr,
             "Atlas": atlas.name,
@@ -156,7 +157,7 @@ def finish(
 
 
 def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, scan_id: str) -> None:
-    """Write the files of one scan; `status.json` comes last and says that the others are whole."""
+    """Write the files of one scan; `status.json` is written last, when the others are complete."""
     folder = Path(folder)
     for name, result in results.items():
         write_series(result, folder / f"{scan_id}_atlas-{name}_timeseries.npy")
@@ -164,7 +165,7 @@ def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, sc
 
 
 def write_series(result: Parcellated, path: str | Path) -> None:
-    """Write one atlas's series as `path` (.npy), with its JSON sidecar and its ``_coverage.tsv`` beside it."""
+    """Write the series of one atlas to `path` (.npy), with its JSON sidecar and its ``_coverage.tsv`` beside it."""
     path = Path(path)
     with atomic(path) as temporary:
         np.save(temporary, result.series)
@@ -177,12 +178,12 @@ def _space(image: str | Path, given: str | None) -> str:
     declared = space_of(image)
     if given and declared and given != declared:
         raise DataError(
-            f"the name declares space {declared}, but {given} is asked for",
+            f"the name declares space {declared}, but {given} is requested",
             where=image,
-            hint=f"Set the space to {declared}, and choose an atlas that is valid there",
+            hint=f"Set the space to {declared}, and choose an atlas in that space",
         )
     if not given and not declared:
-        warnings.warn(f"{image}: the name declares no space; taken as that of the atlas.", BoltWarning, stacklevel=3)
+        warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
     return given or declared or ASSUMED
 
 
@@ -190,30 +191,29 @@ def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> Data
     lost = np.flatnonzero(np.isnan(means).all(axis=1))
     if 0 < len(lost) < len(means):
         return DataError(
-            f"{len(lost)} of {len(means)} volumes hold no finite voxel, such as volume {lost[0]} (counted from 0)",
+            f"{len(lost)} of {len(means)} volumes have no finite voxel, such as volume {lost[0]} (counted from 0)",
             where=image,
-            hint="Make the image again without them, or leave the scan out",
+            hint="Create the image again without them, or exclude the scan",
         )
     return DataError(
         f"no ROI of atlas '{atlas.name}' is covered", where=image, hint="Check the space, the mask and the image"
     )
 
 
-def _place(atlas: Atlas, info: BoldInfo, inside: np.ndarray) -> Placed:
+def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels:
     to_image = np.linalg.inv(info.affine) @ atlas.image.affine
-    labelled = np.argwhere(atlas.data > 0)
-    at = labelled @ to_image[:3, :3].T + to_image[:3, 3]
-    return place(atlas, resample_to(atlas, info.shape, info.affine), inside, at)
+    positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
+    return locate(atlas, resample_to(atlas, info.shape, info.affine), mask, positions)
 
 
 def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
-    """(X·Y·Z,) bool, the first axis running fastest; an error where the grid is not the image's."""
+    """Read a mask as a (X·Y·Z,) bool array in Fortran order; refuse one on another grid than the image's."""
     mask = check_image(path)
     if mask.shape[:3] != info.shape or not np.allclose(mask.affine, info.affine, atol=1e-3):
         raise DataError(
             f"the mask's grid ({mask.shape}) is not the image's ({info.shape})",
             where=path,
-            hint="Give a mask on the same grid, with the same affine",
+            hint="Provide a mask on the same grid, with the same affine",
         )
     inside = next(iter_volumes(path)) > 0
     if not inside.any():

@@ -1,4 +1,4 @@
-"""An atlas on the grid of an image, and means over its ROIs: what every way of parcellation shares."""
+"""Atlases on the grid of an image, and means over their ROIs: shared by template-space and native parcellation."""
 
 from __future__ import annotations
 
@@ -11,26 +11,32 @@ import pandas as pd
 from bolt.atlases.image import Atlas
 
 COVERAGE_COLUMNS = {
-    "value": "Value of the ROI in the atlas",
+    "value": "Value of the ROI in the atlas image",
     "name": "ROI",
     "n_voxels": "Voxels of the ROI on the grid of the image",
-    "inside": "Share of the ROI's voxels (on the atlas's own grid) that lie within the grid of the image",
+    "inside": "Share of the ROI's voxels (on the atlas's own grid) within the field of view of the image",
     "n_masked": "Voxels outside the mask",
-    "n_nonfinite": "Voxels within the mask that are NaN or infinite at some volume; left out of the mean there",
-    "n_constant": "Finite voxels within the mask that never change",
-    "coverage": "Share of the ROI that lies in the image and the mask, is finite and changes over time",
+    "n_nonfinite": "Voxels within the mask that are NaN or infinite in some volume; excluded from the mean there",
+    "n_constant": "Finite voxels within the mask whose value never changes",
+    "coverage": "Share of the ROI that is within the image and the mask, is finite and varies over time",
     "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
 }
 
 
 @dataclass(frozen=True)
-class Placed:
-    """An atlas on the grid of an image, its voxels in the order of the ROIs.
+class RoiVoxels:
+    """The voxels of an atlas's ROIs on the grid of an image, ordered by ROI.
 
-    voxels : (N,) those inside the mask, counted with the first axis running fastest
-    roi : (N,) position of each among the atlas's values, ascending
-    n_voxels : (R,) of each ROI, inside the mask or not
-    inside : (R,) share of each ROI, on the atlas's own grid, that lies within the grid of the image
+    Attributes
+    ----------
+    voxels : (N,) array
+        Flat indices (Fortran order) of the voxels inside the mask.
+    roi : (N,) array
+        Index of each among the atlas's values, ascending.
+    n_voxels : (R,) array
+        Size of each ROI, inside the mask or not.
+    inside : (R,) array
+        Share of each ROI, on the atlas's own grid, within the field of view of the image.
     """
 
     voxels: np.ndarray
@@ -39,56 +45,56 @@ class Placed:
     inside: np.ndarray
 
     def count(self, chosen: np.ndarray | None = None) -> np.ndarray:
-        """(R,) how many voxels of each ROI are `chosen` ((N,) bool; default: all)."""
+        """Count the `chosen` ((N,) bool; default: all) voxels of each ROI, (R,)."""
         roi = self.roi if chosen is None else self.roi[chosen]
         return np.bincount(roi, minlength=len(self.n_voxels))
 
 
-def place(atlas: Atlas, labels: np.ndarray, inside: np.ndarray, at: np.ndarray) -> Placed:
-    """An atlas whose labels are on the grid of an image.
+def locate(atlas: Atlas, labels: np.ndarray, mask: np.ndarray, positions: np.ndarray) -> RoiVoxels:
+    """Locate the ROIs of an atlas on the grid of an image.
 
     Parameters
     ----------
     atlas : Atlas
     labels : (X, Y, Z) int array
-        On the image's grid.
-    inside : (X·Y·Z,) bool array
-        The mask, the first axis running fastest.
-    at : (M, 3) array
-        Where the atlas's own labelled voxels lie on the image's grid, in its voxels.
+        The atlas on the image's grid.
+    mask : (X·Y·Z,) bool array
+        In Fortran order.
+    positions : (M, 3) array
+        Positions of the atlas's own labelled voxels, in voxels of the image.
     """
     grid = labels.ravel(order="F")
     voxels = np.flatnonzero(grid)
-    roi = _positions(grid[voxels], atlas.values)
+    roi = _roi_index(grid[voxels], atlas.values)
     order = np.argsort(roi, kind="stable")
     voxels, roi = voxels[order], roi[order]
-    kept = inside[voxels]
-    reached = ((at >= -0.5) & (at <= np.array(labels.shape) - 0.5)).all(axis=1)
-    own = _positions(atlas.data[atlas.data > 0], atlas.values)
-    share = np.bincount(own, reached, minlength=len(atlas.values)) / np.bincount(own, minlength=len(atlas.values))
-    return Placed(voxels[kept], roi[kept], np.bincount(roi, minlength=len(atlas.values)), share)
+    kept = mask[voxels]
+    reached = ((positions >= -0.5) & (positions <= np.array(labels.shape) - 0.5)).all(axis=1)
+    atlas_roi, n_rois = _roi_index(atlas.data[atlas.data > 0], atlas.values), len(atlas.values)
+    inside = np.bincount(atlas_roi, reached, minlength=n_rois) / np.bincount(atlas_roi, minlength=n_rois)
+    return RoiVoxels(voxels[kept], roi[kept], np.bincount(roi, minlength=n_rois), inside)
 
 
 def average(
-    volumes: Iterable[np.ndarray], n_volumes: int, placed: Sequence[Placed]
+    volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels]
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Means over ROIs, a volume at a time.
+    """Average over ROIs, one volume at a time.
 
     Parameters
     ----------
     volumes : iterable of (N,) arrays
-        The values of the voxels of all atlases, one atlas after the other.
+        Values of the voxels of all atlases, one atlas after the other.
     n_volumes : int
-    placed : sequence of Placed
+    located : sequence of RoiVoxels
 
     Returns
     -------
     list
-        For each atlas the means (T, R), and which of its voxels are always finite and which ever change (N,).
+        For each atlas the (T, R) means, and which of its voxels are always finite and which ever change, (N,).
     """
-    sizes = np.concatenate([place.count() for place in placed])
+    sizes = np.concatenate([rois.count() for rois in located])
     n_voxels = int(sizes.sum())
-    filled = sizes > 0  # the others have no voxel, and stay NaN
+    filled = sizes > 0  # ROIs without voxels stay NaN
     starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
     means = np.full((n_volumes, len(filled)), np.nan)
     finite, varies = np.ones(n_voxels, bool), np.zeros(n_voxels, bool)
@@ -102,34 +108,35 @@ def average(
         else:
             finite &= good
             sums = np.add.reduceat(np.where(good, values, 0), starts, dtype=np.float64)
-            with np.errstate(invalid="ignore"):  # not one finite voxel: NaN
+            with np.errstate(invalid="ignore"):  # NaN if no voxel is finite
                 means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
-    by_roi = np.cumsum([len(place.n_voxels) for place in placed])[:-1]
-    by_voxel = np.cumsum([place.voxels.size for place in placed])[:-1]
+    by_roi = np.cumsum([len(rois.n_voxels) for rois in located])[:-1]
+    by_voxel = np.cumsum([rois.voxels.size for rois in located])[:-1]
     parts = np.split(means, by_roi, axis=1), np.split(finite, by_voxel), np.split(varies, by_voxel)
     return list(zip(*parts, strict=True))
 
 
-def coverage_of(atlas: Atlas, place: Placed, finite: np.ndarray, varies: np.ndarray, threshold: float) -> pd.DataFrame:
-    """`COVERAGE_COLUMNS` of an atlas, from which of its voxels are always finite and which ever change (N,)."""
-    inside, n_voxels = place.inside, place.n_voxels
-    good = place.count(finite & varies)
-    coverage = inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
+def coverage_of(
+    atlas: Atlas, rois: RoiVoxels, finite: np.ndarray, varies: np.ndarray, threshold: float
+) -> pd.DataFrame:
+    """Return `COVERAGE_COLUMNS` of an atlas, given which of its (N,) voxels are always finite and which ever change."""
+    n_voxels, good = rois.n_voxels, rois.count(finite & varies)
+    coverage = rois.inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
     return pd.DataFrame(
         {
             "value": atlas.values,
             "name": atlas.labels["name"].to_numpy(),
             "n_voxels": n_voxels,
-            "inside": inside.round(4),
-            "n_masked": n_voxels - place.count(),
-            "n_nonfinite": place.count(~finite),
-            "n_constant": place.count(finite & ~varies),
+            "inside": rois.inside.round(4),
+            "n_masked": n_voxels - rois.count(),
+            "n_nonfinite": rois.count(~finite),
+            "n_constant": rois.count(finite & ~varies),
             "coverage": coverage.round(4),
             "covered": (coverage >= threshold) & (coverage > 0),
         }
     )
 
 
-def _positions(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Index of each label among the sorted `values`, which hold every label (`load_atlas` makes sure of it)."""
+def _roi_index(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the index of each label among the sorted `values`, which contain all labels (`load_atlas` checks it)."""
     return np.searchsorted(values, labels)

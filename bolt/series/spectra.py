@@ -1,8 +1,7 @@
-"""Power spectra of ROI series, by network, and the share of the power in bands of frequency."""
+"""Power spectra of ROI series by network, and the share of power in frequency bands."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,35 +13,36 @@ from bolt.config import Spectra
 from bolt.io.errors import DataError
 from bolt.series.cache import SeriesCache
 
-log = logging.getLogger(__name__)
-
 ALL = "all"
-"""In the column of networks: the mean over all ROIs."""
-STEP = 0.0025  # Hz: grid that the spectra of scans of different length and repetition time are brought to
+"""Name, in the network column, of the mean over all ROIs."""
+STEP = 0.0025  # Hz: common frequency grid of scans of different length and repetition time
 SPECTRUM_COLUMNS: dict[str, str | dict[str, str]] = {
     "network": "Network of the atlas, or all",
     "frequency": {"Description": "Frequency", "Units": "Hz"},
-    "density": {"Description": "Power density as a share of the power on this grid, mean over scans", "Units": "1/Hz"},
-    "sd": {"Description": "Standard deviation between scans (ddof 0)", "Units": "1/Hz"},
-    "n_scans": "Scans with an ROI of this network",
-    "n_rois": "ROIs of this network",
+    "density": {
+        "Description": "Power density relative to the total power on this grid, mean over scans",
+        "Units": "1/Hz",
+    },
+    "sd": {"Description": "Standard deviation over scans (ddof 0)", "Units": "1/Hz"},
+    "n_scans": "Number of scans with an ROI of this network",
+    "n_rois": "Number of ROIs of this network",
 }
 BAND_COLUMNS: dict[str, str | dict[str, str]] = {
     "scan_id": "Scan",
     "subject": "Subject",
     "network": "Network of the atlas, or all",
-    "band": "Band of frequency",
-    "low": {"Description": "Its lowest frequency", "Units": "Hz"},
-    "high": {"Description": "Its highest frequency, or what the repetition times of the scans reach", "Units": "Hz"},
-    "share": "Share of the power of all bands together, mean over the ROIs of the network",
+    "band": "Frequency band",
+    "low": {"Description": "Lowest frequency", "Units": "Hz"},
+    "high": {"Description": "Highest frequency, at most the lowest Nyquist frequency of all scans", "Units": "Hz"},
+    "share": "Share of the total power of all bands, mean over the ROIs of the network",
 }
 
 
 def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Welch's power spectra of all scans of a cache (Welch 1967, doi:10.1109/TAU.1967.1161901).
+    """Compute power spectra of all scans of a cache by Welch's method (1967, doi:10.1109/TAU.1967.1161901).
 
-    Each ROI's spectrum is divided by its own power between the lowest and the highest frequency of the bands (or the
-    lowest of the scans' Nyquist frequencies, where that is lower), so that scans and atlases can be compared.
+    Each ROI's spectrum is divided by its power between the lowest and the highest frequency of the bands (or the lowest
+    Nyquist frequency of all scans if that is lower), so that scans and atlases can be compared.
 
     Parameters
     ----------
@@ -52,17 +52,17 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     Returns
     -------
     DataFrame
-        `SPECTRUM_COLUMNS`: a row a network and frequency.
+        `SPECTRUM_COLUMNS`, one row per network and frequency.
     DataFrame
-        `BAND_COLUMNS`: a row a scan, network and band.
+        `BAND_COLUMNS`, one row per scan, network and band.
 
     Raises
     ------
     DataError
-        No scan; one whose repetition time is not known; scans so slow that no band is reached.
+        There is no scan, a repetition time is unknown, or the repetition time is too long for any band.
     """
     if not len(cache):
-        raise DataError("the cache holds no scan", where=cache.folder, hint="exclusions.tsv says why each was left out")
+        raise DataError("the cache has no scans", where=cache.folder, hint="See exclusions.tsv for the reasons")
     frequencies = _grid(cache, settings)
     edges = _edges(settings, frequencies)
     names = cache.rois["network"].fillna("").to_numpy(str)
@@ -70,11 +70,11 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     totals = {network: _Mean() for network in networks}
     rows = []
     for scan, density in _densities(cache, settings, frequencies):
-        for network, own in networks.items():
-            known = density[:, own & np.isfinite(density).all(0)]
-            if not known.shape[1]:
+        for network, members in networks.items():
+            finite = density[:, members & np.isfinite(density).all(0)]
+            if not finite.shape[1]:
                 continue
-            mean = known.mean(1)
+            mean = finite.mean(1)
             totals[network].add(mean)
             for band, (low, high) in edges.items():
                 inside = (frequencies >= low) & (frequencies < high)
@@ -89,12 +89,12 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
         if total.n
     ]
     if not spectra:
-        raise DataError("no series changes over its scan", where=cache.folder, hint="Look at the images")
+        raise DataError("all series are constant", where=cache.folder, hint="Inspect the images")
     return pd.concat(spectra)[list(SPECTRUM_COLUMNS)], pd.DataFrame(rows)[list(BAND_COLUMNS)]
 
 
 class _Mean:
-    """Mean and standard deviation of spectra that come one by one."""
+    """Running mean and standard deviation of spectra."""
 
     def __init__(self) -> None:
         self.n, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
@@ -112,24 +112,24 @@ class _Mean:
 
 
 def _grid(cache: SeriesCache, settings: Spectra) -> NDArray[np.floating]:
-    """Middles of the steps from the lowest to the highest frequency that every scan has, Hz."""
+    """Return the bin centres (Hz) of the frequency grid, up to the highest frequency that every scan has."""
     unknown = cache.index["tr"].isna()
     if unknown.any():
         scan = cache.index.loc[unknown, "scan_id"].iloc[0]
         raise DataError(
-            f"the repetition time of scan '{scan}' is not known", where=cache.folder, hint="Set 'tr' of the dataset"
+            f"the repetition time of scan '{scan}' is unknown", where=cache.folder, hint="Set 'tr' of the dataset"
         )
     low = min(band[0] for band in settings.bands.values())
     high = min(max(band[1] for band in settings.bands.values()), 0.5 / float(cache.index["tr"].max()))
     if high - low < STEP:
         raise DataError(
-            f"the scans hold no frequency above {low:g} Hz", where=cache.folder, hint="Check their repetition times"
+            f"the scans have no frequencies above {low:g} Hz", where=cache.folder, hint="Check their repetition times"
         )
     return low + STEP * (np.arange(int((high - low) / STEP + 1e-6)) + 0.5)
 
 
 def _edges(settings: Spectra, frequencies: NDArray[np.floating]) -> dict[str, tuple[float, float]]:
-    """The bands that the grid reaches, cut where it ends."""
+    """Return the bands within the frequency grid, cut at its end."""
     end = float(frequencies[-1] + STEP / 2)
     return {name: (low, min(high, end)) for name, (low, high) in settings.bands.items() if low < end}
 
@@ -137,15 +137,15 @@ def _edges(settings: Spectra, frequencies: NDArray[np.floating]) -> dict[str, tu
 def _densities(
     cache: SeriesCache, settings: Spectra, frequencies: NDArray[np.floating]
 ) -> Iterator[tuple[pd.Series, NDArray[np.floating]]]:
-    """Each scan's row of the index and the spectra of its ROIs, (frequencies, rois), of area 1; NaN where constant."""
+    """Yield each scan's row of the index and (frequencies, ROIs) spectra of unit area; NaN if an ROI is constant."""
     for i in range(len(cache)):
         scan, series = cache.index.iloc[i], cache.series(i)
         segment = min(len(series), round(settings.segment_seconds / scan["tr"]))
-        found, power = welch(series, 1 / scan["tr"], nperseg=segment, axis=0)
-        # a linear interpolation of all columns at once
-        place = np.clip(np.interp(frequencies, found, np.arange(len(found))), 0, len(found) - 1)
-        below = np.minimum(place.astype(int), len(found) - 2)
-        share = (place - below)[:, None]
-        density = (1 - share) * power[below] + share * power[below + 1]
+        measured, power = welch(series, 1 / scan["tr"], nperseg=segment, axis=0)
+        # linear interpolation of all columns at once
+        position = np.clip(np.interp(frequencies, measured, np.arange(len(measured))), 0, len(measured) - 1)
+        below = np.minimum(position.astype(int), len(measured) - 2)
+        weight = (position - below)[:, None]
+        density = (1 - weight) * power[below] + weight * power[below + 1]
         with np.errstate(invalid="ignore", divide="ignore"):
             yield scan, density / (density.sum(0) * STEP)

@@ -141,10 +141,10 @@ def test_without_a_space_on_either_side(tmp_path, image, labels):
     bare_image, bare_labels = tmp_path / "bold.nii.gz", tmp_path / "labels.nii.gz"
     os.link(image, bare_image)
     os.link(labels, bare_labels)
-    with pytest.warns(UserWarning, match="atlas 'labels' declares no space; taken as that of the image"):
+    with pytest.warns(UserWarning, match="atlas 'labels' declares no space; assuming that of the image"):
         assert run(image, "--atlas", bare_labels, "--out", tmp_path / "a.npy") == 0
     assert read_json(tmp_path / "a.json")["AtlasSpaces"] == "assumed"
-    with pytest.warns(UserWarning, match="declares no space; taken as that of the atlas"):
+    with pytest.warns(UserWarning, match="declares no space; assuming that of the atlas"):
         assert run(bare_image, "--atlas", labels, "--out", tmp_path / "b.npy") == 0
     assert read_json(tmp_path / "b.json")["Space"] == "assumed"
     assert run(bare_image, "--atlas", labels, "--space", SPACE, "--out", tmp_path / "c.npy") == 0

@@ -1,4 +1,4 @@
-"""Imbalance between classes is found where it was planted, and said in plain words."""
+"""Planted imbalance between classes is found, and described in words."""
 
 import numpy as np
 import pandas as pd
@@ -72,16 +72,16 @@ def test_holm_is_statsmodels():
 def test_small_tables_are_judged_exactly():
     label = pd.Series(["a"] * 6 + ["b"] * 6)
     sex = pd.Series(list("MMMMMM") + list("FFFFFM"))
-    found = associate(label, sex, ["a", "b"])
-    assert found.test == "Fisher's exact test"
-    assert found.p == pytest.approx(stats.fisher_exact(pd.crosstab(label, sex)).pvalue)
+    association = associate(label, sex, ["a", "b"])
+    assert association.test == "Fisher's exact test"
+    assert association.p == pytest.approx(stats.fisher_exact(pd.crosstab(label, sex)).pvalue)
     site = pd.Series(list("xxyyzz") * 2)
-    found = associate(label, site, ["a", "b"])
-    assert found.test == "chi-square by permutation" and found.p > 0.9 and found.effect == 0
+    association = associate(label, site, ["a", "b"])
+    assert association.test == "chi-square by permutation" and association.p > 0.9 and association.effect == 0
 
 
 def test_many_sites_alone_are_no_effect():
-    """Plain Cramér's V of 40 sites and 200 people is about 0.45 by chance."""
+    """Uncorrected Cramér's V of 40 sites and 200 participants is about 0.45 by chance."""
     effects = [
         by_measure(cohort(seed=seed, site=lambda label, random: random.integers(0, 40, len(label)).astype(str)))
         .loc["Site", "effect"]
@@ -90,7 +90,7 @@ def test_many_sites_alone_are_no_effect():
     assert np.mean(effects) < 0.15
 
 
-def test_a_person_counts_once():
+def test_each_participant_is_counted_once():
     scans = cohort(40)
     thrice = pd.concat(
         [scans, scans.assign(mean_fd=scans["mean_fd"] + 0.1), scans.assign(mean_fd=scans["mean_fd"] - 0.1)]
@@ -98,16 +98,16 @@ def test_a_person_counts_once():
     pd.testing.assert_frame_equal(compare(scans, CLASSES), compare(thrice, CLASSES))
 
 
-def test_what_is_not_known_is_said():
+def test_unknown_measures_are_reported():
     scans = cohort(40).assign(site="here", sex=None, age=np.nan)
     table = by_measure(scans)
-    assert table.loc["Site", "words"] == "Site is the same for all: here."
-    assert table.loc["Sex", "words"] == "Sex is not known, so nobody can say whether it differs."
+    assert table.loc["Site", "words"] == "Site is the same for all participants: here."
+    assert table.loc["Sex", "words"] == "Sex is unknown, so it cannot be compared."
     assert table.loc["Age", "n"] == 0 and np.isnan(table.loc["Age", "p"])
-    assert table.loc["Head motion", "p"] == table.loc["Head motion", "p_holm"]  # one test, nothing to correct
-    one = cohort(40)
-    one.loc[one["label"] == "patient", "age"] = np.nan
-    assert by_measure(one).loc["Age", "words"] == "Age is known of one class only: control."
+    assert table.loc["Head motion", "p"] == table.loc["Head motion", "p_holm"]  # a single test needs no correction
+    one_class = cohort(40)
+    one_class.loc[one_class["label"] == "patient", "age"] = np.nan
+    assert by_measure(one_class).loc["Age", "words"] == "Age is known for one class only: control."
 
 
 def test_three_classes_and_numbers():
@@ -119,7 +119,7 @@ def test_three_classes_and_numbers():
     table = by_measure(scans, None)
     assert table.loc["Head motion", "test"] == "Spearman correlation" and table.loc["Head motion", "effect"] == 1
     assert table.loc["Site", "test"] == "Kruskal–Wallis" and table.loc["Sex", "test"] == "Mann–Whitney"
-    assert table.loc["Head motion", "words"].startswith("Head motion goes with the label: ")
+    assert table.loc["Head motion", "words"].startswith("Head motion is associated with the label: ")
 
 
 def test_head_motion_differs_in_abide():
@@ -136,9 +136,9 @@ def test_head_motion_differs_in_abide():
             "mean_fd": table["func_mean_fd"],
         }
     )
-    found = by_measure(scans, ["control", "autism"])
-    assert len(scans) == 871 and found.loc["Head motion", "p_holm"] < 0.001
-    assert found.loc["Head motion", "words"].startswith(
+    tests = by_measure(scans, ["control", "autism"])
+    assert len(scans) == 871 and tests.loc["Head motion", "p_holm"] < 0.001
+    assert tests.loc["Head motion", "words"].startswith(
         "Head motion differs between classes: median 0.0685 (control), 0.0884 (autism) mm mean FD"
     )
-    assert (found.drop("Head motion")["p_holm"] > 0.05).all()
+    assert (tests.drop("Head motion")["p_holm"] > 0.05).all()

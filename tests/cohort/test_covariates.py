@@ -1,4 +1,4 @@
-"""Covariates: fitted on training scans alone, kept with the weights, and never the label."""
+"""Covariates are fitted to training scans alone, saved with the weights, and never include the label."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATASET = Dataset(
 
 
 class MeanAndOthers(SeriesModel):
-    """Classifies by the mean of the series and the covariates."""
+    """Classify by the mean of the series, or by the covariates."""
 
     def __init__(self, n_rois: int, n_classes: int, *, n_covariates: int = 0) -> None:
         super().__init__()
@@ -65,9 +65,9 @@ def test_numbers_are_z_scored_and_text_is_one_hot():
     encoder = Covariates.fit(TABLE, ["age", "sex", "site"])
     assert len(encoder) == 5
     z = 10 / np.sqrt(200 / 3)
-    due = [[-z, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 1, 0, 0, 1], [z, 0, 0, 0, 1]]
+    expected = [[-z, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 1, 0, 0, 1], [z, 0, 0, 0, 1]]
     values = encoder.encode(TABLE)
-    np.testing.assert_allclose(values, due, rtol=1e-6)
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert values.dtype == np.float32
 
 
@@ -76,7 +76,7 @@ def test_what_is_missing_or_new_is_counted(caplog):
     new = pd.DataFrame({"age": [np.nan, np.nan, 20], "site": ["c", "a", np.nan]})
     np.testing.assert_allclose(encoder.encode(new), [[0, 0, 0], [0, 1, 0], [0, 0, 0]], atol=1e-7)
     assert "covariate 'age' of 2 of 3 scans: missing" in caplog.text
-    assert "covariate 'site' of 2 of 3 scans" in caplog.text and "no training scan" in caplog.text
+    assert "covariate 'site' of 2 of 3 scans" in caplog.text and "absent from the training scans" in caplog.text
 
 
 def test_a_constant_number_says_nothing():
@@ -85,7 +85,7 @@ def test_a_constant_number_says_nothing():
 
 
 def test_a_column_without_values():
-    with pytest.raises(DataError, match="'age' is known of no training scan"):
+    with pytest.raises(DataError, match="'age' is missing for all training scans"):
         Covariates.fit(TABLE.assign(age=np.nan), ["age"])
 
 
@@ -137,7 +137,7 @@ def test_named_twice():
 
 # ---- in training and prediction --------------------------------------------------------------------------------------
 def with_ages(folder: Path, ages: list[float | None]) -> tuple[Path, Path]:
-    """The toy dataset with an age a scan; the series of both classes are alike."""
+    """Write the toy dataset with an age per scan; the series of both classes are alike."""
 
     def flatten(series):
         for values in series:
@@ -159,16 +159,16 @@ def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
     assert (table["label"] == table["predicted"]).all()
     assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == [{"column": "age", "mean": 40, "sd": 20}]
     net, info = load_checkpoint(tmp_path / "run")
-    found = predict(net, SeriesCache(toy[0]), [3, 0], info=info)
-    np.testing.assert_allclose(found, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
+    predicted = predict(net, SeriesCache(toy[0]), [3, 0], info=info)
+    np.testing.assert_allclose(predicted, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
     other = SeriesCache(with_ages(tmp_path / "other", AGES[::-1])[0])
     assert (predict(net, other, range(12), info=info).argmax(1) == [1, 0] * 6).all()
 
 
 def test_bolt_learns_from_them(tmp_path):
     toy = with_ages(tmp_path, AGES)
-    one = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
-    train_fold(*toy, one, DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
+    with_covariates = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
+    train_fold(*toy, with_covariates, DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
     table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
     assert (table["label"] == table["predicted"]).all()
     net, info = load_checkpoint(tmp_path / "run")
@@ -193,12 +193,12 @@ def test_test_scans_do_not_touch_the_encoder(tmp_path):
 
 
 def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
-    told = []
+    seen = []
     real = MeanAndOthers.forward
 
     def forward(self, x, covariates=None):
         if self.training:
-            told.append((x.double().mean((1, 2)), covariates[:, 0]))
+            seen.append((x.double().mean((1, 2)), covariates[:, 0]))
         return real(self, x, covariates)
 
     monkeypatch.setattr(MeanAndOthers, "forward", forward)
@@ -211,7 +211,7 @@ def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
     index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=AGES)
     index.to_csv(cache / "index.tsv", sep="\t", index=False)
     train_fold(cache, folds, model("age", epochs=3, mixup=1.0), DATASET, fold=1, seed=0, out=tmp_path, device="cpu")
-    series, covariates = (torch.cat(part) for part in zip(*told, strict=True))
+    series, covariates = (torch.cat(part) for part in zip(*seen, strict=True))
     assert (series.abs() < 0.99).any()  # some are mixed with the other age
     torch.testing.assert_close(covariates.double(), series, atol=1e-5, rtol=0)
 

@@ -1,4 +1,4 @@
-"""ComBat takes away what was planted for a site, and nothing of one test scan reaches another."""
+"""ComBat removes planted site effects, and test scans do not influence each other."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ SITES = np.array(["a", "b", "c"])
 
 
 def planted(n=150, n_features=60, seed=0, shift=1.0):
-    """Features whose mean and spread differ between three sites; and what they would be without."""
+    """Return features whose mean and variance differ between three sites, and the sites."""
     random = np.random.default_rng(seed)
     site = SITES[np.arange(n) % 3]
     plain = random.standard_normal((n, n_features))
@@ -23,13 +23,13 @@ def planted(n=150, n_features=60, seed=0, shift=1.0):
 
 
 def between(features, site):
-    """Share of a feature's variance that lies between sites, mean over features."""
+    """Return the share of variance between sites, mean over features."""
     means = pd.DataFrame(features).groupby(site).transform("mean").to_numpy()
     return float((means.var(axis=0) / features.var(axis=0)).mean())
 
 
 def spread_ratio(features, site):
-    """Largest over smallest standard deviation of the sites, mean over features."""
+    """Return the ratio of largest to smallest standard deviation of the sites, mean over features."""
     spread = pd.DataFrame(features).groupby(site).std().to_numpy()
     return float((spread.max(axis=0) / spread.min(axis=0)).mean())
 
@@ -49,14 +49,14 @@ def test_it_is_the_librarys_combat():
 
 
 def test_small_sites_are_shrunk_towards_the_others():
-    """Empirical Bayes: the shift of a site with few scans is believed less than its own mean says."""
+    """Empirical Bayes: the shift of a site with few scans is smaller than its own mean suggests."""
     random = np.random.default_rng(3)
     features = random.standard_normal((64, 80)).astype(np.float32)
     site = np.array(["a"] * 30 + ["b"] * 30 + ["c"] * 4)
     changed = Combat.fit(features, site).apply(features, site, pooled=False)
     moved = (features - changed)[site == "c"].mean(axis=0)
-    own = features[site == "c"].mean(axis=0) - features.mean(axis=0)
-    slope = np.polyfit(own, moved, 1)[0]
+    site_shift = features[site == "c"].mean(axis=0) - features.mean(axis=0)
+    slope = np.polyfit(site_shift, moved, 1)[0]
     assert 0.2 < slope < 0.95
 
 

@@ -1,10 +1,10 @@
-"""Who is left out for the quality of the images, and that nobody is left out silently."""
+"""Scans are excluded by quality cut-offs, and never silently."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cohort.quality import QUALITY_COLUMNS, gather_quality, judge
+from bolt.cohort.quality import QUALITY_COLUMNS, failed_cutoffs, gather_quality
 from bolt.config import Config, Quality, parse
 from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
@@ -17,7 +17,7 @@ BOLD = {"n_volumes": 100, "mean_fd": 0.2, "median_tsnr": 60.0, "coregistration_m
 
 
 def raw_scans(folder, n=4, **quality):
-    """`n` preprocessed and parcellated scans; the first moved a little, the last much."""
+    """Write `n` preprocessed and parcellated scans with increasing head motion."""
     paths = {"results": str(folder / "results"), "work": str(folder / "work")}
     config = Config(dataset="own", atlases=["dosenbach160"], paths=paths, quality=quality)
     layout, rows = Layout(config), []
@@ -72,7 +72,7 @@ def test_an_old_verdict_does_not_outlive_its_cutoff(tmp_path):
 
 
 def test_other_sources_are_judged_by_what_is_known(tmp_path, caplog):
-    """fMRIPrep's confounds give displacement and DVARS; what nothing tells excludes nobody."""
+    """fMRIPrep's confounds provide displacement and DVARS; unknown measures exclude no scan."""
     scans, config, layout = raw_scans(tmp_path, n=2, max_share_moved=0.4)
     moved = np.array([np.nan, 0.1, 0.9, 0.8])
     write_table(pd.DataFrame({"framewise_displacement": moved}), tmp_path / "c.tsv", {"framewise_displacement": "mm"})
@@ -81,11 +81,11 @@ def test_other_sources_are_judged_by_what_is_known(tmp_path, caplog):
         table = gather_quality(scans, config, layout)
     assert table.reason.tolist() == ["share of moved volumes 0.67 is above the cut-off 0.4", ""]
     assert table.mean_fd.tolist() == pytest.approx([0.6, 0.3])
-    assert "share_moved is not known of 1 scans" in caplog.text
+    assert "share_moved is unknown for 1 scans" in caplog.text
 
 
 def test_the_length_of_downloaded_scans_is_known_by_what_was_made_of_them(tmp_path):
-    """The scan table was written before the files were there."""
+    """The scan table is written before files are downloaded."""
     scans, config, layout = raw_scans(tmp_path, n=2, min_n_volumes=100)
     scans = scans.assign(kind="preprocessed")
     for scan, n in zip(scans.scan_id, (99, 100), strict=True):
@@ -105,15 +105,20 @@ def test_downloaded_series_are_judged_by_their_length_and_their_download(tmp_pat
     write_status(files[2].parent / "status.json", "failed", "download", DataError("404 Not Found"))
     scans = scans.assign(kind="series", bold=list(map(str, files)))
     table = gather_quality(scans, config, layout)
-    assert table.state.tolist() == ["excluded", "ok", "failed", "ok"]  # the last is no file: a cache says so
+    assert table.state.tolist() == [
+        "excluded",
+        "ok",
+        "failed",
+        "ok",
+    ]  # the last file is missing
     assert table.reason.tolist()[:3] == ["volumes 99 is below the cut-off 100", "", "download: 404 Not Found."]
     assert not layout.quality_status(scans.scan_id[2]).exists()
 
 
 def test_motion_numbers():
     table = pd.DataFrame({"framewise_displacement": [np.nan, 0.2, 0.6], "std_dvars": [np.nan, 1.0, 2.0]})
-    found = motion_numbers(table)
-    assert found == pytest.approx(
+    numbers = motion_numbers(table)
+    assert numbers == pytest.approx(
         {"mean_fd": 0.4, "max_fd": 0.6, "share_moved": 0.5, "mean_std_dvars": 1.5, "share_spikes": 0.5}
     )
     assert motion_numbers(pd.DataFrame({"trans_x": [1.0, 2.0]})) == {}
@@ -128,14 +133,14 @@ def test_motion_numbers():
         ({}, []),
     ],
 )
-def test_judge(numbers, reasons):
-    assert judge(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
+def test_failed_cutoffs(numbers, reasons):
+    assert failed_cutoffs(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
 
 
 def test_a_partial_field_excludes_nobody_unless_asked():
-    """Whoever scans a slab wants its ROIs; a person is told to look."""
-    assert judge({"coverage": 0.3}, Quality()) == []
-    assert judge({"coverage": 0.3}, Quality(min_coverage=0.5)) != []
+    """A slab is a valid acquisition; it is only flagged for inspection."""
+    assert failed_cutoffs({"coverage": 0.3}, Quality()) == []
+    assert failed_cutoffs({"coverage": 0.3}, Quality(min_coverage=0.5)) != []
     assert MEASURES["coverage"].look == 0.8
 
 

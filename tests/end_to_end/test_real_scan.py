@@ -17,7 +17,7 @@ from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
 from benchmarks.registration import affine_alone
 from bolt.atlases.image import load_atlas
-from bolt.cohort.quality import gather_quality, judge
+from bolt.cohort.quality import failed_cutoffs, gather_quality
 from bolt.config import Config, Dataset, Quality, load_denoise, load_registration, parse
 from bolt.config.derivatives import anatomical_names
 from bolt.config.layout import Layout
@@ -146,10 +146,10 @@ def test_a_scan_in_the_wrong_place_is_flagged(real, fit):
     """10 mm off after registration."""
     settings, matrix = load_registration("fast"), images.read_matrix(real.func / COREGISTRATION)
     numbers = coregistration_numbers(*fit, matrix, settings)
-    assert judge(numbers, Quality()) == [], numbers
+    assert failed_cutoffs(numbers, Quality()) == [], numbers
     matrix[2, 3] += 10.0  # along the head, where the field is cut off anyway
     numbers = coregistration_numbers(*fit, matrix, settings)
-    assert any("10 mm" in reason for reason in judge(numbers, Quality())), numbers
+    assert any("10-mm shift" in reason for reason in failed_cutoffs(numbers, Quality())), numbers
 
 
 def test_a_scan_the_wrong_way_round_is_flagged(fit):
@@ -159,7 +159,7 @@ def test_a_scan_the_wrong_way_round_is_flagged(fit):
     reference = registration.bias_correct(flipped[0], settings, shrink=2)
     matrix, _ = registration.coregister(reference, flipped[1], *fit[2:], settings)
     numbers = coregistration_numbers(reference, flipped[1], *fit[2:], matrix, settings)
-    assert any("mirror" in reason for reason in judge(numbers, Quality())), numbers
+    assert any("mirror" in reason for reason in failed_cutoffs(numbers, Quality())), numbers
 
 
 def test_the_scans_own_voxels_give_the_same_series(real, tmp_path):

@@ -1,4 +1,4 @@
-"""Every planted leak is found, under its own name, and no clean table is refused."""
+"""Every planted leak is found and named, and no clean table is refused."""
 
 import gzip
 import re
@@ -28,10 +28,10 @@ KINDS = ("scan_id", "subject", "group", "series")
 
 @st.composite
 def clean_tables(draw):
-    """Subjects with scans, in families where known, copies of recordings within a family; folds keep families whole."""
+    """Draw subjects, partly in families, with copies of recordings within families; folds keep families together."""
     rows = []
     for family in range(draw(st.integers(3, 8))):
-        known = draw(st.booleans())  # where the family is unknown, its only member stands alone
+        known = draw(st.booleans())  # an unknown family has a single member
         for member in range(draw(st.integers(1, 3)) if known else 1):
             subject = f"s{family}.{member}"
             for scan in range(draw(st.integers(1, 3))):
@@ -50,12 +50,12 @@ def clean_tables(draw):
 
 
 def audit(scans, folds):
-    found = find_leaks(folds, scans, KINDS[:3], {"series": scans.set_index("scan_id")["series"]})
-    return {leak.kind: leak for leak in found}
+    leaks = find_leaks(folds, scans, KINDS[:3], {"series": scans.set_index("scan_id")["series"]})
+    return {leak.kind: leak for leak in leaks}
 
 
 def plant(kind, scans, folds, draw):
-    """The tables with one leak: a scan, person, … of the training part of fold 0 comes back in its test part."""
+    """Return tables with one leak: a training scan, subject, … of fold 0 is also in its test part."""
     part = folds[folds["fold"] == 0]
     trained = draw(st.sampled_from(sorted(part.loc[part["role"] == "train", "scan_id"])))
     tested = draw(st.sampled_from(sorted(part.loc[part["role"] == "test", "scan_id"])))
@@ -74,15 +74,15 @@ def plant(kind, scans, folds, draw):
 def test_every_planted_leak_is_found_and_no_clean_table_refused(table, kind, data):
     scans, folds = table
     assert audit(scans, folds) == {}
-    found = audit(*plant(kind, scans, folds, data.draw))
-    assert kind in found
-    assert {"train", "test"} <= set(found[kind].roles)
+    leaks = audit(*plant(kind, scans, folds, data.draw))
+    assert kind in leaks
+    assert {"train", "test"} <= set(leaks[kind].roles)
 
 
 @given(clean_tables(), st.data())
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_audit_agrees_with_a_look_at_every_pair(table, data):
-    """Whatever happens to a table, the audit finds what a comparison of all pairs of scans finds, and nothing else."""
+    """The audit finds exactly the leaks that a comparison of all pairs of scans finds."""
     scans, folds = table
     for _ in range(data.draw(st.integers(0, 3))):
         column = data.draw(st.sampled_from(["subject", "group", "series", "role"]))
@@ -237,7 +237,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path, capsys, columns, message):
 
 @pytest.mark.parametrize(
     ("subjects", "message"),
-    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows name no subject")],
+    [(["1", "2", "1"], "two entries in 'subject'"), ([None, None, None], "3 rows have no subject")],
 )
 def test_a_table_that_does_not_say_who_was_scanned_is_refused(tmp_path, capsys, subjects, message):
     folds = pd.DataFrame({"scan_id": ["a", "b"], "role": ["train", "test"]})

@@ -1,4 +1,4 @@
-"""Leave-site-out folds, and the choice of what never straddles a split."""
+"""Leave-site-out folds, and the choice of the unit that never straddles a split."""
 
 import pandas as pd
 import pytest
@@ -15,7 +15,7 @@ def by_site(n_sites, **settings):
 
 
 def sites_of(folds, scans, role):
-    """Fold to the sites of a role."""
+    """Return the sites of a role in each fold."""
     joined = folds.merge(scans[["scan_id", "site"]], on="scan_id")
     return joined[joined["role"] == role].groupby("fold")["site"].agg(set)
 
@@ -26,7 +26,7 @@ def test_each_fold_tests_one_site_and_validates_on_another():
     tested, validated = (sites_of(folds, scans, role) for role in ("test", "validation"))
     assert tested.tolist() == [{f"site-{i}"} for i in range(5)]
     assert all(len(sites) == 1 for sites in validated)
-    assert set.union(*validated) == {f"site-{i}" for i in range(5)}  # it rotates: each validates once
+    assert set.union(*validated) == {f"site-{i}" for i in range(5)}  # each site validates once
     for fold, trained in sites_of(folds, scans, "train").items():
         assert len(trained) == 3 and not trained & (tested[fold] | validated[fold])
 
@@ -50,7 +50,7 @@ def test_a_site_with_one_class_is_tested_but_does_not_validate():
 
 
 def test_training_keeps_every_class():
-    """Class C is at three sites only: of the two that are not tested, one must stay in training."""
+    """Class C is at three sites only: at least one of those not tested must stay in training."""
     scans = make_scans(60, sites=5)
     for site in ("site-0", "site-1", "site-2"):
         scans.loc[scans.index[scans["site"] == site][:2], "label"] = "C"
@@ -63,7 +63,7 @@ def test_training_keeps_every_class():
     ("change", "n_folds", "message", "hint"),
     [
         (lambda s: s, 10, "there are 4 sites, but 10 folds", "'folds: outer' to 4"),
-        (lambda s: s.assign(site=None), 4, "40 scans have no site", "column 'site'"),
+        (lambda s: s.assign(site=None), 4, "40 scans have no site", "'site' in the dataset's file"),
         (
             lambda s: s.assign(site=s["site"].replace({"site-3": "site-1", "site-2": "site-0"})),
             2,
@@ -97,7 +97,7 @@ def test_the_papers_split_by_subject_alone():
     pd.testing.assert_frame_equal(alone, make_folds(scans, Folds(outer=5)))
     assert (alone.groupby(["fold", "subject"])["role"].nunique() == 1).all()
     split = alone.merge(families[["scan_id", "group"]], on="scan_id").groupby(["fold", "group_y"])["role"].nunique()
-    assert (split > 1).any()  # families straddle: what the paper's split allows
+    assert (split > 1).any()  # the paper's split separates families
     with pytest.raises(LeakError, match="group 'family-"):
         audit_folds(alone, families)
 

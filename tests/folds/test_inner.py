@@ -1,4 +1,4 @@
-"""Inner folds: the training side of a fold, split by group, without a scan of the outer test part."""
+"""Inner folds split the training side of a fold by group, without scans of the outer test part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = Folds(outer=4)
 
 @pytest.fixture(scope="module")
 def families() -> pd.DataFrame:
-    """40 subjects in 20 families of one label, two scans each."""
+    """Return 40 subjects in 20 families, each family with one label, two scans per subject."""
     scans = make_scans(40, scans_each=2)
     return scans.assign(group=[f"family-{int(s[4:]) // 8 * 4 + int(s[4:]) % 4}" for s in scans["subject"]])
 
@@ -48,7 +48,7 @@ def test_the_split_depends_on_the_fold_and_on_nothing_else(families: pd.DataFram
 def test_a_family_of_the_test_part_is_refused(families: pd.DataFrame) -> None:
     folds = make_folds(families, SETTINGS)
     test = folds[(folds["fold"] == 0) & (folds["role"] == "test")].index[0]
-    folds.loc[test, "role"] = "train"  # one scan of a subject that is tested
+    folds.loc[test, "role"] = "train"  # a scan of a subject in the test part
     with pytest.raises(LeakError, match="training side and the test part of fold 0"):
         make_inner_folds(folds, families, 0, SETTINGS, 3)
 

@@ -1,4 +1,4 @@
-"""Folds never leak, are balanced, and the audit catches every way of spoiling them."""
+"""Folds are balanced and free of leaks, and the audit catches every manipulation."""
 
 import numpy as np
 import pandas as pd
@@ -39,11 +39,11 @@ def test_shares_and_strata():
 
 def test_validation_is_a_share_of_all_subjects():
     scans = make_scans(200)
-    for outer, validation, due in ((5, 0.1, 20), (5, 0.2, 40), (10, 0.3, 60), (2, 0.1, 20)):
+    for outer, validation, expected in ((5, 0.1, 20), (5, 0.2, 40), (10, 0.3, 60), (2, 0.1, 20)):
         folds = make_folds(scans, Folds(outer=outer, validation=validation))
         sizes = folds[folds.role == "validation"].groupby("fold").size()
         assert len(sizes) == outer
-        assert (abs(sizes - due) <= 2).all(), (outer, validation, sizes.tolist())
+        assert (abs(sizes - expected) <= 2).all(), (outer, validation, sizes.tolist())
 
 
 def test_seed_decides_and_row_order_does_not():
@@ -59,15 +59,15 @@ def test_families_stay_together_and_repeated_scans_weigh_once():
     scans["group"] = "family-" + (scans.subject.str[-3:].astype(int) // 4).astype(str)
     folds = make_folds(scans, Folds(outer=5))
     assert (folds.groupby(["fold", "group"]).role.nunique() == 1).all()
-    one = scans[scans.scan_id.str.endswith("run-0")]
-    alone = make_folds(one, Folds(outer=5))
+    first_scans = scans[scans.scan_id.str.endswith("run-0")]
+    alone = make_folds(first_scans, Folds(outer=5))
     pd.testing.assert_frame_equal(
         folds[folds.scan_id.str.endswith("run-0")].reset_index(drop=True), alone.reset_index(drop=True)
     )
 
 
 def test_a_subject_with_scans_of_all_classes():
-    """Task decoding: the label belongs to the scan, the split to the subject."""
+    """Task decoding: labels are per scan, splits per subject."""
     scans = pd.DataFrame(
         [
             {"scan_id": f"{i:02d}{t}", "subject": f"{i:02d}", "group": None, "site": None, "label": t}
@@ -115,11 +115,11 @@ def test_the_real_abide_cohort():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.assign(label="A"), "one class only: A"),
+        (lambda s: s.assign(label="A"), "only one class: A"),
         (lambda s: s.assign(label=["A"] * 3 + ["B"] * 37), "class 'A' has 3 subjects or families, fewer than the 5"),
         (lambda s: s.assign(label=[None, *s.label[1:]]), "1 scans have no label"),
         (lambda s: s.assign(subject=[s.subject[1], *s.subject[1:]]), "subject 'sub-001' is in 2 groups"),
-        (lambda s: pd.concat([s, s[:1]]), "scans stand twice in the scan table: sub-000_run-0"),
+        (lambda s: pd.concat([s, s[:1]]), "duplicate scan_id in the scan table: sub-000_run-0"),
         (lambda s: s.assign(group="all"), "class 'A' has 1 subjects or families"),
     ],
 )
@@ -197,7 +197,7 @@ def test_audit_refuses_what_cannot_be_learned_from():
 
 @st.composite
 def cohorts(draw):
-    """Families of any size, subjects with any number of scans, labels by subject or by scan, sites by subject."""
+    """Draw families and subjects with any number of scans, labels per subject or per scan, and sites per subject."""
     classes = draw(st.sampled_from(["AB", "ABC"]))
     by_scan = draw(st.booleans())
     rows = []
@@ -215,7 +215,7 @@ def cohorts(draw):
 @given(cohorts(), st.integers(2, 6), st.floats(0.05, 0.45), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
-    """Either the folds are without fault, checked here by other means than the audit, or a BoltError says why not."""
+    """Folds are correct, checked here independently of the audit, or a BoltError reports why they cannot be made."""
     try:
         folds = make_folds(scans, Folds(outer=outer, validation=validation, seed=seed))
     except LeakError:
@@ -245,7 +245,7 @@ def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
 
 
 def test_most_random_cohorts_can_be_split():
-    """The property above would hold for a function that refuses everything."""
+    """The property above would also hold for a function that refuses everything."""
     made = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -257,11 +257,11 @@ def test_most_random_cohorts_can_be_split():
 def test_numbers_are_stratified_by_quarter():
     values = np.random.default_rng(0).normal(30, 5, 80).round(2)
     labels = pd.Series(values.astype(str), index=range(5, 85))
-    found = quarters(labels)
-    assert found.value_counts().tolist() == [20] * 4 and (found.index == labels.index).all()
-    low, high = np.array([name.split(" to ") for name in found], float).T
+    names = quarters(labels)
+    assert names.value_counts().tolist() == [20] * 4 and (names.index == labels.index).all()
+    low, high = np.array([name.split(" to ") for name in names], float).T
     assert ((low <= values) & (values <= high)).all()
-    scans = make_scans(80, sites=1).assign(label=found.to_numpy(), value=values)
+    scans = make_scans(80, sites=1).assign(label=names.to_numpy(), value=values)
     folds = make_folds(scans, Folds(outer=5))
     tested = folds[folds.role == "test"].merge(scans, on="scan_id")
     assert (tested.groupby(["fold", "label"]).size() == 4).all()

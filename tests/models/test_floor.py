@@ -82,7 +82,7 @@ def test_the_majority_is_that_of_the_training_scans(tmp_path):
 def test_displacement_that_nobody_knows(tmp_path):
     make_cache(tmp_path, mean_fd=lambda scans: np.nan)
     _, error = run(tmp_path, load_model("motion_only"))
-    assert isinstance(error, DataError) and "'mean_fd' is known of no training scan" in str(error)
+    assert isinstance(error, DataError) and "'mean_fd' is missing for all training scans" in str(error)
     make_cache(tmp_path / "without")
     with pytest.raises(ConfigError, match="no column 'mean_fd'"):
         run(tmp_path / "without", load_model("motion_only"))

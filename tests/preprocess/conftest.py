@@ -1,4 +1,4 @@
-"""A small head with a brain in it, bent and turned by known amounts."""
+"""A small head with a brain, deformed and moved by known amounts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TR = 2.0
 
 @dataclass
 class Head:
-    """Template folder, a subject's T1w and BOLD, and how they came about.
+    """Template folder, a subject's T1w and BOLD, and the transforms between them.
 
     `warp` maps template points to T1w points (RAS mm); `pose` maps T1w points to points of the BOLD reference;
     `motion` (T, 4, 4) maps points of the first volume to those of each volume.
@@ -42,13 +42,13 @@ class Head:
 
 
 def shell(brain: np.ndarray, gap: float, thickness: float) -> np.ndarray:
-    """A skull-like layer around a brain mask; distances in mm."""
+    """Return a skull-like layer around a brain mask; distances in mm."""
     distance = ndimage.distance_transform_edt(~brain, sampling=RESOLUTION)
     return (distance > gap) & (distance <= gap + thickness)
 
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], sigma: float, size: float) -> np.ndarray:
-    """Three smooth random maps of a given SD."""
+    """Return three smooth random maps of a given SD."""
     maps = np.stack([ndimage.gaussian_filter(rng.standard_normal(shape), sigma) for _ in range(3)], axis=-1)
     return maps * size / maps.std(axis=(0, 1, 2))
 
@@ -78,7 +78,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
     whole = bent + 55 * shell(bent_brain, 5, 10) + rng.normal(0, 1, brain.shape)
     images.save(np.clip(whole, 0, None), affine, folder / "sub-01_T1w.nii.gz")
 
-    # BOLD: inverse contrast, moved by `pose`, then by the head's motion
+    # BOLD: inverted contrast, moved by `pose`, then by head motion
     pose = images.rigid_matrix(np.array([6.0, -5.0, 8.0, 0.06, -0.04, 0.05]), np.zeros(3))
     walk = np.cumsum(rng.normal(0, [0.08] * 3 + [0.0015] * 3, (24, 6)), axis=0)
     walk[12:] += [0.9, -0.5, 0.7, 0.012, -0.009, 0.006]

@@ -1,5 +1,7 @@
-"""Preprocess a small head and save its ROI series: `python -m tests.preprocess.reproduce FOLDER OUT`, in a process of
-its own, because threads are counted when a process starts."""
+"""Preprocess a small head and save its ROI series: `python -m tests.preprocess.reproduce FOLDER OUT`.
+
+It runs in a separate process, because the number of threads is fixed when a process starts.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ BLOCK = 5
 
 
 def roi_series(folder: Path, work: Path) -> np.ndarray:
-    """(T, R) series of the cubes in the template's brain, of the head that tests write into `folder`."""
+    """Return the (T, R) series of cubes in the template's brain for the head that tests write into `folder`."""
     image = nib.load(folder / "sub-01_task-rest_bold.nii.gz")
     bold = work / "sub-01_task-rest_bold.nii.gz"
     work.mkdir(parents=True)
@@ -47,12 +49,12 @@ def roi_series(folder: Path, work: Path) -> np.ndarray:
     workflow = init_functional_wf(SETTINGS, 4.0, 2.0)
     for port in functional.INPUTS:
         setattr(workflow.inputs.inputnode, port, given[port])
-    found = run(workflow, work / "func", where=bold)
-    return block_means(nib.load(found["bold"]), nib.load(template / "brain_mask.nii.gz"))
+    made = run(workflow, work / "func", where=bold)
+    return block_means(nib.load(made["bold"]), nib.load(template / "brain_mask.nii.gz"))
 
 
 def block_means(bold: nib.Nifti1Image, brain: nib.Nifti1Image) -> np.ndarray:
-    """(T, R) means over the cubes that are all brain."""
+    """Return (T, R) means over the cubes that are entirely brain."""
     voxels = np.argwhere(brain.get_fdata() > 0)
     cubes, where, sizes = np.unique(voxels // BLOCK, axis=0, return_inverse=True, return_counts=True)
     values = bold.get_fdata()[tuple(voxels.T)]

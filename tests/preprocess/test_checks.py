@@ -1,4 +1,4 @@
-"""Every kind of bad image is made, and is met with the words that `docs/bad_input.md` has."""
+"""Every kind of bad image in `docs/bad_input.md` gives the documented outcome and message."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bolt.preprocess.checks import check_t1w, check_together, check_voxels
 from bolt.preprocess.registration import coregister, epi_mask
 from tests.bad_inputs import PREPROCESSING_CASES, Case
 
-Said = tuple[str, str]
-MAKERS: dict[str, Callable[[Path], Said]] = {}
+Result = tuple[str, str]
+MAKERS: dict[str, Callable[[Path], Result]] = {}
 SLOW = ("T1w of a child, or of an unusually sized head",)
 AFFINE = np.array([[4.0, 0, 0, -60], [0, 4, 0, -70], [0, 0, 4, -50], [0, 0, 0, 1]])
 
 
 def of(name: str):
-    """The maker of the case with this input."""
+    """Register the maker of the case with this input."""
 
     def register(make):
         assert name not in MAKERS
@@ -68,14 +68,14 @@ def test_a_small_head_is_scaled(head, tmp_path):
     assert numbers["template_mask_dice"] > 0.9
 
 
-# ---- how it ends -----------------------------------------------------------------------------------
-def outcome_of(folder: Path, path: Path, tr: float | None = 2.0) -> Said:
-    """A job on one image: what its status file says."""
+# ---- outcomes --------------------------------------------------------------------------------------
+def outcome_of(folder: Path, path: Path, tr: float | None = 2.0) -> Result:
+    """Check one image in a job; return outcome and message from its status file."""
     check = (lambda: check_t1w(path)) if "T1w" in path.name else (lambda: check_voxels(path, tr) and None)
     return worked(folder, check)
 
 
-def worked(folder: Path, work: Callable[[], None]) -> Said:
+def worked(folder: Path, work: Callable[[], None]) -> Result:
     Outcome("functional", folder / "status.json", attempt=1).of(work)
     status = read_json(folder / "status.json")
     warned = "; ".join(entry["warning"] for entry in status.get("warnings", []))
@@ -86,7 +86,7 @@ def worked(folder: Path, work: Callable[[], None]) -> Said:
 
 # ---- images ----------------------------------------------------------------------------------------
 def ball(shape=(30, 34, 28)) -> np.ndarray:
-    """Something bright in the middle, and no symmetry."""
+    """Return a smooth, bright and asymmetric image."""
     noise = np.random.default_rng(0).uniform(1, 2, shape)
     return (100 * ndimage.gaussian_filter(noise, 1) * np.linspace(1, 2, shape[0])[:, None, None]).astype(np.float32)
 
@@ -129,7 +129,7 @@ def with_forms(path: Path, sform: np.ndarray | None, qform: np.ndarray | None) -
 
 
 def patched(path: Path, **fields) -> Path:
-    """Header fields of a compressed image, as no library would write them."""
+    """Set header fields of a compressed image to values that no library would write."""
     import gzip
 
     raw = bytearray(gzip.decompress(path.read_bytes()))
@@ -142,7 +142,7 @@ def patched(path: Path, **fields) -> Path:
     return path
 
 
-# ---- where the head lies ---------------------------------------------------------------------------
+# ---- head position ---------------------------------------------------------------------------------
 @of("neither sform nor qform")
 def _(folder):
     return outcome_of(folder, with_forms(t1w(folder), None, None))
@@ -150,13 +150,13 @@ def _(folder):
 
 @of("only a qform, or only an sform")
 def _(folder):
-    said = []
+    outcomes = []
     for forms in ((AFFINE, None), (None, AFFINE)):
         path = with_forms(bold(folder), *forms)
         np.testing.assert_allclose(check_bold(path).affine, AFFINE, atol=1e-4)
-        said.append(outcome_of(folder, path))
-    assert said[0] == said[1]
-    return said[0]
+        outcomes.append(outcome_of(folder, path))
+    assert outcomes[0] == outcomes[1]
+    return outcomes[0]
 
 
 @of("sform and qform more than a voxel apart")
@@ -202,9 +202,9 @@ def _(folder):
     straight = images.read(t1w(folder, data))
     flipped = AFFINE @ np.array([[-1.0, 0, 0, len(data) - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     path = t1w(folder, data[::-1], flipped)
-    found = images.read(path)
-    np.testing.assert_array_equal(found.numpy(), straight.numpy())
-    np.testing.assert_allclose(images.affine_of(found), AFFINE, atol=1e-4)
+    image = images.read(path)
+    np.testing.assert_array_equal(image.numpy(), straight.numpy())
+    np.testing.assert_allclose(images.affine_of(image), AFFINE, atol=1e-4)
     return outcome_of(folder, path)
 
 
@@ -223,9 +223,9 @@ def _(folder):
     data = np.stack([np.asarray(turned_image.dataobj)] * 6, axis=-1)
     path = bold(folder, data, turned_image.affine)
     check_together(path, folder / "sub-01_T1w.nii.gz")
-    place = nib.affines.apply_affine(straight.affine, np.unravel_index(ball().argmax(), ball().shape))
-    found = nib.affines.apply_affine(turned_image.affine, np.unravel_index(data[..., 0].argmax(), data.shape[:3]))
-    np.testing.assert_allclose(place, found)
+    expected = nib.affines.apply_affine(straight.affine, np.unravel_index(ball().argmax(), ball().shape))
+    brightest = nib.affines.apply_affine(turned_image.affine, np.unravel_index(data[..., 0].argmax(), data.shape[:3]))
+    np.testing.assert_allclose(brightest, expected)
     return outcome_of(folder, path)
 
 
@@ -289,7 +289,7 @@ def _(folder):
 def _(folder):
     data = ball()
     data[10:12] = 0
-    data[-3:] = 0  # at the edge nothing is missing
+    data[-3:] = 0  # empty slices at the edge are not reported
     return outcome_of(folder, t1w(folder, data))
 
 
@@ -369,7 +369,7 @@ def _(folder):
 
 @pytest.mark.slow
 def test_fields_that_do_not_overlap_are_brought_together(head):
-    """The warning of `check_together` promises it."""
+    """As the warning of `check_together` announces."""
     reference = nib.load(head.bold).dataobj[..., 0]
     affine, t1w_image = nib.load(head.bold).affine, images.read(head.t1w)
     far = affine.copy()

@@ -1,4 +1,4 @@
-"""Images between nibabel and ANTs, grids and rigid transforms."""
+"""Conversion between nibabel and ANTs, grids and rigid transforms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_oblique_affine_survives_the_way_to_ants_and_back():
 def test_a_sheared_affine_is_refused():
     sheared = np.eye(4)
     sheared[0, 1] = 0.3
-    with pytest.raises(DataError, match="shears"):
+    with pytest.raises(DataError, match="has shear"):
         images.to_ants(np.zeros((3, 3, 3)), sheared)
 
 
@@ -40,20 +40,20 @@ def test_reading_turns_the_axes_to_ras(tmp_path):
     nib.save(nib.Nifti1Image(np.arange(24, dtype=np.float32).reshape(2, 3, 4), flipped), tmp_path / "a.nii.gz")
     image = images.read(tmp_path / "a.nii.gz")
     assert images.affine_of(image)[0, 0] == pytest.approx(2)
-    assert image.numpy()[0, 0, 0] == 12  # the voxel that was last along x
+    assert image.numpy()[0, 0, 0] == 12  # formerly the last voxel along x
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=6, max_size=6), st.lists(st.floats(-80, 80), min_size=3, max_size=3))
 def test_rigid_parameters_are_the_inverse_of_rigid_matrix(parameters, centre):
     given_ = np.array(parameters)
-    found = images.rigid_parameters(images.rigid_matrix(given_, np.array(centre)), np.array(centre))
-    np.testing.assert_allclose(found, given_, atol=1e-9)
+    recovered = images.rigid_parameters(images.rigid_matrix(given_, np.array(centre)), np.array(centre))
+    np.testing.assert_allclose(recovered, given_, atol=1e-9)
 
 
 @pytest.mark.parametrize("centre", [None, np.array([10.0, -20, 30])])
 def test_a_written_matrix_moves_images_as_it_says(tmp_path, centre):
-    """ITK maps points of the target to points of the image; the centre changes nothing."""
+    """ITK maps points of the target to points of the image; the centre makes no difference."""
     matrix = images.rigid_matrix(np.array([4.0, -6, 2, 0, 0, np.pi / 2]), np.array([10.0, 10, 10]))
     images.write_matrix(matrix, tmp_path / "m.txt", centre)
     np.testing.assert_allclose(images.read_matrix(tmp_path / "m.txt"), matrix, atol=1e-9)
@@ -73,6 +73,6 @@ def test_grid_at_the_templates_resolution_is_the_templates(tmp_path):
     assert shape == (9, 10, 11)
     np.testing.assert_allclose(same, affine)
     shape, coarse = images.grid(tmp_path / "t.nii.gz", 4.0)
-    assert shape == (5, 5, 6)  # the field of view is covered whole
+    assert shape == (5, 5, 6)  # the whole field of view is covered
     corner = images.apply(affine, np.full(3, -0.5))
     np.testing.assert_allclose(images.apply(coarse, np.full(3, -0.5)), corner)

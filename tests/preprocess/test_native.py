@@ -1,4 +1,4 @@
-"""ROI means in the scan's own voxels, on a small head whose truth is known, and against those in template space."""
+"""Native series agree with the truth of a small simulated head, and with the series in template space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNSTEADY = 2
 
 @pytest.fixture(scope="module")
 def atlas(head) -> Atlas:
-    """Grey matter in eight octants, and one ROI that lies outside the field."""
+    """Return grey matter in eight octants, and one ROI outside the field of view."""
     grey = nib.load(head.template / "gm.nii.gz")
     where = np.argwhere(grey.get_fdata() > 0.5)
     labels = np.zeros(grey.shape, dtype=np.int32)
@@ -39,13 +39,13 @@ def atlas(head) -> Atlas:
 
 @pytest.fixture(scope="module")
 def native(head, anat, tmp_path_factory) -> Path:
-    """Derivatives in the scan's own voxels; the first volumes are before the steady state."""
+    """Write native derivatives of a scan whose first volumes are not in the steady state."""
     folder = tmp_path_factory.mktemp("native")
     scan = nib.load(head.bold)
     data = scan.get_fdata(dtype=np.float32)
     data[..., :UNSTEADY] *= [1.5, 1.2]
     nib.save(nib.Nifti1Image(data, scan.affine, scan.header), folder / head.bold.name)
-    with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are before the steady state"):
+    with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are not in the steady state"):
         preprocess_functional(
             folder / head.bold.name,
             anat,
@@ -83,7 +83,7 @@ def template_series(func, atlas) -> Parcellated:
 
 
 def test_voxels_follow_a_head_that_moves_by_whole_voxels():
-    """And stay where they are while it moves by less than half a voxel."""
+    """Voxels do not change while the head moves by less than half a voxel."""
     rng = np.random.default_rng(0)
     first, affine = rng.normal(size=(12, 12, 12)).astype(np.float32), np.diag([3.0, 3, 3, 1])
     steps = [(0.0, 0.0, 0.0), (6.0, 0.0, -3.0), (1.4, -1.4, 1.4)]
@@ -92,8 +92,8 @@ def test_voxels_follow_a_head_that_moves_by_whole_voxels():
     motion[:, :3, 3] = steps
     info = BoldInfo(first.shape, affine, (3.0, 3.0, 3.0), 3, 2.0, 2.0)
     voxels = np.ravel_multi_index(tuple(np.indices((4, 4, 4)).reshape(3, -1) + 4), first.shape, order="F")
-    found = list(_followed(iter(volumes), voxels, motion, info))
-    for values in found:
+    followed = list(_followed(iter(volumes), voxels, motion, info))
+    for values in followed:
         np.testing.assert_array_equal(values, first.ravel(order="F")[voxels])
 
 
@@ -109,7 +109,7 @@ def test_no_4d_image_is_written(head, native):
 def test_native_series_follow_the_truth_as_well(head, native_series, template_series):
     assert native_series.series.shape == (24 - UNSTEADY, 9)
     assert native_series.metadata["Space"] == "native"
-    assert native_series.coverage["covered"].tolist() == [1] * 8 + [0]  # the last lies outside the field
+    assert native_series.coverage["covered"].tolist() == [1] * 8 + [0]  # the last is outside the field of view
     assert np.isnan(native_series.series[:, 8]).all()
     for result in (native_series, template_series):
         truth = head.signal[-len(result.series) :]
@@ -124,7 +124,7 @@ def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_s
     assert table.filter(like="non_steady").shape[1] == UNSTEADY
     assert read_json(native / f"{SCAN}_desc-quality.json")["n_unsteady"] == UNSTEADY
     tsnr = nib.load(native / f"{SCAN}_desc-tsnr_boldmap.nii.gz").get_fdata()
-    assert np.median(tsnr[tsnr > 0]) > 25  # the bright volumes would bring it to about 7
+    assert np.median(tsnr[tsnr > 0]) > 25  # about 7 if the bright volumes were included
     assert native_series.metadata["KeptVolumes"].tolist() == list(range(UNSTEADY, 24))
     assert "KeptVolumes" not in template_series.metadata
 
@@ -139,5 +139,5 @@ def test_report_compares_both_output_spaces(native_series, template_series, tmp_
     blocks = spaces_section(layout, [SCAN], ["octants"])
     table = read_table(layout.tables / "output_spaces.tsv")
     assert list(table) == list(SPACE_COLUMNS) and len(blocks) == len(table) == 1
-    assert table.n_rois[0] == 8 and table.n_volumes[0] == 24 - UNSTEADY  # volumes that both have
+    assert table.n_rois[0] == 8 and table.n_volumes[0] == 24 - UNSTEADY  # volumes in both
     assert table["median"][0] > 0.9

@@ -1,4 +1,4 @@
-"""Pieces of the registrations; what they reach together is tested by the workflows."""
+"""Building blocks of registration (their combination is tested by the workflows)."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ def test_one_piece_drops_islands_and_fills_holes():
     mask[10:50, 10:50, 10:50] = True
     mask[30, 30, 30] = False
     mask[2:4, 2:4, 2:4] = True
-    found = extraction.one_piece(mask, (2.0, 2.0, 2.0))
-    assert found[30, 30, 30] == 1 and found[2, 2, 2] == 0
-    assert found.sum() == 40**3
+    largest = extraction.one_piece(mask, (2.0, 2.0, 2.0))
+    assert largest[30, 30, 30] == 1 and largest[2, 2, 2] == 0
+    assert largest.sum() == 40**3
 
 
 @pytest.mark.parametrize("size", [0, 5])
 def test_a_brain_of_a_few_millilitres_is_refused(size):
     mask = np.zeros((20, 20, 20), dtype=bool)
     mask[:size, :size, :size] = True
-    with pytest.raises(DataError, match="no brain"):
+    with pytest.raises(DataError, match="too little for a brain"):
         extraction.one_piece(mask, (1.0, 1.0, 1.0))
 
 
-def test_bright_spots_and_negative_values_are_cut():
+def test_bright_spots_and_negative_values_are_clipped():
     data = np.random.default_rng(0).uniform(10, 20, (20, 20, 20))
     data[0, 0, 0], data[1, 1, 1] = 5000, -3
-    found = registration.cut_bright(images.to_ants(data, np.eye(4))).numpy()
-    assert found.max() < 21 and found.min() == 0
+    clipped = registration.clip_intensity(images.to_ants(data, np.eye(4))).numpy()
+    assert clipped.max() < 21 and clipped.min() == 0
 
 
-def test_around_brain_keeps_the_frame_and_the_geometry():
+def test_crop_to_brain_keeps_the_frame_and_the_geometry():
     data = np.zeros((60, 60, 60))
     data[30:34, 20:24, 10:14] = 1
     image = images.to_ants(data, np.diag([4.0, 4, 4, 1]))
-    cropped = registration.around_brain(image)
+    cropped = registration.crop_to_brain(image)
     assert cropped.shape == (10, 10, 10)
     assert cropped.numpy().sum() == data.sum()
     np.testing.assert_allclose(images.affine_of(cropped)[:3, 3], [27 * 4, 17 * 4, 7 * 4])
@@ -54,7 +54,7 @@ def test_dice():
 
 
 def test_coregistration_recovers_from_a_wrong_header(head, tmp_path):
-    """A BOLD whose header lies by five centimetres is found through the centres of mass."""
+    """A BOLD whose header is off by five centimetres is aligned by the centres of mass."""
     t1w, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
     affine = images.affine_of(t1w)
     wrong = images.rigid_matrix(np.array([30.0, 25, -30, 0, 0, 0.05]), np.zeros(3))
@@ -69,23 +69,23 @@ def test_coregistration_recovers_from_a_wrong_header(head, tmp_path):
 
 @pytest.mark.parametrize("right_first", [True, False])
 @pytest.mark.parametrize("shift", [0, 8])
-def test_of_two_places_where_the_masks_meet_alike_the_images_choose(monkeypatch, right_first, shift):
-    """A BOLD mask that lacks a quarter of the brain meets the T1w's as well when turned by half a circle."""
+def test_images_decide_between_positions_with_equal_mask_overlap(monkeypatch, right_first, shift):
+    """A BOLD mask that lacks a quarter of the brain overlaps the T1w mask as well when rotated by 180°."""
     rng, affine = np.random.default_rng(0), np.diag([4.0, 4, 4, 1])
     data = ndimage.gaussian_filter(rng.normal(size=(40, 40, 40)), 2) * 50 + 20
     brain, seen = np.zeros((2, 40, 40, 40))
     brain[8:32, 8:32, 8:32], seen[8:26, 8:32, 8:32] = 1, 1
     t1w, mask, bold, bold_mask = (images.to_ants(a, affine) for a in (data, brain, 60 - data, seen))
     right, turned = np.eye(4), images.rigid_matrix(np.array([0, 0, 0, 0, 0, np.pi]), np.full(3, 78.0))
-    right[0, 3] = shift / 10  # mm: the masks meet a little less
+    right[0, 3] = shift / 10  # mm: the masks overlap a little less
     places = iter([right, turned] if right_first else [turned, right])
     monkeypatch.setattr(registration, "rigid", lambda *_: np.linalg.inv(next(places)))
     matrix, dice = registration.coregister(bold, bold_mask, t1w, mask, load_registration("testing"))
     np.testing.assert_allclose(matrix, right, atol=1e-9)
-    assert 0.8 < dice < registration.SAME_PLACE
+    assert 0.8 < dice < registration.GOOD_DICE
 
 
-def test_a_place_where_the_masks_hardly_meet_is_not_chosen(monkeypatch):
+def test_a_position_with_little_mask_overlap_is_not_chosen(monkeypatch):
     affine = np.diag([4.0, 4, 4, 1])
     brain, seen = np.zeros((2, 40, 40, 40))
     brain[8:32, 8:32, 8:32], seen[8:26, 8:32, 8:32] = 1, 1
@@ -94,6 +94,6 @@ def test_a_place_where_the_masks_hardly_meet_is_not_chosen(monkeypatch):
     away[0, 3] = 48
     places = iter([away, np.eye(4)])
     monkeypatch.setattr(registration, "rigid", lambda *_: np.linalg.inv(next(places)))
-    monkeypatch.setattr(registration, "normalised_mutual_information", lambda a, _: 1 / len(a))  # the fewer, the better
-    found, _ = registration.coregister(t1w, images.to_ants(seen, affine), t1w, mask, load_registration("testing"))
-    np.testing.assert_allclose(found, np.eye(4), atol=1e-9)
+    monkeypatch.setattr(registration, "normalised_mutual_information", lambda a, _: 1 / len(a))  # small is best
+    matrix, _ = registration.coregister(t1w, images.to_ants(seen, affine), t1w, mask, load_registration("testing"))
+    np.testing.assert_allclose(matrix, np.eye(4), atol=1e-9)

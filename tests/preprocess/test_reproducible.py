@@ -1,4 +1,4 @@
-"""The same scan, preprocessed twice: equal to the last bit on one thread, close on two."""
+"""A scan preprocessed twice is identical to the last bit on one thread, and close on two."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bolt.config import ROOT, load_registration
 from bolt.preprocess.registration import register, rigid, seed
 
 LEAST, TYPICAL = 0.99, 0.999
-"""Correlation of an ROI's series on one and on two threads: of every ROI, and of the median one. Stated in
-`docs/preprocessing.md`; found on eight volumes of this head: 0.995 and 0.99998."""
+"""Correlation of series computed on one and on two threads: minimum and median over ROIs, as in
+`docs/preprocessing.md`; measured on eight volumes of this head: 0.995 and 0.99998."""
 
 
 def started(folder: Path, out: Path, threads: int) -> subprocess.Popen:
@@ -34,8 +34,8 @@ def test_equal_on_one_thread_and_close_on_two(head, tmp_path):
     first, second, threaded = (np.load(tmp_path / f"{name}.npy") for name in ("first", "second", "two_threads"))
     assert first.shape[1] > 100 and first.std(axis=0).min() > 0
     np.testing.assert_array_equal(first, second)
-    likeness = [np.corrcoef(a, b)[0, 1] for a, b in zip(first.T, threaded.T, strict=True)]
-    assert min(likeness) > LEAST and np.median(likeness) > TYPICAL
+    correlations = [np.corrcoef(a, b)[0, 1] for a, b in zip(first.T, threaded.T, strict=True)]
+    assert min(correlations) > LEAST and np.median(correlations) > TYPICAL
     np.testing.assert_allclose(threaded, first, rtol=0.02)
 
 
@@ -50,7 +50,7 @@ def test_the_seed_of_the_settings_reaches_ants(number, monkeypatch):
     seed(load_registration("testing").model_copy(update={"seed": number}))
     image = ants.from_numpy(np.random.default_rng(0).random((12, 12, 12), np.float32))
     for work in (lambda: register(image, image), lambda: rigid(image, image, image > 0, None)):
-        with pytest.raises(Exception):  # noqa: B017 - the command is all that is asked for; nothing was registered
+        with pytest.raises(Exception):  # noqa: B017 - only the command is recorded; nothing is registered
             work()
     assert len(commands) == 2
     assert [command[command.index("--random-seed") + 1] for command in commands] == [str(number)] * 2

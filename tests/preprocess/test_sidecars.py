@@ -1,4 +1,4 @@
-"""Derivatives are BIDS: the validator's word on a tree of the names we give and the JSON files we write."""
+"""The BIDS validator accepts the names and sidecars of the derivatives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_image(path: Path, shape: tuple[int, ...] = (4, 4, 4)) -> None:
 
 
 def make_outputs(root: Path, raw: Path, folder: str, space: str) -> None:
-    """What preprocessing leaves of one subject, by the functions that name and describe it."""
+    """Write the derivatives of one subject, using the functions that name and describe them."""
     anat, func = root / folder / "anat", root / folder / "func"
     scan = f"{prefix_of(folder)}task-rest"
     t1w, bold = raw / folder / "anat" / f"{prefix_of(folder)}T1w.nii.gz", raw / folder / "func" / f"{scan}_bold.nii.gz"
@@ -79,14 +79,14 @@ def derivatives(tmp_path) -> Path:
 
 
 def issues(root: Path) -> list[tuple[str, str, str]]:
-    """Severity, code and place of what the validator finds."""
+    """Return severity, code and location of the issues that the validator finds."""
     if not VALIDATOR.exists():
         pytest.skip("bids-validator-deno is not installed")
     done = subprocess.run([VALIDATOR, root, "--format", "json"], capture_output=True, text=True, check=False)
     if not done.stdout.startswith("{"):
         pytest.skip(f"bids-validator-deno does not run here: {done.stderr[-200:]}")
-    found = json.loads(done.stdout)["issues"]["issues"]
-    return [(one["severity"], f"{one['code']} {one.get('subCode', '')}", one["location"]) for one in found]
+    listed = json.loads(done.stdout)["issues"]["issues"]
+    return [(issue["severity"], f"{issue['code']} {issue.get('subCode', '')}", issue["location"]) for issue in listed]
 
 
 def test_validator_accepts_the_derivatives(derivatives):
@@ -94,12 +94,12 @@ def test_validator_accepts_the_derivatives(derivatives):
 
 
 def test_validator_would_see_what_is_missing(derivatives):
-    """The test above can fail: an image without its JSON file, a name that is no BIDS name."""
+    """The test above can fail: for an image without a sidecar, and for a name that is not BIDS."""
     anat = derivatives / "sub-01" / "anat"
     (anat / "sub-01_desc-preproc_T1w.json").unlink()
     shutil.copy(anat / "sub-01_desc-preproc_T1w.nii.gz", anat / "sub-01_brain.nii.gz")
-    found = {(severity, code.split()[0]) for severity, code, _ in issues(derivatives)}
-    assert {("error", "SIDECAR_KEY_REQUIRED"), ("error", "NOT_INCLUDED")} <= found
+    problems = {(severity, code.split()[0]) for severity, code, _ in issues(derivatives)}
+    assert {("error", "SIDECAR_KEY_REQUIRED"), ("error", "NOT_INCLUDED")} <= problems
 
 
 def test_what_a_failed_subject_leaves_is_passed_over(derivatives):
@@ -112,10 +112,10 @@ def test_what_a_failed_subject_leaves_is_passed_over(derivatives):
 
 
 def test_files_that_come_and_go_do_not_disturb(derivatives):
-    """Other jobs write and rename below the folder while its files are listed."""
+    """Other jobs write and rename files in the folder while they are listed."""
     anat = derivatives / "sub-01" / "anat"
     (anat / ".12-host.sub-01_desc-preproc_T1w.nii.gz").touch()
-    (anat / "sub-01_desc-gone_T1w.nii.gz").symlink_to(anat / "gone.nii.gz")  # listed, and gone when looked at
+    (anat / "sub-01_desc-gone_T1w.nii.gz").symlink_to(anat / "gone.nii.gz")  # listed, but gone when opened
     write_bidsignore(derivatives)
     ignored = (derivatives / ".bidsignore").read_text()
     assert "host" not in ignored and "gone" not in ignored

@@ -1,4 +1,4 @@
-"""Templates come from a filled TemplateFlow home without a network."""
+"""Templates are taken from a filled TemplateFlow home without network access."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def home(tmp_path):
 def test_whole_head_and_mask_are_taken(home, tmp_path):
     templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["T1w.nii.gz", "brain_mask.nii.gz"]
-    assert nib.load(tmp_path / "out" / "T1w.nii.gz").get_fdata().max() == 5  # not the one without a skull
+    assert nib.load(tmp_path / "out" / "T1w.nii.gz").get_fdata().max() == 5  # not the skull-stripped one
 
 
 def test_an_unknown_space_lists_the_known(home, tmp_path):
@@ -68,7 +68,7 @@ def test_the_phantoms_template_needs_no_download(tmp_path):
 
 @pytest.mark.parametrize("space", ["MNI152NLin6Asym", "MNI152NLin2009cAsym"])
 def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
-    """The real files, with every connection refused."""
+    """Real files are staged while every connection is refused."""
     home = shared_data("templateflow")
     if not (home / f"tpl-{space}").is_dir():
         pytest.skip(f"the TemplateFlow home does not hold {space}")
@@ -85,7 +85,7 @@ def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
 
 
 def test_the_other_mni_template_is_taken_with_its_grey_matter(home, tmp_path):
-    """TemplateFlow's names of MNI152NLin2009cAsym: a probability of grey matter at both resolutions."""
+    """MNI152NLin2009cAsym has grey-matter probabilities at both resolutions in TemplateFlow."""
     space = "MNI152NLin2009cAsym"
     folder = home / f"tpl-{space}"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""ANTs computes with as many threads as a command is given."""
+"""ANTs uses the number of threads that a command is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCRIPT = """
 import os, sys
 from bolt.cli.main import _set_threads
 _set_threads(int(sys.argv[1]))
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # ANTs' threads alone are counted
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # count ANTs' threads alone
 import ants, numpy as np
 image = ants.from_numpy(np.random.default_rng(0).uniform(size=(40, 40, 40)).astype("float32"))
 ants.smooth_image(image, 2.0)

@@ -1,4 +1,4 @@
-"""The anatomical and the functional half on a small head whose truth is known."""
+"""The anatomical and the functional workflow on a small head with known truth."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_anatomical_outputs_are_named_as_agreed(anat):
 
 
 def test_normalisation_undoes_most_of_the_deformation(head, anat):
-    """Median distance over grey matter between where points belong and where they are sent."""
+    """The median error of grey-matter points is much smaller than the deformation."""
     grey = images.read(head.template / "gm.nii.gz")
     where = np.argwhere(grey.numpy() > 0.5)
     points = images.apply(images.affine_of(grey), where)
     forward = anat / anatomical_names("sub-01_", SPACE)["forward"]
     moved = places_of_grid(grey.shape, images.affine_of(grey), [forward])[tuple(where.T)]
-    # the head's value at q is the template's at q - shift(q): so q belongs to p where q - shift(q) = p
+    # the head's value at q is the template's at q - shift(q), so q corresponds to p if q - shift(q) = p
     voxels = images.apply(np.linalg.inv(images.affine_of(grey)), moved)
     shift = np.stack([_at(head.warp_mm[..., k], voxels) for k in range(3)], axis=-1)
     error = np.linalg.norm(moved - shift - points, axis=1)
@@ -53,7 +53,7 @@ def test_brain_mask_leaves_the_skull_out(head, anat):
     mask = images.read(anat / "sub-01_desc-brain_mask.nii.gz").numpy() > 0
     t1w = images.read(head.t1w).numpy()
     assert mask.shape == t1w.shape
-    # the template's mask, bent as the head was bent
+    # the template's mask, deformed as the head was
     brain = images.read(head.template / "brain_mask.nii.gz").numpy()
     voxels = np.argwhere(np.ones(brain.shape)) - head.warp_mm.reshape(-1, 3) / 4.0
     assert dice(mask, _at(brain, voxels).reshape(brain.shape) > 0.5) > 0.93
@@ -77,13 +77,13 @@ def test_functional_outputs_are_named_as_agreed(head, func):
 
 
 def test_head_motion_is_recovered(head, func):
-    found = read_motion(func / functional_names(SCAN, SPACE)["motion"])
+    estimated = read_motion(func / functional_names(SCAN, SPACE)["motion"])
     points = np.array([[60, 0, 0], [-60, 0, 0], [0, 70, 0], [0, -70, 0], [0, 0, 60], [0, 0, -40]], dtype=float)
-    # both relative to the first volume: the reference's own position is not known beforehand
-    start = np.linalg.inv(found[0])
+    # both relative to the first volume, because the position of the reference is not known beforehand
+    start = np.linalg.inv(estimated[0])
     error = [
         np.linalg.norm(images.apply(f @ start, points) - images.apply(m, points), axis=1).mean()
-        for f, m in zip(found, head.motion, strict=True)
+        for f, m in zip(estimated, head.motion, strict=True)
     ]
     assert np.median(error) < 0.1
     assert max(error) < 0.2
@@ -112,7 +112,7 @@ def test_confounds_are_complete(func):
     assert len(table) == 24
     assert np.isnan(table["framewise_displacement"][0]) and np.isnan(table["dvars"][0])
     assert table.iloc[1:].notna().all().all()
-    assert table["framewise_displacement"].idxmax() == 12  # the jerk
+    assert table["framewise_displacement"].idxmax() == 12  # the sudden movement
     text = (func / functional_names(SCAN, SPACE)["confounds"]).read_text().splitlines()[1]
     assert "n/a" in text
 
@@ -199,7 +199,7 @@ def test_bad_t1w_is_refused(head, tmp_path, spoil, message):
 
 
 def test_noise_without_a_head_says_so(head, tmp_path):
-    """Bad data met inside a node comes out as a DataError that names the file."""
+    """Bad data found inside a node raises a DataError that names the file."""
     rng = np.random.default_rng(0)
     ramp = np.zeros((30, 30, 30), dtype=np.float32)
     ramp[10:14, 10:14, 10:14] = rng.uniform(1, 2, (4, 4, 4))

@@ -1,4 +1,4 @@
-"""Reading ready series, z-scoring, and a cache that loses nothing silently."""
+"""Reading of ready series, z-scoring, and a cache that drops nothing silently."""
 
 import numpy as np
 import pandas as pd
@@ -155,7 +155,7 @@ def test_zscore_of_a_large_offset_keeps_its_precision():
 
 @pytest.fixture
 def made(tmp_path):
-    """Four scans of different length as parcellation leaves them; the third was excluded."""
+    """Write four parcellated scans of different length; the third was excluded."""
     rows = []
     for k, name in enumerate(["001", "002", "003", "004"]):
         folder = tmp_path / "series" / name
@@ -184,7 +184,7 @@ def made(tmp_path):
 def test_cache_holds_every_usable_scan(made):
     excluded = made(expected={"Atlas": "cubes"})
     cache = SeriesCache(made.out)
-    assert cache.index.scan_id.tolist() == ["001", "002", "004"]  # text: leading zeros stay
+    assert cache.index.scan_id.tolist() == ["001", "002", "004"]  # text keeps leading zeros
     assert cache.index.label.tolist() == ["1"] * 3
     assert cache.index.length.tolist() == [10, 11, 13]
     assert cache.index.offset.tolist() == [0, 10, 21]
@@ -274,7 +274,7 @@ def test_a_scan_that_scrubbing_left_too_short_is_left_out(made):
 
 
 def test_series_made_with_other_settings_are_refused(made):
-    with pytest.raises(DataError, match="made with Atlas 'cubes', but 'schaefer400' is asked for"):
+    with pytest.raises(DataError, match="made with Atlas 'cubes', but expected 'schaefer400'"):
         made(expected={"Atlas": "schaefer400"})
 
 
@@ -322,5 +322,5 @@ def test_equal_input_equal_bytes(made):
 def test_a_cache_that_disagrees_with_its_index_is_refused(made):
     made()
     np.save(made.out / "series.npy", numbers(4))
-    with pytest.raises(DataError, match=r"shape \(4, 3\), the index says \(34, 3\)"):
+    with pytest.raises(DataError, match=r"shape \(4, 3\), but the index implies \(34, 3\)"):
         SeriesCache(made.out)

@@ -1,4 +1,4 @@
-"""Correlations of whole scans, never NaN."""
+"""Correlations of whole scans are never NaN."""
 
 import numpy as np
 import pytest

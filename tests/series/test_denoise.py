@@ -1,4 +1,4 @@
-"""nilearn's strategies on real confounds tables of both naming generations of fMRIPrep."""
+"""nilearn's strategies on real confounds tables with fMRIPrep's old and new names."""
 
 import shutil
 
@@ -27,7 +27,7 @@ AFFINE = np.diag([4.0, 4, 4, 1])
 
 
 def derivative(folder, name):
-    """A real table and its JSON file under the names of a derivative folder; returns the table's path."""
+    """Copy a real table and its sidecar to a derivatives folder; return the table's path."""
     source = shared_data("fmriprep")
     path = folder / f"{STEM}_desc-{name.split('_desc-')[1]}.tsv"
     shutil.copy(source / f"{name}.tsv", path)
@@ -36,7 +36,7 @@ def derivative(folder, name):
 
 
 def theirs(folder, strategy, **parameters):
-    """What nilearn itself chooses in a derivative folder."""
+    """Return what nilearn itself selects in a derivatives folder."""
     kind = "smoothAROMAnonaggr" if strategy == "ica_aroma" else "preproc"
     return load_confounds_strategy(str(folder / f"{STEM}_{SPACE}_desc-{kind}_bold.nii.gz"), strategy, **parameters)
 
@@ -50,9 +50,9 @@ def test_chooses_what_nilearn_chooses(tmp_path, generation, strategy):
     chosen = choose_confounds(path, Denoise(name="x", strategy=strategy, parameters=parameters), 30, "x")
     np.testing.assert_array_equal(chosen.kept, kept)
     changes = [column for column in table if "_derivative1" in column]
-    table.loc[kept[0], changes] = table.loc[kept[1], changes]  # theirs begin with the change since an unsteady volume
+    table.loc[kept[0], changes] = table.loc[kept[1], changes]  # as `choose_confounds` does
     np.testing.assert_allclose(chosen.regressors, table.to_numpy())
-    assert kept is not None and 2 <= len(kept) < 30  # each table has volumes before the steady state
+    assert kept is not None and 2 <= len(kept) < 30  # each table has non-steady-state volumes
 
 
 def test_full_length_table_and_wider_global_signal(tmp_path):
@@ -98,7 +98,7 @@ def test_dropped_volumes_have_no_say_in_the_regression(tmp_path):
     path = derivative(tmp_path, OLD)
     strategy = Denoise(name="x", strategy="simple", parameters={"motion": "basic"})
     chosen = choose_confounds(path, strategy, 30, "x")
-    assert chosen.kept.tolist() == list(range(1, 30))  # the first volume is before the steady state
+    assert chosen.kept.tolist() == list(range(1, 30))  # the first volume is not in the steady state
     series = np.random.default_rng(1).normal(1000, 10, (30, 3))
     spiked = series.copy()
     spiked[0] = 1e6
@@ -152,8 +152,8 @@ def test_keys_that_do_not_fit_together_are_refused(keys, words):
 )
 def test_own_strategies_fit_fmripreps_tables(table, n_volumes, cosines, unsteady, name, columns):
     chosen = choose_confounds(shared_data("fmriprep") / table, load_denoise(name), n_volumes, "x")
-    due = columns + (cosines if name == "24p_acompcor" else 0)
-    assert chosen.regressors.shape == (n_volumes, due)
+    expected = columns + (cosines if name == "24p_acompcor" else 0)
+    assert chosen.regressors.shape == (n_volumes, expected)
     assert chosen.kept is None if unsteady == 0 else chosen.kept.tolist() == list(range(unsteady, n_volumes))
 
 
@@ -161,7 +161,7 @@ def test_own_strategies_fit_fmripreps_tables(table, n_volumes, cosines, unsteady
     "denoise", [load_denoise("36p"), Denoise(name="s", strategy="simple", parameters={"wm_csf": "full"})]
 )
 def test_derivatives_do_not_begin_before_the_steady_state(tmp_path, denoise):
-    """The change since a brighter volume would be a spike in the first row that is regressed."""
+    """The difference from a brighter volume would be a spike in the first row that is regressed."""
     path = derivative(tmp_path, NEW)
     quiet = choose_confounds(path, denoise, 30, "x")
     table = read_table(path)
@@ -169,7 +169,7 @@ def test_derivatives_do_not_begin_before_the_steady_state(tmp_path, denoise):
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")
     spiked = choose_confounds(path, denoise, 30, "x")
     assert spiked.kept.tolist() == quiet.kept.tolist() == list(range(3, 30))
-    centred = [rows - rows.mean(axis=0) for rows in (quiet.regressors[3:], spiked.regressors[3:])]  # as when regressed
+    centred = [rows - rows.mean(axis=0) for rows in (quiet.regressors[3:], spiked.regressors[3:])]  # as in a regression
     np.testing.assert_allclose(*centred, rtol=1e-6, atol=1e-6 * np.abs(centred[0]).max())
 
 
@@ -177,15 +177,15 @@ def test_derivatives_do_not_begin_before_the_steady_state(tmp_path, denoise):
 def test_volumes_before_the_steady_state_are_dropped_whatever_is_regressed(denoise):
     rng = np.random.default_rng(2)
     table = pd.DataFrame({"trans_x": rng.normal(size=20), "trans_x_derivative1": rng.normal(size=20)})
-    table.loc[:1, "trans_x_derivative1"] = np.nan  # as a statistic that has no volume before it
+    table.loc[:1, "trans_x_derivative1"] = np.nan  # like derivatives without a previous volume
     table["non_steady_state_outlier00"], table["non_steady_state_outlier01"] = np.eye(20)[:2]
     chosen = choose_confounds(table, denoise, 20, "x")
     assert chosen.kept.tolist() == list(range(2, 20))
     series = rng.normal(1000, 10, (20, 3))
     bright = series.copy()
     bright[:2] *= 5
-    found = clean(bright, chosen, denoise, 2.0, "x")
-    np.testing.assert_allclose(found, clean(series, chosen, denoise, 2.0, "x"))
-    assert len(found) == 18
+    cleaned = clean(bright, chosen, denoise, 2.0, "x")
+    np.testing.assert_allclose(cleaned, clean(series, chosen, denoise, 2.0, "x"))
+    assert len(cleaned) == 18
     whole = choose_confounds(table, Denoise(name="all", confounds=["*"]), 20, "x")
-    assert whole.regressors.shape == (20, 2)  # the flags say what is dropped; they are not regressed
+    assert whole.regressors.shape == (20, 2)  # flags are not regressed

@@ -1,4 +1,4 @@
-"""ROI means equal nilearn's, coverage counts what it says, and the files are those of the contract."""
+"""ROI means equal nilearn's, coverage is counted correctly, and the files are as documented."""
 
 import tracemalloc
 
@@ -27,7 +27,7 @@ NONE = load_denoise("none")
 
 
 def make_atlas(name="cubes", values=(7, 300, 4001), affine=AFFINE, shape=SHAPE):
-    """Slabs along the first axis, on the image's grid unless told otherwise."""
+    """Return an atlas of slabs along the first axis, by default on the image's grid."""
     data = np.zeros(shape, np.int32)
     for k, value in enumerate(values):
         data[1 + 3 * k : 4 + 3 * k, 2:9, 2:9] = value
@@ -47,7 +47,7 @@ def save(path, data, affine=AFFINE, scale=None):
 
 @pytest.fixture(autouse=True)
 def no_collection(monkeypatch):
-    """nilearn collects garbage nine times a call: seconds in a process with many modules."""
+    """nilearn collects garbage nine times per call, which takes seconds in a large process."""
     monkeypatch.setattr("gc.collect", lambda *_: 0)
 
 
@@ -159,7 +159,7 @@ def test_nonfinite_voxels_are_left_out_and_counted(tmp_path, data):
 
 def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
     atlas = make_atlas()
-    data[:, :, 5:] = 0  # the field of view ends there; the ROIs reach from 2 to 8
+    data[:, :, 5:] = 0  # end of the field of view; the ROIs extend from 2 to 8
     data[4:7, :, 4:] = 0
     path = save(tmp_path / NAME, data.astype(np.float32))
     result = parcellate(path, [atlas], denoise=NONE, threshold=0.4)["cubes"]
@@ -173,19 +173,19 @@ def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
 
 def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):
     atlas = make_atlas()
-    cut = data[:, :, :5].astype(np.float32)  # three of the ROIs' seven layers
+    cut = data[:, :, :5].astype(np.float32)  # contains three of the ROIs' seven layers
     result = parcellate(save(tmp_path / NAME, cut), [atlas], denoise=NONE, threshold=0.4)["cubes"]
     np.testing.assert_allclose(result.coverage.coverage, 3 / 7, atol=1e-4)
     assert (result.coverage.n_voxels == 63).all()
-    one = data[:3].astype(np.float32)  # of the second and third ROI nothing is left
-    result = parcellate(save(tmp_path / NAME, one), [atlas], denoise=NONE)["cubes"]
+    slab = data[:3].astype(np.float32)  # contains nothing of the second and third ROI
+    result = parcellate(save(tmp_path / NAME, slab), [atlas], denoise=NONE)["cubes"]
     assert result.coverage.covered.tolist() == [1, 0, 0]
     assert result.coverage.n_voxels.tolist() == [98, 0, 0]
 
 
 def test_no_covered_roi_at_all(tmp_path, data):
     data[..., 3] = np.nan
-    with pytest.raises(DataError, match="1 of 8 volumes hold no finite voxel, such as volume 3"):
+    with pytest.raises(DataError, match="1 of 8 volumes have no finite voxel, such as volume 3"):
         parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
     data[:] = 0
     with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
@@ -209,7 +209,7 @@ def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):
     path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
     with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
         parcellate(path, [make_atlas()], denoise=NONE)
-    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is asked for"):
+    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is requested"):
         parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
     with pytest.warns(UserWarning, match="declares no space"):
@@ -267,8 +267,8 @@ def test_24_parameters_are_24_or_an_error():
     chosen = choose_confounds(table, load_denoise("24p"), T, "x")
     assert chosen.regressors.shape == (T, 24) and chosen.kept is None
     assert np.isfinite(chosen.regressors).all()
-    assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table stays as it was
-    with pytest.raises(DataError, match="no confounds column fits"):
+    assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table is unchanged
+    with pytest.raises(DataError, match="no confounds column matches"):
         choose_confounds(table.drop(columns=[n for n in names if "power2" in n]), load_denoise("24p"), T, "x")
     table.loc[3, "rot_z"] = np.nan
     with pytest.raises(DataError, match="'rot_z' is missing in row 3"):

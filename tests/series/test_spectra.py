@@ -1,4 +1,4 @@
-"""Power spectra: a rhythm is found where it is, in the right network and band."""
+"""Power spectra show a rhythm in the right network and band."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ BANDS = Spectra(bands={"slow": [0.01, 0.05], "fast": [0.05, 0.25]})
 
 
 class Cache:
-    """Scans of two repetition times; network a swings at 0.03 Hz, b at 0.1 Hz; the last ROI does not change."""
+    """Scans with two repetition times; network a oscillates at 0.03 Hz, b at 0.1 Hz; the last ROI is constant."""
 
     def __init__(self, trs=(2.0, 1.0), n=8):
         self.folder = "cache"
@@ -39,10 +39,10 @@ class Cache:
 def test_a_rhythm_is_found_in_its_network_and_band():
     spectra, bands = spectra_of(Cache(), BANDS)
     for network, frequency in (("a", 0.03), ("b", 0.1)):
-        own = spectra[spectra["network"] == network]
-        assert own.loc[own["density"].idxmax(), "frequency"] == pytest.approx(frequency, abs=0.003)
-        assert (own["density"].sum() * 0.0025) == pytest.approx(1, abs=1e-6)
-        assert set(own["n_scans"]) == {8}
+        spectrum = spectra[spectra["network"] == network]
+        assert spectrum.loc[spectrum["density"].idxmax(), "frequency"] == pytest.approx(frequency, abs=0.003)
+        assert (spectrum["density"].sum() * 0.0025) == pytest.approx(1, abs=1e-6)
+        assert set(spectrum["n_scans"]) == {8}
     shares = bands.groupby(["network", "band"])["share"].mean()
     assert shares["a", "slow"] > 0.95 and shares["b", "fast"] > 0.95
     assert shares["all", "slow"] == pytest.approx(0.5, abs=0.02)
@@ -52,12 +52,12 @@ def test_a_rhythm_is_found_in_its_network_and_band():
 def test_slow_scans_bound_the_bands():
     _, bands = spectra_of(Cache(trs=(2.0, 4.0)), BANDS)
     assert bands.loc[bands["band"] == "fast", "high"].unique() == pytest.approx([0.125])
-    with pytest.raises(DataError, match="repetition time of scan 'sub-0' is not known"):
+    with pytest.raises(DataError, match="repetition time of scan 'sub-0' is unknown"):
         spectra_of(Cache(trs=(np.nan,)), BANDS)
 
 
 def test_no_scan_and_no_spectra_are_said(tmp_path):
-    with pytest.raises(DataError, match="holds no scan"):
+    with pytest.raises(DataError, match="has no scans"):
         spectra_of(Cache(n=0), BANDS)
     config = Config(dataset="none", atlases=["cc200"], paths={"results": tmp_path})
     with pytest.raises(DataError, match="'spectra' has no spectra of any dataset.*snakemake spectra"):
@@ -71,10 +71,10 @@ def test_atlases_are_compared_within_subjects():
         for i in range(6)
         for _ in range(2)
     ]
-    [found] = atlas_differences(pd.DataFrame(rows)).to_dict("records")
-    assert (found["atlas"], found["other"], found["n_subjects"]) == ("aal", "schaefer", 6)
-    assert found["difference"] == pytest.approx(0.02)
-    assert found["ci_low"] == pytest.approx(0.02) == found["ci_high"]  # subjects differ much, their atlases do not
+    [row] = atlas_differences(pd.DataFrame(rows)).to_dict("records")
+    assert (row["atlas"], row["other"], row["n_subjects"]) == ("aal", "schaefer", 6)
+    assert row["difference"] == pytest.approx(0.02)
+    assert row["ci_low"] == pytest.approx(0.02) == row["ci_high"]  # differences within subjects are constant
 
 
 def test_datasets_and_atlases_stand_in_one_table(tmp_path):

@@ -1,4 +1,4 @@
-"""Normalisation of a T1w brain to the template's, and whether its result can be right."""
+"""Normalisation of a T1w brain to the template, and plausibility checks of the result."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
 from bolt.preprocess.functional.resample import places_of_grid
-from bolt.preprocess.registration import around_brain, cut_bright, dice, register, seed, warp
+from bolt.preprocess.registration import clip_intensity, crop_to_brain, dice, register, seed, warp
 
 GRID = 4.0
 """mm between the points at which a transform is checked."""
-FOLDED = 0.005
-"""Share of the brain where a transform may fold; more, and it has failed."""
-LEAST_DICE = 0.85
-"""Overlap of the carried brain mask and the template's below which a normalisation has failed."""
+MAX_FOLDED = 0.005
+"""Share of the brain in which a transform may fold."""
+MIN_DICE = 0.85
+"""Overlap of the warped brain mask with the template's below which a normalisation has failed."""
 VOLUMES = (0.35, 1.6)
-"""Volume of a person's brain over the template's, which is larger than nearly all: what an affine may say."""
+"""Plausible scaling of brain volume from T1w to template; the template is larger than nearly all brains."""
 
 
 def normalise(
     brain: ants.ANTsImage, template_brain: ants.ANTsImage, settings: Registration, folder: str | Path
 ) -> tuple[Path, Path]:
-    """T1w brain to template brain: affine, then SyN (Avants et al. 2008, doi:10.1016/j.media.2007.06.004).
+    """Register a T1w brain to the template's: affine, then SyN (Avants et al. 2008, doi:10.1016/j.media.2007.06.004).
 
     Parameters
     ----------
@@ -45,16 +45,16 @@ def normalise(
     Raises
     ------
     DataError
-        Where ANTs gives up.
+        ANTs fails.
     """
     levels = len(settings.affine_iterations)
     spacing = settings.normalisation_resolution or max(template_brain.spacing)
     fixed, moving = (
         images.resample_to_spacing(image, spacing) if max(image.spacing) < spacing - 0.05 else image
-        for image in (around_brain(cut_bright(template_brain)), around_brain(cut_bright(brain)))
+        for image in (crop_to_brain(clip_intensity(template_brain)), crop_to_brain(clip_intensity(brain)))
     )
     seed(settings)
-    found = register(
+    result = register(
         fixed,
         moving,
         outprefix=f"{folder}/t1w_to_template_",
@@ -66,52 +66,51 @@ def normalise(
         syn_sampling=32 if settings.syn_metric == "mattes" else 4,
         write_composite_transform=True,
     )
-    return Path(found["fwdtransforms"]), Path(found["invtransforms"])
+    return Path(result["fwdtransforms"]), Path(result["invtransforms"])
 
 
 def check_transform(forward: Sequence[str | Path], template_mask: ants.ANTsImage, mask: ants.ANTsImage) -> None:
-    """Refuse a normalisation that cannot be right, whatever the images show.
+    """Refuse an implausible normalisation.
 
     Parameters
     ----------
     forward : sequence of path
         Transforms from T1w to template.
     template_mask, mask : ANTs image
-        Brains of the template and of the T1w.
+        Brain masks of the template and of the T1w.
 
     Raises
     ------
     DataError
-        Where points go to infinity, space folds, brains grow or shrink beyond what people's do, or the
-        masks do not meet.
+        Points map to infinity, space folds, the brain is scaled beyond human variation, or the masks do not overlap.
     """
     coarse = images.resample_to_spacing(template_mask, max(GRID, *template_mask.spacing))
     inside = coarse.numpy() > 0.5
     affine = images.affine_of(coarse)
-    places = places_of_grid(inside.shape, affine, forward).astype(float)
-    if not np.isfinite(places).all():
-        raise _failed("sends points to infinity")
-    folded = float((_jacobian(places, affine)[inside] <= 0).mean())
-    if folded > FOLDED:
+    mapped = places_of_grid(inside.shape, affine, forward).astype(float)
+    if not np.isfinite(mapped).all():
+        raise _failed("maps points to infinity")
+    folded = float((_jacobian(mapped, affine)[inside] <= 0).mean())
+    if folded > MAX_FOLDED:
         raise _failed(f"folds space in {100 * folded:.1f} % of the brain")
     points = np.c_[images.apply(affine, np.argwhere(inside)), np.ones(inside.sum())]
-    volume = float(np.linalg.det(np.linalg.lstsq(points, places[inside], rcond=None)[0][:3]))
+    volume = float(np.linalg.det(np.linalg.lstsq(points, mapped[inside], rcond=None)[0][:3]))
     if not VOLUMES[0] <= volume <= VOLUMES[1]:
         raise _failed(f"makes the brain {volume:.2f} times the template's volume")
     overlap = dice(warp(template_mask, mask, forward).numpy() > 0.5, template_mask.numpy() > 0.5)
-    if overlap < LEAST_DICE:
-        raise _failed(f"brings brain masks to an overlap (Dice) of only {overlap:.2f}")
+    if overlap < MIN_DICE:
+        raise _failed(f"gives a brain-mask overlap (Dice) of only {overlap:.2f}")
 
 
-def _jacobian(places: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """(X, Y, Z) determinants of a map of grid points, (X, Y, Z, 3) in mm, by the change of volume of voxels."""
-    slopes = np.stack(np.gradient(places, axis=(0, 1, 2)), axis=-1)
+def _jacobian(mapped: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """Return the (X, Y, Z) Jacobian determinants of a map, given as the (X, Y, Z, 3) images of grid points in mm."""
+    slopes = np.stack(np.gradient(mapped, axis=(0, 1, 2)), axis=-1)
     return np.asarray(np.linalg.det(slopes) / np.linalg.det(affine[:3, :3]))
 
 
 def _failed(how: str) -> DataError:
     return DataError(
         f"normalisation to the template {how}",
-        hint="Look at the T1w: a whole head, right orientation, T1 contrast; or name more settings to be tried in "
-        "'preprocess: registration'",
+        hint="Check that the T1w shows a whole head in the right orientation with T1 contrast; or list more settings "
+        "to try in 'preprocess: registration'",
     )

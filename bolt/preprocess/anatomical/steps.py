@@ -16,15 +16,18 @@ from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 
 class ConformInput(SettingsInput):
+    """Inputs of `Conform`."""
+
     t1w = File(exists=True, mandatory=True)
 
 
 class Conform(Interface):
-    """T1w in RAS order at the working resolution (finer ones are reduced), bias field taken out."""
+    """T1w in RAS order, bias-corrected, at the working resolution (finer images are downsampled)."""
 
     input_spec, output_spec = ConformInput, ImageOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Reorient, downsample and bias-correct the T1w."""
         settings = Registration(**self.inputs.settings)
         image = images.read(self.inputs.t1w)
         if min(image.spacing) < settings.working_resolution - 0.05:
@@ -35,17 +38,20 @@ class Conform(Interface):
 
 
 class BrainMaskInput(SettingsInput):
+    """Inputs of `BrainMask`."""
+
     t1w = File(exists=True, mandatory=True)
     template = File(exists=True, mandatory=True)
     template_mask = File(exists=True, mandatory=True)
 
 
 class BrainMask(Interface):
-    """Brain extraction by the template's mask, in two steps."""
+    """Brain mask of the T1w."""
 
     input_spec, output_spec = BrainMaskInput, ImageOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Extract the brain by registration of the template."""
         mask = brain_mask(
             images.read(self.inputs.t1w),
             images.read(self.inputs.template),
@@ -58,11 +64,15 @@ class BrainMask(Interface):
 
 
 class TissuesInput(SettingsInput):
+    """Inputs of `Tissues`."""
+
     t1w = File(exists=True, mandatory=True)
     mask = File(exists=True, mandatory=True)
 
 
 class TissuesOutput(TraitedSpec):
+    """Outputs of `Tissues`."""
+
     dseg = File(exists=True)
     gm = File(exists=True)
     wm = File(exists=True)
@@ -70,40 +80,45 @@ class TissuesOutput(TraitedSpec):
 
 
 class Tissues(Interface):
-    """Grey matter, white matter, fluid: labels and probabilities."""
+    """Labels and probabilities of grey matter, white matter and cerebrospinal fluid."""
 
     input_spec, output_spec = TissuesInput, TissuesOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        found = tissues.segment(
+        """Segment the brain and write labels and probabilities."""
+        probabilities = tissues.segment(
             images.read(self.inputs.t1w),
             images.read(self.inputs.mask),
             Registration(**self.inputs.settings).tissue_resolution,
         )
-        made = {tissue: str(folder / f"{tissue}.nii.gz") for tissue in found}
-        for tissue, image in found.items():
-            images.write(image, made[tissue])
-        made["dseg"] = str(folder / "dseg.nii.gz")
-        images.write(tissues.labels(found), made["dseg"], "uint8")
-        return made
+        paths = {tissue: str(folder / f"{tissue}.nii.gz") for tissue in (*probabilities, "dseg")}
+        for tissue, image in probabilities.items():
+            images.write(image, paths[tissue])
+        images.write(tissues.labels(probabilities), paths["dseg"], "uint8")
+        return paths
 
 
 class NormaliseInput(BrainMaskInput):
+    """Inputs of `Normalise`."""
+
     mask = File(exists=True, mandatory=True)
 
 
 class NormaliseOutput(TraitedSpec):
+    """Outputs of `Normalise`."""
+
     forward = File(exists=True)
     inverse = File(exists=True)
     warped = File(exists=True)
 
 
 class Normalise(Interface):
-    """T1w to template, brain to brain; a result that cannot be right is an error."""
+    """Normalisation of the T1w brain to the template's."""
 
     input_spec, output_spec = NormaliseInput, NormaliseOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Register the brains, refuse an implausible result, and warp the T1w."""
         t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
         template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
         settings = Registration(**self.inputs.settings)

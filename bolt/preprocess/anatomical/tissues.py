@@ -1,4 +1,4 @@
-"""Tissue segmentation: grey matter, white matter and cerebrospinal fluid of a T1w."""
+"""Tissue segmentation of a T1w: grey matter, white matter and cerebrospinal fluid."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bolt.preprocess import images
 
 TISSUES = ("gm", "wm", "csf")
 """In the order of their labels, from 1."""
-BY_BRIGHTNESS = ("csf", "gm", "wm")
+BY_INTENSITY = ("csf", "gm", "wm")
 """Darkest first, as in every T1w."""
-SMALLEST_SHARE = 0.02
-"""Of the brain; a tissue below it has not been found."""
+MIN_SHARE = 0.02
+"""Share of the brain below which the segmentation of a tissue has failed."""
 
 
 def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dict[str, ants.ANTsImage]:
-    """Probabilities of the tissues by Atropos (Avants et al. 2011, doi:10.1007/s12021-011-9109-y).
+    """Segment the brain into tissue probabilities by Atropos (Avants et al. 2011, doi:10.1007/s12021-011-9109-y).
 
-    Three classes of brightness start from k-means; a Markov random field keeps neighbours alike. There is no prior
-    of place: the default template has none, and a prior would make the segmentation follow the registration that it
-    helps to judge. Nothing is random.
+    Three intensity classes are initialised by k-means and regularised by a Markov random field. There is no spatial
+    prior: the default template has none, and it would make the segmentation depend on the registration that it helps to
+    judge. Nothing is random.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
     mask : ANTs image
         Brain, on the same grid.
     resolution : float
-        Voxel size (mm) of the segmentation; finer images are reduced to it, and the probabilities carried back.
+        Voxel size (mm) of the segmentation; finer images are downsampled to it, and the probabilities resampled back.
 
     Returns
     -------
@@ -44,46 +44,49 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
     Raises
     ------
     DataError
-        Where a tissue is not found.
+        A tissue is not found.
     """
     image, brain = t1w, mask
     if min(t1w.spacing) < resolution - 0.05:
         image = images.resample_to_spacing(t1w, resolution)
         brain = ants.resample_image_to_target(mask, image, interp_type="linear")
     brain = image.new_image_like((brain.numpy() > 0.5).astype(np.float32))
-    found = dict(zip(BY_BRIGHTNESS, _atropos(image, brain), strict=True))
+    classes = dict(zip(BY_INTENSITY, _atropos(image, brain), strict=True))
     if image is not t1w:
-        found = {tissue: ants.resample_image_to_target(part, t1w, "linear") for tissue, part in found.items()}
+        classes = {tissue: ants.resample_image_to_target(part, t1w, "linear") for tissue, part in classes.items()}
     inside = mask.numpy() > 0.5
-    values = np.stack([np.clip(found[tissue].numpy(), 0, 1) * inside for tissue in TISSUES])
+    values = np.stack([np.clip(classes[tissue].numpy(), 0, 1) * inside for tissue in TISSUES])
     total = values.sum(axis=0)
-    # at the rim, where reduced voxels lay outside the mask: cerebrospinal fluid
+    # voxels at the edge of the brain that were outside the downsampled mask: cerebrospinal fluid
     values[TISSUES.index("csf")][inside & (total < 0.01)] = 1
     values = np.divide(values, values.sum(axis=0), where=inside, out=np.zeros_like(values))
     for tissue, share in zip(TISSUES, values.sum(axis=(1, 2, 3)) / inside.sum(), strict=True):
-        if share < SMALLEST_SHARE:
+        if share < MIN_SHARE:
             raise DataError(
-                f"the segmentation found {100 * share:.1f} % {tissue.upper()} in the brain",
+                f"the segmentation found only {100 * share:.1f} % {tissue.upper()} in the brain",
                 hint="Check that the image is T1-weighted and that the brain mask fits (see the pictures)",
             )
     return {tissue: t1w.new_image_like(part) for tissue, part in zip(TISSUES, values, strict=True)}
 
 
 def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
-    """The likeliest tissue of each voxel: 1 GM, 2 WM, 3 CSF, 0 outside the brain."""
+    """Label each voxel by its most probable tissue: 1 GM, 2 WM, 3 CSF, 0 outside the brain."""
     values = np.stack([tissues[tissue].numpy() for tissue in TISSUES])
-    likeliest = np.where(values.sum(axis=0) > 0, values.argmax(axis=0) + 1, 0)
-    return tissues["gm"].new_image_like(likeliest.astype(np.float32))
+    most_probable = np.where(values.sum(axis=0) > 0, values.argmax(axis=0) + 1, 0)
+    return tissues["gm"].new_image_like(most_probable.astype(np.float32))
 
 
 def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImage]:
-    """Class probabilities, darkest first. (`ants.atropos` leaves its files behind and seeds by time: not called.)"""
+    """Return class probabilities, darkest class first.
+
+    `ants.atropos` is not used because it leaves files behind and is seeded by the time.
+    """
     with tempfile.TemporaryDirectory() as folder:
         brain = brain.clone("unsigned int")
         command = ["-d", "3", "-a", get_pointer_string(image), "-x", get_pointer_string(brain), "-i", "KMeans[3]"]
         command += ["-m", "[0.1,1x1x1]", "-c", "[5,0]", "-p", "Socrates[0]", "-r", "0"]
         command += ["-o", f"[{folder}/labels.nii.gz,{folder}/class%02d.nii.gz]"]
         if get_lib_fn("Atropos")(command) != 0:
-            raise DataError("Atropos could not segment the brain", hint="Look at the T1w and its brain mask")
+            raise DataError("Atropos could not segment the brain", hint="Inspect the T1w and its brain mask")
         classes = [ants.image_read(str(path)) for path in sorted(Path(folder).glob("class*.nii.gz"))]
     return sorted(classes, key=lambda part: float(np.average(image.numpy(), weights=part.numpy())))

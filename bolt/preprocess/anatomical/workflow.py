@@ -1,4 +1,4 @@
-"""The anatomical half: T1w to template, once a subject (or session)."""
+"""Anatomical workflow: T1w to template, once per subject (or session)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ OUTPUTS = ["t1w", "mask", "dseg", "gm", "wm", "csf", "forward", "inverse", "warp
 
 
 def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Workflow:
-    """Workflow: bias field, brain mask, tissues, normalisation.
+    """Build the workflow: bias correction, brain extraction, tissue segmentation, normalisation.
 
     Inputs (``inputnode``): t1w, template, template_mask. Outputs (``outputnode``): t1w (bias-corrected, RAS), mask,
     dseg (1 GM, 2 WM, 3 CSF), gm, wm and csf (probabilities), forward and inverse (composite transforms to the template
     and back), warped (T1w in template space).
     """
     workflow = Workflow(name)
-    workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]), its
-        brain extracted by registration to the template in two steps, and its grey matter, white matter and
-        cerebrospinal fluid segmented (Atropos [@ants_atropos], k-means with a Markov random field). The brain was
-        normalised by affine and symmetric diffeomorphic registration (SyN [@ants_syn],
-        {METRICS[settings.syn_metric]}; settings '{settings.name}') with ANTsPy [@antspy] in nipype [@nipype]."""
+    workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]) and
+        skull-stripped by two-step registration with the template, and grey matter, white matter and cerebrospinal fluid
+        were segmented (Atropos [@ants_atropos]: k-means with a Markov random field). The brain was normalised to the
+        template by affine and symmetric diffeomorphic registration (SyN [@ants_syn], {METRICS[settings.syn_metric]};
+        settings '{settings.name}') using ANTsPy [@antspy] and nipype [@nipype]."""
     keys = settings.model_dump()
     source = Node(IdentityInterface(["t1w", "template", "template_mask"]), "inputnode")
     conform = Node(Conform(settings=keys), "conform")
@@ -77,7 +77,7 @@ def preprocess_anatomical(
     *,
     prefix: str,
 ) -> None:
-    """Bring a T1w into template space; names of the outputs stand in `docs/architecture.md`.
+    """Bring a T1w into template space; `docs/architecture.md` lists the names of the outputs.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ def preprocess_anatomical(
     template : path
         Folder of `bolt.preprocess.templates.stage_template`.
     space : str
-        The template's name, for the names of the outputs.
+        Name of the template, used in the names of the outputs.
     registration : Registration, or several
-        Tried in order, until one gives a result that can be right; which one it was is recorded.
+        Tried in order until one gives a plausible result; the settings used are recorded.
     out : path
-        Folder ``anat``; pictures go to ``figures`` beside it.
+        Folder ``anat``; pictures are written to ``figures`` beside it.
     work : path
         Folder for intermediate files and crash dumps; removed at the end.
     prefix : str
@@ -99,11 +99,11 @@ def preprocess_anatomical(
     Raises
     ------
     DataError
-        Where the image cannot be used (before the work, if that can be seen).
+        The image cannot be used; raised before any work if it can be seen then.
     """
     check_t1w(t1w)
-    tried = [registration] if isinstance(registration, Registration) else list(registration)
-    workflow, made, used = _first_that_works(tried, t1w, template, work)
+    candidates = [registration] if isinstance(registration, Registration) else list(registration)
+    workflow, made, used = _first_that_works(candidates, t1w, template, work)
     names = anatomical_names(prefix, space)
     for port, name in names.items():
         keep(made[port], out / name)
@@ -120,10 +120,10 @@ def preprocess_anatomical(
 
 
 def _first_that_works(
-    tried: Sequence[Registration], t1w: Path, template: Path, work: Path
+    candidates: Sequence[Registration], t1w: Path, template: Path, work: Path
 ) -> tuple[Workflow, dict[str, Any], Registration]:
-    """The workflow that came to an end, what it made, and its settings."""
-    for number, settings in enumerate(tried, start=1):
+    """Return the first workflow that succeeds, its outputs and its settings."""
+    for number, settings in enumerate(candidates, start=1):
         workflow = init_anatomical_wf(settings)
         workflow.inputs.inputnode.t1w = str(t1w.resolve())
         workflow.inputs.inputnode.template = str((template / "T1w.nii.gz").resolve())
@@ -131,7 +131,7 @@ def _first_that_works(
         try:
             return workflow, run(workflow, work, where=t1w), settings
         except BoltError as error:
-            if number == len(tried):
+            if number == len(candidates):
                 raise
-            log.warning("settings '%s' failed, '%s' are tried next: %s", settings.name, tried[number].name, error)
+            log.warning("settings '%s' failed, trying '%s' next: %s", settings.name, candidates[number].name, error)
     raise ValueError("no settings to try")

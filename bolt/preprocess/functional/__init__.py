@@ -1,0 +1,1 @@
+"""BOLD preprocessing: head motion, slice timing, resampling, and confounds."""

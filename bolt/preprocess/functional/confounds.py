@@ -1,4 +1,4 @@
-"""Confound time series in fMRIPrep's names.
+"""Confound time series under fMRIPrep's names.
 
 Framewise displacement and DVARS follow Power et al. (2012, doi:10.1016/j.neuroimage.2011.10.018), ``rmsd`` Jenkinson
 et al. (2002, doi:10.1006/nimg.2002.1132), standardised DVARS Nichols (2013, "Notes on creating a standardized version
@@ -18,39 +18,40 @@ from bolt.preprocess.images import rigid_matrix, rigid_parameters
 from bolt.preprocess.quality.measures import MOVED, OUTLIER
 
 HEAD_RADIUS = 50.0
-"""Power's sphere, mm: a radian of rotation moves its surface so far."""
+"""mm; Power's sphere, on whose surface rotations are converted to displacements."""
 JENKINSON_RADIUS = 80.0
-"""Jenkinson's sphere, mm."""
+"""mm; Jenkinson's sphere."""
 SAMPLE = 20_000
-"""So many voxels stand for the brain where a statistic needs every value over time."""
+"""Voxels that represent the brain in statistics that need every value over time."""
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CENTRE = ("centre_x", "centre_y", "centre_z")
 SIGNALS = {
-    "global_signal": "Mean over the brain mask",
-    "csf": "Mean over voxels that are all CSF",
-    "white_matter": "Mean over voxels that are all white matter",
+    "global_signal": "Mean signal within the brain mask",
+    "csf": "Mean signal of pure CSF voxels",
+    "white_matter": "Mean signal of pure white-matter voxels",
 }
 EXPANSIONS = {
-    "_derivative1": "Change since the volume before",
+    "_derivative1": "Difference from the previous volume",
     "_power2": "Square",
-    "_derivative1_power2": "Square of the change since the volume before",
+    "_derivative1_power2": "Squared difference from the previous volume",
 }
 DESCRIPTIONS = {
-    **{f"trans_{axis}": f"Head translation along {axis} (RAS) from the reference, mm" for axis in "xyz"},
-    **{f"rot_{axis}": f"Head rotation about {axis} (RAS) from the reference, radians" for axis in "xyz"},
-    **{f"centre_{axis}": f"Point about which the head rotates, {axis} (RAS), mm" for axis in "xyz"},
+    **{f"trans_{axis}": f"Head translation along {axis} (RAS) relative to the reference, mm" for axis in "xyz"},
+    **{f"rot_{axis}": f"Head rotation about {axis} (RAS) relative to the reference, radians" for axis in "xyz"},
+    **{f"centre_{axis}": f"Centre of rotation, {axis} (RAS), mm" for axis in "xyz"},
     **SIGNALS,
-    **{name + ending: f"{what} of {name}" for name in (*MOTION, *SIGNALS) for ending, what in EXPANSIONS.items()},
-    "csf_wm": "Mean over both, CSF and white matter",
-    "framewise_displacement": "Power's framewise displacement, mm; 50 mm radius",
-    "rmsd": "Jenkinson's root mean square displacement since the volume before, mm; 80 mm radius",
-    "dvars": "Root mean square over the brain of the difference to the volume before; median brightness is 1000",
-    "std_dvars": "DVARS over its expected value (robust SD and lag-1 autocorrelation of the voxels)",
+    **{name + ending: f"{text} of {name}" for name in (*MOTION, *SIGNALS) for ending, text in EXPANSIONS.items()},
+    "csf_wm": "Mean signal of pure CSF and white-matter voxels",
+    "framewise_displacement": "Framewise displacement after Power, mm; 50-mm radius",
+    "rmsd": "Root mean square displacement from the previous volume after Jenkinson, mm; 80-mm radius",
+    "dvars": "Root mean square over the brain of the difference from the previous volume; median intensity scaled to "
+    "1000",
+    "std_dvars": "DVARS over its expected value (from robust SD and lag-1 autocorrelation of the voxels)",
 }
 
 
 def framewise_displacement(motion: np.ndarray) -> np.ndarray:
-    """Sum of the absolute changes of position since the volume before.
+    """Return the sum of the absolute changes of head position from the previous volume.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def framewise_displacement(motion: np.ndarray) -> np.ndarray:
 
 
 def root_mean_square_displacement(matrices: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """How far a sphere about the brain's centre moved since the volume before, root mean square over its inside.
+    """Return the displacement from the previous volume, root mean square over a sphere around the brain's centre.
 
     Parameters
     ----------
@@ -82,86 +83,79 @@ def root_mean_square_displacement(matrices: np.ndarray, centre: np.ndarray) -> n
         The first is NaN.
     """
     change = matrices[1:] @ np.linalg.inv(matrices[:-1]) - np.eye(4)
-    turn = change[:, :3, :3]
-    shift = turn @ centre + change[:, :3, 3]
-    spread = JENKINSON_RADIUS**2 / 5 * np.einsum("tij,tij->t", turn, turn)
+    rotation = change[:, :3, :3]
+    shift = rotation @ centre + change[:, :3, 3]
+    spread = JENKINSON_RADIUS**2 / 5 * np.einsum("tij,tij->t", rotation, rotation)
     return np.concatenate([[np.nan], np.sqrt(spread + (shift**2).sum(axis=1))])
 
 
 class BrainStatistics:
-    """Global signal, DVARS and temporal signal-to-noise of a scan, fed one volume at a time.
+    """Global signal, DVARS and temporal signal-to-noise ratio of a scan, fed one volume at a time.
 
-    Memory: a few maps, and the time series of at most `SAMPLE` voxels, evenly spread, whose median
-    brightness, robust SD and autocorrelation stand for the brain.
+    Memory holds a few maps, and the time series of at most `SAMPLE` evenly spread voxels, whose median intensity,
+    robust SD and autocorrelation represent the brain.
 
     Parameters
     ----------
     n_voxels : int
         Voxels in the brain mask.
     unsteady : int
-        Volumes at the start, before the steady state, that only the global signal looks at.
+        Non-steady-state volumes at the start; only the global signal includes them.
     """
 
     def __init__(self, n_voxels: int, unsteady: int = 0) -> None:
-        self._unsteady = unsteady
+        self.unsteady = unsteady
+        self._mean = np.zeros(n_voxels)
         self._every = slice(None, None, max(1, -(-n_voxels // SAMPLE)))
         self._sample: list[np.ndarray] = []
         self._global: list[float] = []
         self._change: list[float] = []
-        self._mean = np.zeros(n_voxels)
         self._square = np.zeros(n_voxels)
         self._last: np.ndarray | None = None
 
     def add(self, values: np.ndarray) -> None:
-        """Take the (N,) brain values of the next volume."""
+        """Add the (N,) brain values of the next volume."""
         self._global.append(float(values.mean(dtype=np.float64)))
-        if len(self._global) <= self._unsteady:
+        if len(self._global) <= self.unsteady:
             return
         if self._last is not None:
             self._change.append(float(np.sqrt(np.mean((values - self._last) ** 2, dtype=np.float64))))
         step = values - self._mean  # Welford's update
-        self._mean += step / (len(self._global) - self._unsteady)
+        self._mean += step / (len(self._global) - self.unsteady)
         self._square += step * (values - self._mean)
         self._sample.append(values[self._every].copy())
         self._last = values.copy()
 
     @property
-    def unsteady(self) -> int:
-        """Volumes before the steady state."""
-        return self._unsteady
-
-    @property
     def global_signal(self) -> np.ndarray:
-        """(T,) array."""
+        """Return the (T,) global signal."""
         return np.asarray(self._global)
 
     @property
-    def mean(self) -> np.ndarray:
-        """(N,) array."""
-        return self._mean
-
-    @property
     def tsnr(self) -> np.ndarray:
-        """(N,) array: mean over SD (ddof 1) in time; zero where nothing varies."""
+        """Return the (N,) ratio of mean to SD (ddof 1) in time; zero in constant voxels."""
         sd = np.sqrt(self._square / max(len(self._sample) - 1, 1))
         return np.divide(self._mean, sd, out=np.zeros_like(sd), where=sd > 0)
 
     def dvars(self) -> tuple[np.ndarray, np.ndarray]:
-        """DVARS at median brightness 1000, and standardised DVARS: two (T,) arrays.
+        """Return DVARS at median intensity 1000, and standardised DVARS: two (T,) arrays.
 
-        NaN in the first volume, and up to the first of the steady state.
+        NaN up to and including the first steady-state volume.
         """
         sample = np.stack(self._sample, axis=1)
         scale = 1000.0 / float(np.median(sample))
         noise = np.concatenate([_noise(sample[i : i + 1000]) for i in range(0, len(sample), 1000)])
         expected = noise.mean() if noise.size else 0.0
-        change = np.concatenate([np.full(self._unsteady + 1, np.nan), self._change])
+        change = np.concatenate([np.full(self.unsteady + 1, np.nan), self._change])
         standardised = change / expected if expected > 0 else np.full_like(change, np.nan)
         return change * scale, standardised
 
 
 def _noise(series: np.ndarray) -> np.ndarray:
-    """Expected change between volumes of those of the (N, T) voxels that vary, from robust SD and autocorrelation."""
+    """Return the expected change between volumes of each non-constant voxel of the (N, T) series.
+
+    It follows from the voxel's robust SD and lag-1 autocorrelation.
+    """
     series = series.astype(np.float64)
     quartiles = np.percentile(series, [25, 75], axis=1, method="lower")
     sd = (quartiles[1] - quartiles[0]) / 1.349
@@ -172,21 +166,21 @@ def _noise(series: np.ndarray) -> np.ndarray:
 
 
 def write_motion(matrices: np.ndarray, centre: np.ndarray, path: str | Path) -> None:
-    """Write head positions as a table: `MOTION` and `CENTRE`, one row a volume.
+    """Write head positions as a table of `MOTION` and `CENTRE`, one row per volume.
 
     Parameters
     ----------
     matrices : (T, 4, 4) array
         RAS mm, points of the reference to points of the volume.
     centre : (3,) array
-        About which the rotations are expressed: the brain's centre.
+        Centre of rotation: the brain's centre.
     """
     table = pd.DataFrame([rigid_parameters(matrix, centre) for matrix in matrices], columns=list(MOTION))
     write_table(table.assign(**dict(zip(CENTRE, centre, strict=True))), path, DESCRIPTIONS)
 
 
 def read_motion(path: str | Path) -> np.ndarray:
-    """The (T, 4, 4) matrices of `write_motion`."""
+    """Read the (T, 4, 4) matrices of a table of `write_motion`."""
     table = read_table(path)
     parameters, centres = table[list(MOTION)].to_numpy(), table[list(CENTRE)].to_numpy()
     return np.stack([rigid_matrix(row, centre) for row, centre in zip(parameters, centres, strict=True)])
@@ -221,30 +215,30 @@ def write_confounds(
         expansion = {"_derivative1": derivative, "_power2": table[name] ** 2, "_derivative1_power2": derivative**2}
         for ending, values in expansion.items():
             table[name + ending] = values
-    components, described = tissues.components(tr, unsteady)
+    components, component_texts = tissues.components(tr, unsteady)
     drift = cosine_drift(len(table) - unsteady, tr)
-    cosines = np.vstack([np.zeros((unsteady, drift.shape[1])), drift])
-    flags, words = _outliers(table, unsteady)
-    table = pd.concat([table, components, _numbered("cosine", cosines), flags], axis=1)
-    words |= {f"cosine{i:02d}": "Slow drift (discrete cosine)" for i in range(cosines.shape[1])}
-    write_table(table, path, {**DESCRIPTIONS, **described, **words})
+    cosines = _numbered("cosine", np.vstack([np.zeros((unsteady, drift.shape[1])), drift]))
+    flags, texts = _outliers(table, unsteady)
+    texts |= dict.fromkeys(cosines, "Slow drift (discrete cosine)")
+    table = pd.concat([table, components, cosines, flags], axis=1)
+    write_table(table, path, {**DESCRIPTIONS, **component_texts, **texts})
     return table
 
 
 def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    """A column of zeros and a one for each volume before the steady state or with much motion, and their words."""
+    """Return one-hot columns for non-steady-state volumes and motion outliers, and their descriptions."""
     n_volumes, start = len(table), np.arange(unsteady)
-    loud = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)
-    moved = np.flatnonzero(loud & (np.arange(n_volumes) >= unsteady))
+    exceeds = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)
+    moved = np.flatnonzero(exceeds & (np.arange(n_volumes) >= unsteady))
     steady = _numbered("non_steady_state_outlier", np.eye(n_volumes)[:, start])
     motion = _numbered("motion_outlier", np.eye(n_volumes)[:, moved])
-    words = {
-        **dict.fromkeys(steady, "1 in a volume before the steady state"),
+    texts = {
+        **dict.fromkeys(steady, "1 in a non-steady-state volume"),
         **dict.fromkeys(
             motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {OUTLIER}"
         ),
     }
-    return pd.concat([steady, motion], axis=1), words
+    return pd.concat([steady, motion], axis=1), texts
 
 
 def _numbered(name: str, columns: np.ndarray) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""One interpolation from the scanner's voxels to the output grid, volume by volume.
+"""Resampling of BOLD volumes to the output grid in a single interpolation.
 
-For every voxel of the output grid its place in the BOLD reference is found once (template to T1w to BOLD); the
-head's position in each volume then moves these places rigidly, and the volume is interpolated there.
+The position in the BOLD reference of every voxel of the output grid is computed once (template to T1w to BOLD); the
+head's position in each volume then moves these points rigidly, and the volume is interpolated there.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from scipy import ndimage
 from bolt.preprocess import images
 
 MARGIN = 6.0
-"""Output reaches so far (mm) around the brain; beyond it is zero, which keeps files and time small."""
+"""mm around the brain that are kept; the output is zero beyond, which keeps files small and saves time."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A grid on which a scan is wanted.
+    """The grid to which a scan is resampled.
 
     Attributes
     ----------
     shape, affine
         The grid.
     points : (X, Y, Z, 3) float32 array
-        Where its voxels lie in the BOLD reference, RAS mm.
+        Positions of its voxels in the BOLD reference, RAS mm.
     from_t1w : list of path
         Transforms that bring T1w images onto it.
     code : int
-        What its coordinates are (`images.SCANNER` or `images.MNI`).
+        Coordinate system (`images.SCANNER` or `images.MNI`).
     """
 
     shape: tuple[int, int, int]
@@ -43,14 +43,14 @@ class Target:
     from_t1w: list[str]
     code: int
 
-    def of_t1w(self, image: ants.ANTsImage) -> np.ndarray:
-        """A T1w image on the grid, (X, Y, Z)."""
+    def resample_t1w(self, image: ants.ANTsImage) -> np.ndarray:
+        """Resample an image in T1w space onto the grid, (X, Y, Z)."""
         empty = images.to_ants(np.zeros(self.shape), self.affine)
         return np.asarray(ants.apply_transforms(empty, image, self.from_t1w, interpolator="linear").numpy())
 
 
 def template_target(template: str | Path, resolution: float, t1w_to_space: str, bold_to_t1w: str) -> Target:
-    """A template's field of view at `resolution` mm."""
+    """Return the target that covers a template's field of view at `resolution` mm."""
     shape, affine = images.grid(template, resolution)
     points = places_of_grid(shape, affine, [t1w_to_space, bold_to_t1w])
     return Target(shape, affine, points, [t1w_to_space], images.MNI)
@@ -59,7 +59,7 @@ def template_target(template: str | Path, resolution: float, t1w_to_space: str, 
 def native_target(
     shape: tuple[int, int, int], affine: np.ndarray, bold_to_t1w: str | Path, folder: str | Path
 ) -> Target:
-    """The scan's own voxels; the inverse of `bold_to_t1w` is written into `folder`."""
+    """Return the scan's own grid as a target; the inverse of `bold_to_t1w` is written into `folder`."""
     t1w_to_bold = Path(folder, "t1w_to_bold.txt")
     images.write_matrix(np.linalg.inv(images.read_matrix(bold_to_t1w)), t1w_to_bold)
     voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
@@ -68,14 +68,14 @@ def native_target(
 
 
 def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: Sequence[str | Path]) -> np.ndarray:
-    """Where the voxels of a grid lie at the other end of a chain of transforms.
+    """Map the voxels of a grid through a chain of transforms.
 
     Parameters
     ----------
     shape, affine
         The grid.
     transforms : sequence of path
-        ITK transforms, the grid's own space first: T1w to template, then BOLD to T1w, give places in the BOLD.
+        ITK transforms, starting from the grid's own space: T1w to template, then BOLD to T1w, yield points in the BOLD.
 
     Returns
     -------
@@ -93,12 +93,12 @@ def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: 
 
 
 def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
-    """Points that every volume has acquired.
+    """Select the points that every volume has acquired.
 
     Parameters
     ----------
     points : (N, 3) array
-        Places in the BOLD reference, mm.
+        Positions in the BOLD reference, mm.
     motion : (T, 4, 4) array
         Reference to volume.
     shape, affine
@@ -112,16 +112,16 @@ def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, in
     upper = np.asarray(shape) - 0.5
     to_voxels = np.linalg.inv(affine)
     for position in motion:
-        left = np.flatnonzero(inside)
-        voxels = images.apply(to_voxels @ position, points[left])
-        inside[left] = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
+        remaining = np.flatnonzero(inside)
+        voxels = images.apply(to_voxels @ position, points[remaining])
+        inside[remaining] = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
     return inside
 
 
-def costliest(
+def worst_volume(
     points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray
 ) -> tuple[int, float]:
-    """The volume in which most of the points were not acquired, counted from 0, and their share; see `field_mask`."""
+    """Return the volume that lacks most of the points, counted from 0, and the share it lacks; see `field_mask`."""
     lost = [(~field_mask(points, motion[t : t + 1], shape, affine)).sum() for t in range(len(motion))]
     worst = int(np.argmax(lost))
     return worst, float(lost[worst]) / max(len(points), 1)
@@ -130,7 +130,7 @@ def costliest(
 def resample(
     volumes: Iterable[np.ndarray], affine: np.ndarray, motion: np.ndarray, points: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Cubic-spline values of each volume at the points, the head's motion taken out.
+    """Yield the motion-corrected values of each volume at the points, by cubic-spline interpolation.
 
     Parameters
     ----------
@@ -140,12 +140,12 @@ def resample(
     motion : (T, 4, 4) array
         Reference to volume, mm.
     points : (N, 3) array
-        Places in the BOLD reference, mm.
+        Positions in the BOLD reference, mm.
 
     Yields
     ------
     (N,) float32 array
-        Beyond the acquired field the nearest voxel's value.
+        Outside the acquired field of view, the value of the nearest voxel.
     """
     to_voxels = np.linalg.inv(affine)
     for volume, position in zip(volumes, motion, strict=True):
@@ -154,6 +154,6 @@ def resample(
 
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """The brain widened by `MARGIN` mm, (X, Y, Z) bool."""
+    """Dilate an (X, Y, Z) bool brain mask by `MARGIN` mm."""
     sizes = np.linalg.norm(affine[:3, :3], axis=0)
     return ndimage.distance_transform_edt(~brain, sampling=sizes) <= MARGIN

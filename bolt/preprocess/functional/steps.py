@@ -14,43 +14,48 @@ from bolt.io.errors import DataError
 from bolt.io.streams import VolumeWriter, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image
 from bolt.preprocess import images, registration
-from bolt.preprocess.checks import FEWEST_VOLUMES
+from bolt.preprocess.checks import MIN_VOLUMES
 from bolt.preprocess.functional import compcor, confounds, motion, resample, timing
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 REFERENCE_VOLUMES = 15
-"""The motion reference is the median of so many volumes, spread over the scan."""
+"""The motion reference is the median of this many volumes, spread over the scan."""
 
 
 class ReferenceInput(SettingsInput):
+    """Inputs of `Reference`."""
+
     bold = File(exists=True, mandatory=True)
     tr = traits.Float(mandatory=True)
     steady_state = traits.Either("auto", traits.Int, default="auto", usedefault=True)
 
 
 class ReferenceOutput(TraitedSpec):
+    """Outputs of `Reference`."""
+
     reference = File(exists=True)
     mask = File(exists=True)
-    unsteady = traits.Int(desc="volumes at the start before the steady state")
+    unsteady = traits.Int(desc="non-steady-state volumes at the start")
 
 
 class Reference(Interface):
-    """Robust BOLD reference in the scanner's own voxels, of volumes in the steady state, and its brain mask."""
+    """Robust BOLD reference of steady-state volumes in native voxels, and its brain mask."""
 
     input_spec, output_spec = ReferenceInput, ReferenceOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Count the non-steady-state volumes and build the reference from the others."""
         image = check_image(self.inputs.bold)
         affine, n_volumes = image.affine, image.shape[3]
         unsteady = self.inputs.steady_state
         if unsteady == "auto":
             unsteady = timing.count_unsteady(self.inputs.bold, n_volumes, self.inputs.tr)
-        elif n_volumes - unsteady < FEWEST_VOLUMES:
-            left = max(n_volumes - unsteady, 0)
+        elif n_volumes - unsteady < MIN_VOLUMES:
             raise DataError(
-                f"'preprocess: steady_state' leaves {left} of {n_volumes} volumes; {FEWEST_VOLUMES} are needed",
+                f"'preprocess: steady_state' leaves {max(n_volumes - unsteady, 0)} of {n_volumes} volumes; at least "
+                f"{MIN_VOLUMES} are needed",
                 where=self.inputs.bold,
-                hint="Give a smaller number, or auto",
+                hint="Set a smaller number, or auto",
             )
         n_steady = n_volumes - unsteady
         chosen = set(unsteady + np.linspace(0, n_steady - 1, min(REFERENCE_VOLUMES, n_steady)).astype(int))
@@ -63,6 +68,8 @@ class Reference(Interface):
 
 
 class HeadMotionInput(SettingsInput):
+    """Inputs of `HeadMotion`."""
+
     bold = File(exists=True, mandatory=True)
     reference = File(exists=True, mandatory=True)
     mask = File(exists=True, mandatory=True)
@@ -74,6 +81,7 @@ class HeadMotion(Interface):
     input_spec, output_spec = HeadMotionInput, ImageOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Register every volume to the reference and write the table of head positions."""
         reference, affine = images.load(self.inputs.reference)
         mask = images.load(self.inputs.mask)[0] > 0
         estimator = motion.HeadMotion(reference, mask, affine, Registration(**self.inputs.settings))
@@ -84,6 +92,8 @@ class HeadMotion(Interface):
 
 
 class CoregisterInput(SettingsInput):
+    """Inputs of `Coregister`."""
+
     reference = File(exists=True, mandatory=True)
     mask = File(exists=True, mandatory=True)
     t1w = File(exists=True, mandatory=True)
@@ -91,15 +101,18 @@ class CoregisterInput(SettingsInput):
 
 
 class CoregisterOutput(ImageOutput):
+    """Outputs of `Coregister`."""
+
     dice = traits.Float()
 
 
 class Coregister(Interface):
-    """BOLD reference to T1w."""
+    """Coregistration of the BOLD reference with the T1w."""
 
     input_spec, output_spec = CoregisterInput, CoregisterOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
+        """Register the bias-corrected reference to the T1w and write the transform."""
         settings = Registration(**self.inputs.settings)
         matrix, dice = registration.coregister(
             registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2),
@@ -114,12 +127,14 @@ class Coregister(Interface):
 
 
 class ResampleInput(BaseInterfaceInputSpec):
+    """Inputs of `Resample`."""
+
     bold = File(exists=True, mandatory=True)
     motion = File(exists=True, mandatory=True)
     bold_to_t1w = File(exists=True, mandatory=True)
     t1w_to_space = File(exists=True, mandatory=True)
     t1w_mask = File(exists=True, mandatory=True)
-    wm = File(exists=True, desc="probability of white matter on the T1w's grid")
+    wm = File(exists=True, desc="white-matter probability on the T1w grid")
     csf = File(exists=True)
     template = File(exists=True, mandatory=True)
     resolution = traits.Float(mandatory=True)
@@ -130,6 +145,8 @@ class ResampleInput(BaseInterfaceInputSpec):
 
 
 class ResampleOutput(TraitedSpec):
+    """Outputs of `Resample`."""
+
     bold = File(exists=True)
     mask = File(exists=True)
     reference = File(exists=True)
@@ -138,75 +155,83 @@ class ResampleOutput(TraitedSpec):
 
 
 class Resample(Interface):
-    """BOLD to the output grid in one interpolation; mask, mean, tSNR and confounds on the way.
+    """BOLD on the output grid in one interpolation, with mask, mean, tSNR and confounds in the same pass.
 
-    Around the brain and beyond what was acquired, the output is zero. In the scan's own voxels no 4D image is
-    written: only head motion is taken out there, and only for the mean, tSNR and confounds.
+    The output is zero away from the brain and outside the acquired field of view. In native space no 4D image is
+    written: head motion is corrected only for the mean, tSNR and confounds.
     """
 
     input_spec, output_spec = ResampleInput, ResampleOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        given = self.inputs
-        info = check_bold(given.bold, given.tr)
-        positions = confounds.read_motion(given.motion)
+        """Resample volume by volume and write all outputs."""
+        inputs = self.inputs
+        info = check_bold(inputs.bold, inputs.tr)
+        positions = confounds.read_motion(inputs.motion)
         target = self._target(info, folder)
-        brain = target.of_t1w(images.read(given.t1w_mask))
-        area = resample.output_area(brain > 0.5, target.affine)
-        steady = positions[given.unsteady :]  # nothing is asked of volumes that are dropped
-        area[area] = resample.field_mask(target.points[area], steady, info.shape, info.affine)
+        brain = target.resample_t1w(images.read(inputs.t1w_mask))
+        area = self._acquired_area(target, brain, positions, info)
         points, inside = target.points[area], brain[area] > 0.5
-        if not inside.any():
-            worst, share = resample.costliest(target.points[brain > 0.5], steady, info.shape, info.affine)
-            raise DataError(
-                "no voxel of the brain was acquired in every volume; volume "
-                f"{given.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
-                where=given.bold,
-                hint="Where other volumes lack less, cut that one off; else T1w and BOLD do not show the same head",
-            )
-        statistics = confounds.BrainStatistics(int(inside.sum()), given.unsteady)
+        statistics = confounds.BrainStatistics(int(inside.sum()), inputs.unsteady)
         tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))
-        slices = timing.read_slice_times(given.bold, info.shape, info.tr) if given.slice_timing else None
-        volumes = timing.slice_timed(iter_volumes(given.bold), slices, info.tr, given.unsteady)
+        slices = timing.read_slice_times(inputs.bold, info.shape, info.tr) if inputs.slice_timing else None
+        volumes = timing.slice_timed(iter_volumes(inputs.bold), slices, info.tr, inputs.unsteady)
         total = np.zeros(len(points))
         names = {"mask": "mask", "reference": "boldref", "tsnr": "tsnr"}
         paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
         with ExitStack() as stack:
             writer = None
-            if given.output == "template":
+            if inputs.output == "template":
                 paths["bold"] = str(folder / "bold.nii.gz")
                 writer = stack.enter_context(VolumeWriter(paths["bold"], target.affine, target.shape, info.tr))
             for t, values in enumerate(resample.resample(volumes, info.affine, positions, points)):
                 statistics.add(values[inside])
                 tissues.add(values)
-                if t >= given.unsteady:
+                if t >= inputs.unsteady:
                     total += values
                 if writer is not None:
                     writer.append(_volume(values, area))
-        mean = total / (len(positions) - given.unsteady)
+        mean = total / (len(positions) - inputs.unsteady)
         images.save(_volume(inside, area), target.affine, paths["mask"], "uint8", code=target.code)
         images.save(_volume(mean, area), target.affine, paths["reference"], code=target.code)
         tsnr = _volume(statistics.tsnr, _volume(inside, area) > 0)
         images.save(tsnr, target.affine, paths["tsnr"], code=target.code)
-        confounds.write_confounds(given.motion, statistics, tissues, info.tr, folder / "confounds.tsv")
+        confounds.write_confounds(inputs.motion, statistics, tissues, info.tr, folder / "confounds.tsv")
         return {**paths, "confounds": str(folder / "confounds.tsv")}
 
     def _target(self, info: BoldInfo, folder: Path) -> resample.Target:
-        given = self.inputs
-        if given.output == "native":
-            return resample.native_target(info.shape, info.affine, given.bold_to_t1w, folder)
-        return resample.template_target(given.template, given.resolution, given.t1w_to_space, given.bold_to_t1w)
+        inputs = self.inputs
+        if inputs.output == "native":
+            return resample.native_target(info.shape, info.affine, inputs.bold_to_t1w, folder)
+        return resample.template_target(inputs.template, inputs.resolution, inputs.t1w_to_space, inputs.bold_to_t1w)
+
+    def _acquired_area(
+        self, target: resample.Target, brain: np.ndarray, positions: np.ndarray, info: BoldInfo
+    ) -> np.ndarray:
+        """Return the (X, Y, Z) bool area around the brain that every steady-state volume has acquired."""
+        area = resample.output_area(brain > 0.5, target.affine)
+        steady = positions[self.inputs.unsteady :]  # volumes that are dropped may lack anything
+        area[area] = resample.field_mask(target.points[area], steady, info.shape, info.affine)
+        if not (brain[area] > 0.5).any():
+            worst, share = resample.worst_volume(target.points[brain > 0.5], steady, info.shape, info.affine)
+            raise DataError(
+                "no brain voxel was acquired in every volume; volume "
+                f"{self.inputs.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
+                where=self.inputs.bold,
+                hint="If other volumes lack less, remove that one; if not, T1w and BOLD show different heads",
+            )
+        return area
 
     def _tissues(
         self, target: resample.Target, area: np.ndarray, inside: np.ndarray, voxel: float
     ) -> dict[str, np.ndarray]:
-        """Voxels that are all white matter or all CSF, over the `area` of the target."""
+        """Select pure white-matter and pure CSF voxels within the `area` of the target."""
         masks = {}
         for name, path in (("white_matter", self.inputs.wm), ("csf", self.inputs.csf)):
             if isdefined(path):
                 image = images.read(path)
                 share = image.new_image_like(compcor.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
-                masks[name] = compcor.purest(np.where(inside, target.of_t1w(share)[area], 0))
+                masks[name] = compcor.purest(np.where(inside, target.resample_t1w(share)[area], 0))
         return masks
 
 

@@ -1,4 +1,4 @@
-"""Time within a scan: volumes before the steady state, and slices that are acquired one after another."""
+"""Timing within a scan: non-steady-state volumes at the start, and slice timing correction."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.io.sidecars import metadata_of
 from bolt.io.streams import iter_volumes
 
-LOOKED_AT = 50
-"""So many volumes at the start are compared."""
-OUTLYING = 3.5
-"""Modified z-score of a volume's mean signal above which it is before the steady state."""
-SATURATING, MOST, LARGEST_SHARE = 15.0, 10, 0.2
-"""Seconds, volumes and share of a scan within which a steady state is reached: some four times fluid's T1."""
+N_COMPARED = 50
+"""Volumes at the start whose mean signals are compared."""
+MAX_Z = 3.5
+"""Modified z-score of the mean signal above which a volume is not in the steady state."""
+MAX_SECONDS, MAX_VOLUMES, MAX_SHARE = 15.0, 10, 0.2
+"""Seconds (about four times the T1 of CSF), volumes and share of a scan within which the steady state is reached."""
 TAPS = 6
-"""Volumes on each side that the interpolation in time looks at."""
+"""Volumes on each side used by the interpolation in time."""
 
 
 def count_unsteady(bold: str | Path, n_volumes: int, tr: float) -> int:
-    """Volumes at the start whose mean signal has not reached the steady state; a warning where there are any.
+    """Count the non-steady-state volumes at the start by their mean signal; warn if there are any.
 
-    As fMRIPrep does: successive volumes from the first whose modified z-score (Iglewicz & Hoaglin 1993, from the
-    median absolute deviation) among the first `LOOKED_AT` exceeds `OUTLYING`. Where there are more than saturation can
-    last (`most_unsteady`), the signal has changed for another reason: none is counted, with a warning.
+    As in fMRIPrep, these are the successive volumes from the first whose modified z-score (Iglewicz & Hoaglin 1993,
+    from the median absolute deviation) among the first `N_COMPARED` exceeds `MAX_Z`. If there are more than T1
+    saturation can explain (`most_unsteady`), the signal changed for another reason: none is counted, with a warning.
 
     Parameters
     ----------
     bold : path
         4D image; only its first volumes are read.
     n_volumes : int
-        Of the image.
+        Volumes of the image.
     tr : float
         Seconds.
     """
-    means = [float(volume.mean(dtype=np.float64)) for volume in islice(iter_volumes(bold), LOOKED_AT)]
-    found, most = unsteady(np.asarray(means)), most_unsteady(n_volumes, tr)
-    if found > most:
-        what = (
-            f"the mean signal of the first {found} volumes stands out, too long for a steady state to be reached: all"
-        )
-        what += " are kept; look at the scan, or give the number to leave out in 'preprocess: steady_state'"
-    elif found:
-        what = f"the first {found} volume(s) are before the steady state and left out"
-    else:
+    means = [float(volume.mean(dtype=np.float64)) for volume in islice(iter_volumes(bold), N_COMPARED)]
+    n_unsteady, most = unsteady(np.asarray(means)), most_unsteady(n_volumes, tr)
+    if not n_unsteady:
         return 0
-    warnings.warn(f"{bold}: {what}", BoltWarning, stacklevel=2)
-    return found if found <= most else 0
+    if n_unsteady > most:
+        problem = (
+            f"the mean signal of the first {n_unsteady} volumes is an outlier, for longer than it takes to reach the "
+            "steady state: all are kept; inspect the scan, or set the number to drop in 'preprocess: steady_state'"
+        )
+    else:
+        problem = f"the first {n_unsteady} volume(s) are not in the steady state and are dropped"
+    warnings.warn(f"{bold}: {problem}", BoltWarning, stacklevel=2)
+    return n_unsteady if n_unsteady <= most else 0
 
 
 def most_unsteady(n_volumes: int, tr: float) -> int:
-    """Volumes that can be before the steady state, by `SATURATING`, `MOST` and `LARGEST_SHARE`."""
-    return min(int(np.ceil(SATURATING / tr)), MOST, int(LARGEST_SHARE * n_volumes))
+    """Return the largest plausible number of non-steady-state volumes (`MAX_SECONDS`, `MAX_VOLUMES`, `MAX_SHARE`)."""
+    return min(int(np.ceil(MAX_SECONDS / tr)), MAX_VOLUMES, int(MAX_SHARE * n_volumes))
 
 
 def unsteady(means: np.ndarray) -> int:
-    """The same from the (T,) mean signals."""
+    """Count the outlying volumes at the start from the (T,) mean signals."""
     distance = np.abs(means - np.median(means))
     typical = np.median(distance)
-    steady = np.flatnonzero(0.6745 * distance <= OUTLYING * typical)
+    steady = np.flatnonzero(0.6745 * distance <= MAX_Z * typical)
     return int(steady[0]) if typical > 0 else 0
 
 
 @dataclass(frozen=True)
 class SliceTimes:
-    """When the slices of a volume are acquired.
+    """Acquisition times of the slices of a volume.
 
     Attributes
     ----------
     times : (S,) array
         Seconds since the volume's first excitation, in the order of the image's slices.
     axis : int
-        Of the image, along which the slices lie.
+        Slice axis of the image.
     """
 
     times: np.ndarray
@@ -86,12 +86,12 @@ class SliceTimes:
 
     @property
     def middle(self) -> float:
-        """Seconds after which half of the slices are acquired; where slices fill the TR, its middle."""
+        """Return the midpoint of the acquisition, in seconds: half the TR if slices fill the TR."""
         return float(self.times.min() + self.times.max()) / 2
 
 
 def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -> SliceTimes | None:
-    """SliceTiming of the image's sidecar; None where it is not known, or all slices are acquired at once.
+    """Read SliceTiming from the image's sidecar; None if it is missing or all slices are acquired at once.
 
     Parameters
     ----------
@@ -103,16 +103,16 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
     Raises
     ------
     DataError
-        The times are no numbers, or do not fit the image or the TR (milliseconds, say).
+        The times are not numbers, or do not match the image or the TR (milliseconds, for instance).
     """
     about = metadata_of(bold)
-    stated = about.get("SliceTiming")
-    if stated is None:
+    slice_timing = about.get("SliceTiming")
+    if slice_timing is None:
         return None
-    hint = "Correct SliceTiming (seconds, one a slice) in the JSON sidecar, or set 'preprocess: slice_timing' to off"
+    hint = "Correct SliceTiming (seconds, one per slice) in the JSON sidecar, or set 'preprocess: slice_timing' to off"
     direction = str(about.get("SliceEncodingDirection", "k"))
     try:
-        times, axis = np.asarray(stated, dtype=float), "ijk".index(direction.removesuffix("-"))
+        times, axis = np.asarray(slice_timing, dtype=float), "ijk".index(direction.removesuffix("-"))
     except (TypeError, ValueError):
         raise DataError("SliceTiming or SliceEncodingDirection cannot be read", where=bold, hint=hint) from None
     if times.shape != (shape[axis],):
@@ -120,10 +120,10 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
             f"SliceTiming has {times.size} times for {shape[axis]} slices along {direction[0]}", where=bold, hint=hint
         )
     if not (np.isfinite(times).all() and times.min() >= 0):
-        raise DataError("SliceTiming holds negative or missing times", where=bold, hint=hint)
+        raise DataError("SliceTiming has negative or missing times", where=bold, hint=hint)
     if times.max() > tr:
         raise DataError(
-            f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s: milliseconds?",
+            f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s (is it in milliseconds?)",
             where=bold,
             hint=hint,
         )
@@ -135,21 +135,21 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
 def slice_timed(
     volumes: Iterable[np.ndarray], slices: SliceTimes | None, tr: float, unsteady: int = 0
 ) -> Iterator[np.ndarray]:
-    """Volumes as if all slices were acquired at once, in the middle.
+    """Yield volumes as if all slices were acquired at once, at the midpoint of the acquisition.
 
     Each slice is shifted in time by a windowed sinc (Lanczos) over a sliding window of volumes, so memory does not
-    grow with the scan. At both ends the last volume stands for those beyond. Volumes before the steady state pass
-    as they are, and have no part in the others.
+    grow with the scan. The first and last volumes are repeated at the ends. Non-steady-state volumes are passed on
+    unchanged and do not contribute to the others.
 
     Parameters
     ----------
     volumes : iterable of T (X, Y, Z) arrays
     slices : SliceTimes or None
-        None: the volumes pass as they are.
+        None: volumes are passed on unchanged.
     tr : float
         Seconds.
     unsteady : int
-        Volumes at the start before the steady state.
+        Non-steady-state volumes at the start.
 
     Yields
     ------
@@ -169,17 +169,20 @@ def slice_timed(
         window.append(window[-1] if volume is None else volume)
         if len(window) == window.maxlen:
             shifted = np.zeros(first.shape, dtype=np.float32)
-            for weight, held in zip(weights, window, strict=True):
-                shifted += weight * held
+            for weight, neighbour in zip(weights, window, strict=True):
+                shifted += weight * neighbour
             yield shifted
 
 
 def _weights(slices: SliceTimes, tr: float) -> np.ndarray:
-    """(2 TAPS + 1, 1, 1, S) or with S along the slices' axis: what each volume of the window adds to a slice."""
-    late = (slices.middle - slices.times) / tr
-    away = late - np.arange(-TAPS, TAPS + 1)[:, None]
-    weights = np.where(np.abs(away) < TAPS, np.sinc(away) * np.sinc(away / TAPS), 0)
+    """Return the contribution of each volume of the window to each slice.
+
+    (2 TAPS + 1, 1, 1, S), with S along the slice axis.
+    """
+    delay = (slices.middle - slices.times) / tr
+    distance = delay - np.arange(-TAPS, TAPS + 1)[:, None]
+    weights = np.where(np.abs(distance) < TAPS, np.sinc(distance) * np.sinc(distance / TAPS), 0)
     weights /= weights.sum(axis=0)
     shape = [len(weights), 1, 1, 1]
-    shape[1 + slices.axis] = len(late)
+    shape[1 + slices.axis] = len(delay)
     return weights.reshape(shape).astype(np.float32)

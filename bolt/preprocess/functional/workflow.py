@@ -1,4 +1,4 @@
-"""The functional half: BOLD to the output space, once a scan."""
+"""Functional workflow: BOLD to the output space, once per scan."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nipype import Node, Workflow
 from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
+from bolt.config.derivatives import anatomical_names
 from bolt.io.files import keep, write_json
 from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import anatomical_names
 from bolt.preprocess.checks import check_together, check_voxels
 from bolt.preprocess.functional.steps import Coregister, HeadMotion, Reference, Resample
 from bolt.preprocess.functional.timing import read_slice_times
@@ -42,12 +42,12 @@ def init_functional_wf(
     steady_state: SteadyState = "auto",
     name: str = "functional",
 ) -> Workflow:
-    """Workflow: reference, head motion, BOLD to T1w, slice timing, one interpolation to the output space, confounds.
+    """Build the workflow: reference, head motion, coregistration, slice timing, one interpolation, confounds.
 
-    Inputs (``inputnode``): bold, t1w and t1w_mask (of the anatomical half), wm and csf (probabilities), t1w_to_space
+    Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), wm and csf (probabilities), t1w_to_space
     (transform), template (image). Outputs (``outputnode``): bold (not in native space), mask, reference, tsnr (output
     space), confounds, motion, bold_to_t1w, dice (of the brain masks of BOLD and T1w), native_reference, native_mask,
-    unsteady (volumes at the start before the steady state).
+    unsteady (number of non-steady-state volumes at the start).
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def init_functional_wf(
         Seconds.
     output : {"template", "native"}
     slice_timing : bool
-        Slices are brought to one time by the SliceTiming of the scan's sidecar.
+        Correct slice timing by the SliceTiming of the scan's sidecar.
     steady_state : "auto" or int
-        Volumes at the start to leave out; auto: by their mean signal.
+        Volumes to drop at the start; auto: those whose mean signal is an outlier.
     """
     workflow = Workflow(name)
     workflow.__desc__ = describe(resolution, output, slice_timing, steady_state)
@@ -73,7 +73,7 @@ def init_functional_wf(
     resample = Node(Resample(tr=float(tr), slice_timing=slice_timing, **grid), "resample")
     result = Node(IdentityInterface(OUTPUTS), "outputnode")
     native = [("reference", "reference"), ("mask", "mask")]
-    carried = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "t1w_to_space", "template")]
+    passed = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "t1w_to_space", "template")]
     workflow.connect(
         [
             (source, reference, [("bold", "bold")]),
@@ -81,7 +81,7 @@ def init_functional_wf(
             (reference, motion, native),
             (reference, coregister, native),
             (source, coregister, [("t1w", "t1w"), ("t1w_mask", "t1w_mask")]),
-            (source, resample, carried),
+            (source, resample, passed),
             (motion, resample, [("out", "motion")]),
             (coregister, resample, [("out", "bold_to_t1w")]),
             (reference, resample, [("unsteady", "unsteady")]),
@@ -95,32 +95,33 @@ def init_functional_wf(
 
 
 def describe(resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto") -> str:
-    """The methods text of the functional half."""
+    """Describe the workflow for the methods section of a manuscript."""
     space = (
-        f"All transforms were applied in one cubic-spline interpolation [@spline_interpolation] to a {resolution:g}-mm "
-        "grid in template space, without spatial smoothing."
+        "Head-motion correction, coregistration and normalisation were applied in a single cubic-spline interpolation "
+        f"[@spline_interpolation] to a {resolution:g}-mm grid in template space; the data were not spatially smoothed."
         if output == "template"
-        else "The data stayed in the scanner's own voxels: atlases were carried there through the inverse transforms "
-        "and moved with the head, by nearest neighbour."
+        else "The data were kept in native voxels: atlases were transformed to each scan by the inverse transforms, "
+        "using nearest-neighbour interpolation, and moved with the head."
     )
     slices = (
-        "Slices were brought to the middle of the acquisition by a windowed sinc [@slice_timing]. "
+        "Slice timing was corrected to the middle of the acquisition by windowed sinc interpolation [@slice_timing]. "
         if slice_timing
         else ""
     )
     steady = (
-        "Volumes before the steady state were found by their mean signal (as in fMRIPrep [@fmriprep]) and left out. "
+        "Non-steady-state volumes were identified by their mean signal, as in fMRIPrep [@fmriprep], and discarded. "
         if steady_state == "auto"
-        else f"The first {steady_state} volumes were left out as before the steady state. "
+        else f"The first {steady_state} volumes were discarded to allow for magnetisation to reach a steady state. "
         if steady_state
         else ""
     )
     return (
-        f"{steady}Head motion was estimated by rigid least-squares registration [@friston_realign; @baker_matthews] of "
-        "every BOLD volume to a robust reference, which was registered rigidly to the T1-weighted image by mutual "
-        f"information [@mattes]. {slices}{space} Framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars], "
-        "displacement after Jenkinson [@jenkinson_fd], mean signals of brain, white matter and cerebrospinal fluid, "
-        "and the components that explain half of the variance of the latter two (aCompCor [@compcor]) are confounds."
+        f"{steady}Head motion was estimated by rigid-body least-squares registration [@friston_realign; "
+        "@baker_matthews] of every BOLD volume to a robust reference image, which was coregistered rigidly with the "
+        f"T1-weighted image by mutual information [@mattes]. {slices}{space} The following confounds were computed: "
+        "framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars]; root mean square displacement "
+        "[@jenkinson_fd]; the mean signals of the whole brain, white matter and cerebrospinal fluid; and the principal "
+        "components that explain half of the variance in white matter and cerebrospinal fluid (aCompCor [@compcor])."
     )
 
 
@@ -141,40 +142,40 @@ def preprocess_functional(
     slice_timing: bool = True,
     steady_state: SteadyState = "auto",
 ) -> None:
-    """Bring a BOLD scan into the output space; names of the outputs stand in `docs/architecture.md`.
+    """Bring a BOLD scan into the output space; `docs/architecture.md` lists the names of the outputs.
 
     Parameters
     ----------
     bold : path
         Raw 4D image.
     anat : path
-        Folder filled by `preprocess_anatomical`.
+        Folder written by `preprocess_anatomical`.
     template, space
-        As there.
+        As for `preprocess_anatomical`.
     resolution : float
         Voxel size of the output, mm.
     registration : Registration
     out : path
-        Folder ``func``; pictures go to ``figures`` beside it.
+        Folder ``func``; pictures are written to ``figures`` beside it.
     work : path
         Folder for intermediate files and crash dumps; removed at the end.
     scan_id : str
-        Begins the names of the outputs.
+        Prefix of the names of the outputs.
     prefix : str
-        Begins the names in `anat`: ``sub-01_``.
+        Prefix of the names in `anat`: ``sub-01_``.
     tr : float
         Seconds.
     output : {"template", "native"}
         Native: the scan stays in its own voxels, and no 4D image is written.
     slice_timing : bool
-        Bring slices to one time where SliceTiming is known.
+        Correct slice timing if SliceTiming is known.
     steady_state : "auto" or int
         As in `init_functional_wf`.
 
     Raises
     ------
     DataError
-        Where the scan or its anatomical half cannot be used (before the work, if that can be seen).
+        The scan or its anatomical derivatives cannot be used; raised before any work if it can be seen then.
     """
     info = check_voxels(bold, tr)
     slices = read_slice_times(bold, info.shape, tr) if slice_timing else None
@@ -220,14 +221,14 @@ def preprocess_functional(
 
 
 def functional_names(scan_id: str, space: str, output: Output = "template") -> dict[str, str]:
-    """File names of the outputs, by the workflow's output."""
-    at = f"{scan_id}_space-{space}" if output == "template" else scan_id
-    bold = {"bold": f"{at}_desc-preproc_bold.nii.gz"} if output == "template" else {}
+    """Return the file names of the outputs, by the workflow's output port."""
+    prefix = f"{scan_id}_space-{space}" if output == "template" else scan_id
+    bold = {"bold": f"{prefix}_desc-preproc_bold.nii.gz"} if output == "template" else {}
     return {
         **bold,
-        "mask": f"{at}_desc-brain_mask.nii.gz",
-        "reference": f"{at}_boldref.nii.gz",
-        "tsnr": f"{at}_desc-tsnr_boldmap.nii.gz",
+        "mask": f"{prefix}_desc-brain_mask.nii.gz",
+        "reference": f"{prefix}_boldref.nii.gz",
+        "tsnr": f"{prefix}_desc-tsnr_boldmap.nii.gz",
         "confounds": f"{scan_id}_desc-confounds_timeseries.tsv",
         "motion": f"{scan_id}_desc-motion_xfm.tsv",
         "bold_to_t1w": f"{scan_id}_from-bold_to-T1w_mode-image_xfm.txt",
@@ -237,12 +238,12 @@ def functional_names(scan_id: str, space: str, output: Output = "template") -> d
 def _in_template(
     paths: Mapping[str, Path], forward: Path, template: Path, resolution: float, folder: Path
 ) -> dict[str, Path]:
-    """Mask, reference and tSNR of a native scan on the template's grid, for the measures and pictures alone."""
+    """Resample mask, reference and tSNR of a native scan to template space, for quality measures and pictures only."""
     shape, affine = images.grid(template / "T1w.nii.gz", resolution)
     target = images.to_ants(np.zeros(shape), affine)
-    carried = {port: folder / f"{port}_in_template.nii.gz" for port in ("mask", "reference", "tsnr")}
-    for port, path in carried.items():
+    resampled = {port: folder / f"{port}_in_template.nii.gz" for port in ("mask", "reference", "tsnr")}
+    for port, path in resampled.items():
         image = warp(target, images.read(paths[port]), [forward, paths["bold_to_t1w"]])
         data = image.numpy() > 0.5 if port == "mask" else image.numpy()
         images.save(data, affine, path, code=images.MNI)
-    return carried
+    return resampled

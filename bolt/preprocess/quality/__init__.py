@@ -1,0 +1,1 @@
+"""Quality of preprocessed images: measures and pictures."""

@@ -1,8 +1,7 @@
-"""How well two images fit, by measures that notice when one is in the wrong place or the wrong way round.
+"""Similarity of two images relative to shifted and mirrored copies, which reveals misalignment and left-right flips.
 
-The overlap of masks hardly falls when an image is displaced by a centimetre, and not at all when it is mirrored. So
-the fit is compared with that of displaced and mirrored copies: the images tell themselves what a bad fit is, whatever
-their contrast and noise.
+The overlap of masks hardly falls when an image is displaced by a centimetre, and not at all when it is mirrored. The
+comparison with displaced and mirrored copies calibrates the similarity to the contrast and noise of each pair.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.preprocess import images, registration
-from bolt.preprocess.information import FEWEST, normalised_mutual_information
+from bolt.preprocess.information import MIN_VOXELS, normalised_mutual_information
 
 SHIFT = 10.0
 """mm by which copies are displaced."""
-SAME_FIELD = 0.5
-"""Share of the voxels over which an image is compared that its mirror image must have to be its rival."""
+MIN_SHARED = 0.5
+"""Voxels over which the mirror image must be comparable, as a share of those of the image itself."""
 
 
 def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacing: np.ndarray) -> float:
-    """How many times better an image fits where it is than `SHIFT` mm away, in the best of 26 directions.
+    """Return the similarity of two images relative to that after a shift by `SHIFT` mm, the best of 26 directions.
 
     Parameters
     ----------
@@ -39,17 +38,17 @@ def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacin
     Returns
     -------
     float
-        Ratio of normalised mutual information; below 1 the displaced copy fits better.
+        Ratio of normalised mutual information; below 1, a shifted copy is more similar.
     """
     values = fixed[mask]
-    here = normalised_mutual_information(values, moving[mask])
-    away = 0.0
+    unshifted = normalised_mutual_information(values, moving[mask])
+    shifted = 0.0
     for direction in itertools.product((-1, 0, 1), repeat=3):
         if any(direction):
             step = SHIFT * np.asarray(direction) / np.linalg.norm(direction) / spacing
-            moved = ndimage.shift(moving, step, order=1, mode="nearest")
-            away = max(away, normalised_mutual_information(values, moved[mask]))
-    return here / away if away else 0.0
+            copy = ndimage.shift(moving, step, order=1, mode="nearest")
+            shifted = max(shifted, normalised_mutual_information(values, copy[mask]))
+    return unshifted / shifted if shifted else 0.0
 
 
 def coregistration_numbers(
@@ -60,11 +59,11 @@ def coregistration_numbers(
     matrix: np.ndarray,
     settings: Registration,
 ) -> dict[str, float]:
-    """Fit of a BOLD reference to the T1w: as it is, against copies 10 mm away, and against its mirror image.
+    """Compare a coregistered BOLD reference with the T1w: as it is, shifted by 10 mm, and mirrored.
 
-    The mirror image is registered on its own, from where the found position puts it, so that only the head's
-    asymmetry decides: where it fits better than the image itself, left and right are exchanged in one of the two. Where
-    it is not brought onto the T1w (`SAME_FIELD`), it tells nothing.
+    The mirror image is registered separately, starting from the position found, so that only the asymmetry of the head
+    matters: if it is more similar than the image itself, left and right are exchanged in one of the images. If it does
+    not align with the T1w (`MIN_SHARED`), the comparison is not informative.
 
     Parameters
     ----------
@@ -77,24 +76,24 @@ def coregistration_numbers(
     -------
     dict
         ``coregistration_nmi``, ``coregistration_shift_margin``, ``coregistration_flip_margin`` (ratio of normalised
-        mutual information, as it is over mirrored; only where the mirror image tells). All 0 where the two do not meet.
+        mutual information, original over mirrored; only if informative). All 0 if the images do not overlap.
     """
-    fixed = registration.cut_bright(bold)
-    carried, brain = registration.carry(fixed, t1w, t1w_mask, matrix)
+    fixed = registration.clip_intensity(bold)
+    resampled, brain = registration.resample_t1w(fixed, t1w, t1w_mask, matrix)
     inside = brain & (bold_mask.numpy() > 0.5)
-    if inside.sum() < FEWEST:
+    if inside.sum() < MIN_VOXELS:
         return dict.fromkeys(("coregistration_nmi", "coregistration_shift_margin", "coregistration_flip_margin"), 0.0)
-    fit = normalised_mutual_information(fixed.numpy()[inside], carried[inside])
+    nmi = normalised_mutual_information(fixed.numpy()[inside], resampled[inside])
     mirror, mirror_mask = _mirrored(fixed), _mirrored(bold_mask)
-    found = _register_mirrored(mirror, mirror_mask, t1w, t1w_mask, matrix, settings)
-    carried_mirror, brain = registration.carry(mirror, t1w, t1w_mask, found)
-    inside_mirror = brain & (mirror_mask.numpy() > 0.5)
-    other = normalised_mutual_information(mirror.numpy()[inside_mirror], carried_mirror[inside_mirror])
-    tells = other > 0 and inside_mirror.sum() >= SAME_FIELD * inside.sum()
+    mirror_matrix = _register_mirrored(mirror, mirror_mask, t1w, t1w_mask, matrix, settings)
+    mirror_resampled, brain = registration.resample_t1w(mirror, t1w, t1w_mask, mirror_matrix)
+    mirror_inside = brain & (mirror_mask.numpy() > 0.5)
+    mirror_nmi = normalised_mutual_information(mirror.numpy()[mirror_inside], mirror_resampled[mirror_inside])
+    informative = mirror_nmi > 0 and mirror_inside.sum() >= MIN_SHARED * inside.sum()
     return {
-        "coregistration_nmi": fit,
-        "coregistration_shift_margin": shift_margin(fixed.numpy(), carried, inside, np.asarray(fixed.spacing)),
-        **({"coregistration_flip_margin": fit / other} if tells else {}),
+        "coregistration_nmi": nmi,
+        "coregistration_shift_margin": shift_margin(fixed.numpy(), resampled, inside, np.asarray(fixed.spacing)),
+        **({"coregistration_flip_margin": nmi / mirror_nmi} if informative else {}),
     }
 
 
@@ -106,23 +105,24 @@ def _register_mirrored(
     matrix: np.ndarray,
     settings: Registration,
 ) -> np.ndarray:
-    """Best rigid position of a mirrored BOLD, from where `matrix`, of the BOLD as it is, puts it: T1w to mirror."""
+    """Register a mirrored BOLD rigidly, starting from `matrix` of the original: T1w points to mirrored BOLD points."""
     centre = images.mask_centre(mask.numpy() > 0, images.affine_of(mask))
-    across = np.diag([-1.0, 1.0, 1.0, 1.0])
-    across[0, 3] = 2 * images.mask_centre(t1w_mask.numpy() > 0.5, images.affine_of(t1w_mask))[0]
+    flip_t1w = np.diag([-1.0, 1.0, 1.0, 1.0])
+    flip_t1w[0, 3] = 2 * images.mask_centre(t1w_mask.numpy() > 0.5, images.affine_of(t1w_mask))[0]
     affine = images.affine_of(mirror)
-    turned = np.diag([-1.0, 1.0, 1.0, 1.0])
-    turned[0, 3] = mirror.shape[0] - 1
-    start = across @ np.linalg.inv(matrix) @ affine @ turned @ np.linalg.inv(affine)  # two mirrors: a rigid motion
-    moving = images.resample_to_spacing(registration.cut_bright(t1w) * t1w_mask, max(2.0, *t1w.spacing))
+    flip_voxels = np.diag([-1.0, 1.0, 1.0, 1.0])
+    flip_voxels[0, 3] = mirror.shape[0] - 1
+    # two reflections make a rigid motion
+    start = flip_t1w @ np.linalg.inv(matrix) @ affine @ flip_voxels @ np.linalg.inv(affine)
+    moving = images.resample_to_spacing(registration.clip_intensity(t1w) * t1w_mask, max(2.0, *t1w.spacing))
     registration.seed(settings)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "start.mat")
         images.write_matrix(start, path, centre)
-        area = ants.iMath(mask, "MD", 2)
-        return np.linalg.inv(registration.rigid(mirror * mask, moving, area, path))
+        search_mask = ants.iMath(mask, "MD", 2)
+        return np.linalg.inv(registration.rigid(mirror * mask, moving, search_mask, path))
 
 
 def _mirrored(image: ants.ANTsImage) -> ants.ANTsImage:
-    """The image with left and right exchanged on its own grid (RAS voxel order)."""
+    """Exchange left and right of an image on its own grid (RAS voxel order)."""
     return image.new_image_like(np.ascontiguousarray(image.numpy()[::-1]))

@@ -1,5 +1,7 @@
-"""The carpet plot: a sample of voxels over time, by tissue, under head motion (Power 2017,
-doi:10.1016/j.neuroimage.2016.08.009)."""
+"""Carpet plot: a sample of voxels over time, by tissue, below head motion.
+
+After Power (2017, doi:10.1016/j.neuroimage.2016.08.009).
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,16 @@ from bolt.preprocess.functional.confounds import HEAD_RADIUS
 from bolt.preprocess.quality.measures import MOVED, OUTLIER
 
 ROWS = {1: ("grey matter", "#c9a400", 260), 2: ("white matter", "#1598b0", 110), 3: ("CSF", "#8e5bb5", 50)}
-"""Label of the segmentation to name, colour, and so many voxels of it at most."""
-SHOWN = 2.5
-"""Standard deviations from black to white."""
+"""Name, colour and maximal number of voxels of each tissue, by its label in the segmentation."""
+LIMIT = 2.5
+"""Standard deviations from the mean shown as black and white."""
+DPI = 100
 
 
 def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]) -> None:
-    """Head motion, displacement and DVARS, and below them the brain's voxels, as WebP.
+    """Draw head motion, displacement and DVARS, and below them the brain's voxels, as WebP.
 
-    The sample is taken from the 4D image in template space, or, where there is none, from the raw file.
+    The voxels are taken from the 4D image in template space, or from the raw file if there is none.
 
     Parameters
     ----------
@@ -42,18 +45,18 @@ def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]
     numbers : mapping
         mean_fd and max_fd.
     """
-    bold, labels = _place(paths)
+    bold, labels = _tissues_on_bold(paths)
     values, rows = sample(iter_volumes(bold), labels)
     table = read_table(paths["confounds"])
     figure, axes = plt.subplots(
         5, 1, figsize=(12.6, 8), sharex=True, height_ratios=[1, 1, 1, 1, 4], layout="constrained"
     )
     _draw_motion(table, axes, numbers)
-    drawn = axes[4].imshow(
+    image = axes[4].imshow(
         values,
         cmap="gray",
-        vmin=-SHOWN,
-        vmax=SHOWN,
+        vmin=-LIMIT,
+        vmax=LIMIT,
         aspect="auto",
         interpolation="nearest",
         extent=(-0.5, values.shape[1] - 0.5, len(values), 0),
@@ -67,20 +70,24 @@ def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]
     middles = np.cumsum(list(rows.values())) - np.asarray(list(rows.values())) / 2
     axes[4].set_yticks(middles, [ROWS[label][0] for label in rows], fontsize=8)
     axes[4].set_xlabel("Volume")
-    figure.colorbar(drawn, ax=axes[4], fraction=0.02, pad=0.01).set_label("SD, trend removed", fontsize=8)
-    where = "in template space" if "bold" in paths else "in the scanner's voxels, motion not taken out"
+    figure.colorbar(image, ax=axes[4], fraction=0.02, pad=0.01).set_label("SD (detrended)", fontsize=8)
+    voxels = "voxels in template space" if "bold" in paths else "native voxels, not motion-corrected"
     figure.suptitle(
-        f"Head motion: mean FD {numbers['mean_fd']:.2f} mm, largest {numbers['max_fd']:.2f} mm · voxels {where}",
-        fontsize=11,
+        f"Head motion: mean FD {numbers['mean_fd']:.2f} mm, maximum {numbers['max_fd']:.2f} mm · {voxels}", fontsize=11
     )
+    write_bytes(to_webp(figure, quality=55, method=6), out)
+
+
+def to_webp(figure: plt.Figure, **encoding: int) -> bytes:
+    """Render and close a figure; `encoding` are options of Pillow's WebP encoder."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="webp", dpi=100, facecolor="white", pil_kwargs={"quality": 55, "method": 6})
+    figure.savefig(stream, format="webp", dpi=DPI, facecolor=figure.get_facecolor(), pil_kwargs=encoding)
     plt.close(figure)
-    write_bytes(stream.getvalue(), out)
+    return stream.getvalue()
 
 
 def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, dict[int, int]]:
-    """An even subset of the voxels of each tissue over time.
+    """Sample the voxels of each tissue evenly.
 
     Parameters
     ----------
@@ -91,42 +98,42 @@ def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarra
     Returns
     -------
     values : (N, T) array
-        Linear trend removed, in standard deviations; tissues in order.
+        Linearly detrended, in standard deviations; tissues in order.
     rows : dict
-        Label to number of rows; tissues of which no voxel varies are left out.
+        Label to number of rows; tissues whose voxels are all constant are omitted.
     """
-    chosen = []
+    samples = []
     for label, (_, _, most) in ROWS.items():
         voxels = np.flatnonzero(labels.ravel() == label)
-        chosen.append(voxels[np.unique(np.linspace(0, len(voxels) - 1, min(most, len(voxels))).astype(int))])
-    which = np.concatenate(chosen)
-    kinds = np.repeat(list(ROWS), [len(part) for part in chosen])
-    values = np.stack([volume.ravel()[which] for volume in volumes], axis=1).astype(np.float64)
+        samples.append(voxels[np.unique(np.linspace(0, len(voxels) - 1, min(most, len(voxels))).astype(int))])
+    chosen = np.concatenate(samples)
+    chosen_labels = np.repeat(list(ROWS), [len(part) for part in samples])
+    values = np.stack([volume.ravel()[chosen] for volume in volumes], axis=1).astype(np.float64)
     time = np.arange(values.shape[1]) - (values.shape[1] - 1) / 2
     values -= values.mean(axis=1, keepdims=True)
     values -= np.outer(values @ time / max((time**2).sum(), 1), time)
-    spread = values.std(axis=1)
-    varies = spread > 0
-    kept = {label: int((kinds[varies] == label).sum()) for label in ROWS}
-    return values[varies] / spread[varies, None], {label: count for label, count in kept.items() if count}
+    sd = values.std(axis=1)
+    varies = sd > 0
+    rows = {label: int((chosen_labels[varies] == label).sum()) for label in ROWS}
+    return values[varies] / sd[varies, None], {label: count for label, count in rows.items() if count}
 
 
-def _place(paths: Mapping[str, Path]) -> tuple[Path, np.ndarray]:
-    """The 4D image, and the tissues on its grid."""
+def _tissues_on_bold(paths: Mapping[str, Path]) -> tuple[Path, np.ndarray]:
+    """Return the path of the 4D image, and the tissue labels on its grid."""
     tissues, transforms = images.read(paths["dseg"]), []
     if "bold" in paths:
         bold, transforms = paths["bold"], [str(paths["forward"])]
         mask, affine = images.load(paths["mask"])
-    else:  # the scanner's grid is put where it lies in the T1w; the file maps points of the T1w to the BOLD
+    else:  # express the scanner's grid in T1w space; the transform maps points of the T1w to the BOLD
         bold = paths["raw"]
         mask, affine = images.load(paths["native_mask"])
         affine = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"])) @ affine
-    carried = ants.apply_transforms(images.to_ants(mask, affine), tissues, transforms, "nearestNeighbor").numpy()
-    return bold, np.rint(carried) * (mask > 0)
+    labels = ants.apply_transforms(images.to_ants(mask, affine), tissues, transforms, "nearestNeighbor").numpy()
+    return bold, np.rint(labels) * (mask > 0)
 
 
 def _draw_motion(table: pd.DataFrame, axes: np.ndarray, numbers: Mapping[str, Any]) -> None:
-    """Translations, rotations (as mm on Power's sphere), framewise displacement and DVARS over the volumes."""
+    """Draw translations, rotations (mm on Power's sphere), framewise displacement and DVARS over volumes."""
     for axis, colour in zip("xyz", ("#c0392b", "#27ae60", "#2471a3"), strict=True):
         axes[0].plot(table[f"trans_{axis}"], color=colour, label=axis, linewidth=1)
         axes[1].plot(HEAD_RADIUS * table[f"rot_{axis}"], color=colour, label=axis, linewidth=1)

@@ -1,4 +1,4 @@
-"""Measures by which a subject is judged; their names and meaning stand in `bolt.preprocess.quality.measures`."""
+"""Computation of the quality measures that `bolt.preprocess.quality.measures` defines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bolt.preprocess.registration import bias_correct, dice, warp
 
 
 def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, Any]:
-    """Agreement with the template, by masks, by brightness within the brain, and by the ventricles.
+    """Compute the agreement with the template: masks, intensity within the brain, and ventricles.
 
     Parameters
     ----------
@@ -31,14 +31,14 @@ def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, A
         Template folder.
     """
     brain = images.read(template / "brain_mask.nii.gz")
-    carried = warp(brain, images.read(paths["mask"]), [paths["forward"]]).numpy() > 0.5
     inside = brain.numpy() > 0.5
-    ours, theirs = images.read(paths["warped"]).numpy(), images.read(template / "T1w.nii.gz").numpy()
+    t1w, head = images.read(paths["warped"]).numpy(), images.read(template / "T1w.nii.gz").numpy()
     mask = images.read(paths["mask"])
+    warped_mask = warp(brain, mask, [paths["forward"]]).numpy() > 0.5
     return {
-        "template_mask_dice": dice(carried, inside),
-        "template_nmi": normalised_mutual_information(theirs[inside], ours[inside]),
-        "template_shift_margin": shift_margin(theirs, ours, inside, np.asarray(brain.spacing)),
+        "template_mask_dice": dice(warped_mask, inside),
+        "template_nmi": normalised_mutual_information(head[inside], t1w[inside]),
+        "template_shift_margin": shift_margin(head, t1w, inside, np.asarray(brain.spacing)),
         **normalisation_evidence(paths, template),
         "brain_ml": float(mask.numpy().sum() * np.prod(mask.spacing) / 1000),
     }
@@ -47,7 +47,7 @@ def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, A
 def functional_numbers(
     paths: Mapping[str, Path], mask_dice: float, template: Path, settings: Registration
 ) -> dict[str, Any]:
-    """Motion, temporal signal-to-noise, artefacts, and fit to T1w and template.
+    """Compute motion, temporal signal-to-noise ratio, artefacts, and agreement with T1w and template.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def functional_numbers(
         `bolt.preprocess.functional.workflow.functional_names`; raw (the 4D image), native_reference, native_mask, t1w,
         t1w_mask.
     mask_dice : float
-        Overlap of BOLD and T1w brain masks within the acquired field.
+        Overlap of BOLD and T1w brain masks within the acquired field of view.
     template : path
         Template folder.
     settings : Registration

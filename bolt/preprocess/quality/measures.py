@@ -1,4 +1,4 @@
-"""What quality numbers are called, mean, and are measured in: the one list that stages, pages and tables read."""
+"""Definitions of the quality measures: labels, units, and meanings, shared by stages, pages and tables."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ OUTLIER = 1.5
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a scan or of its T1w image.
+    """A quality measure of a scan or of its T1w image.
 
     Attributes
     ----------
     label : str
-        As people say it: "mean FD".
+        Name shown to readers: "mean FD".
     unit : str
-        "" where it has none.
+        "" if there is none.
     better : {"low", "high", ""}
-        Which end is good; "" where neither is.
+        Direction of good quality; "" if there is none.
     about : {"T1w", "BOLD", "motion", "ROIs"}
-        What it judges.
+        What is judged.
     description : str
     look : float or None
-        Where a person should look at the pictures, although no cut-off says so.
+        Value beyond which the pictures should be inspected even if no cut-off excludes the scan.
     beyond : str
-        What a value beyond its cut-off means.
+        Meaning of a value beyond its cut-off.
     """
 
     label: str
@@ -55,7 +55,7 @@ MEASURES: dict[str, Measure] = {
         look=0.2,
     ),
     "mean_std_dvars": Measure(
-        "mean standardised DVARS", "", "low", "motion", "Mean standardised DVARS; 1 is noise", look=1.5
+        "mean standardised DVARS", "", "low", "motion", "Mean standardised DVARS; 1: noise alone", look=1.5
     ),
     "share_spikes": Measure(
         "share of spikes", "", "low", "motion", f"Share of volumes with standardised DVARS above {OUTLIER}", look=0.2
@@ -65,20 +65,20 @@ MEASURES: dict[str, Measure] = {
         "",
         "low",
         "motion",
-        "Slices that jump for one volume while the head does not: scanner spikes",
+        "Slices whose signal jumps for one volume while the other slices do not: scanner spikes",
         look=0.5,
     ),
     "n_unsteady": Measure(
-        "non-steady volumes", "", "low", "BOLD", "Volumes at the start before the steady state", look=5
+        "non-steady-state volumes", "", "low", "BOLD", "Non-steady-state volumes at the start", look=5
     ),
-    "n_volumes": Measure("volumes", "", "high", "BOLD", "Volumes of the scan"),
-    "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of mean over SD in time", look=30),
+    "n_volumes": Measure("volumes", "", "high", "BOLD", "Number of volumes"),
+    "median_tsnr": Measure("median tSNR", "", "high", "BOLD", "Median over the brain of temporal mean/SD", look=30),
     "coregistration_mask_dice": Measure(
         "Dice of BOLD and T1w brain",
         "",
         "high",
         "BOLD",
-        "Dice of the two brain masks within the acquired field",
+        "Dice of the two brain masks within the acquired field of view",
         look=0.85,
     ),
     "coregistration_nmi": Measure(
@@ -86,24 +86,26 @@ MEASURES: dict[str, Measure] = {
         "",
         "high",
         "BOLD",
-        "Normalised mutual information of BOLD and T1w in the brain",
+        "Normalised mutual information of BOLD and T1w within the brain",
     ),
     "coregistration_shift_margin": Measure(
-        "fit of BOLD to T1w over that 10 mm away",
+        "BOLD–T1w similarity relative to a 10-mm shift",
         "",
         "high",
         "BOLD",
-        "How many times better the BOLD fits the T1w where it is than 10 mm away; below 1 it lies elsewhere",
-        beyond="the two lie apart",
+        "Normalised mutual information of BOLD and T1w over that after a shift by 10 mm (the best of 26 directions); "
+        "below 1: the images are misaligned",
+        beyond="the images are misaligned",
         look=1.5,
     ),
     "coregistration_flip_margin": Measure(
-        "fit of BOLD to T1w over that of its mirror image",
+        "BOLD–T1w similarity relative to the mirror image",
         "",
         "high",
         "BOLD",
-        "How many times better the BOLD fits the T1w as it is than mirrored; below 1 left and right are exchanged",
-        beyond="left and right seem to be exchanged in one of the two",
+        "Normalised mutual information of BOLD and T1w over that of the mirrored BOLD and T1w; below 1: left and right "
+        "are exchanged",
+        beyond="left and right seem to be exchanged in one of the images",
         look=1.25,
     ),
     "ghost_ratio": Measure(
@@ -111,18 +113,18 @@ MEASURES: dict[str, Measure] = {
         "",
         "low",
         "BOLD",
-        "Brightness half a field of view from the brain, over the brain's",
+        "Intensity half a field of view away from the brain, relative to the brain",
         look=0.1,
     ),
     "template_brain_covered": Measure(
-        "template brain covered", "", "high", "BOLD", "Share of the template's brain that the scan acquired", look=0.8
+        "template brain covered", "", "high", "BOLD", "Share of the template's brain that was acquired", look=0.8
     ),
     "template_mask_dice": Measure(
         "Dice with template brain",
         "",
         "high",
         "T1w",
-        "Dice of the brain mask, carried over, and the template's",
+        "Dice of the normalised brain mask and the template's",
         look=0.93,
     ),
     "template_correlation": Measure(
@@ -130,19 +132,20 @@ MEASURES: dict[str, Measure] = {
         "",
         "high",
         "T1w",
-        "Correlation of T1w and template brightness within the brain",
+        "Correlation of T1w and template intensity within the brain",
         look=0.6,
     ),
     "template_nmi": Measure(
         "NMI with template", "", "high", "T1w", "Normalised mutual information of T1w and template within the brain"
     ),
     "template_shift_margin": Measure(
-        "fit of T1w to template over that 10 mm away",
+        "T1w–template similarity relative to a 10-mm shift",
         "",
         "high",
         "T1w",
-        "How many times better the T1w fits the template where it is than 10 mm away; below 1 it lies elsewhere",
-        beyond="the two lie apart",
+        "Normalised mutual information of T1w and template over that after a shift by 10 mm (the best of 26 "
+        "directions); below 1: the images are misaligned",
+        beyond="the images are misaligned",
         look=1.5,
     ),
     "ventricle_dice": Measure(
@@ -150,7 +153,7 @@ MEASURES: dict[str, Measure] = {
         "",
         "high",
         "T1w",
-        "Dice of deep cerebrospinal fluid, carried over, and the template's",
+        "Dice of normalised deep cerebrospinal fluid and the template's",
         look=0.4,
     ),
     "brain_ml": Measure("brain volume", "ml", "", "T1w", "Volume of the brain mask"),
@@ -159,29 +162,29 @@ MEASURES: dict[str, Measure] = {
         "",
         "high",
         "ROIs",
-        "Share of an atlas's ROIs whose coverage reaches `parcellate: coverage`; the smallest over the atlases",
+        "Share of an atlas's ROIs whose coverage reaches `parcellate: coverage`; minimum over atlases",
         look=0.8,
     ),
 }
-"""Names of the quality numbers, in the order they are shown."""
+"""Quality measures by name, in the order they are shown."""
 
 
 def motion_numbers(confounds: pd.DataFrame) -> dict[str, float]:
-    """Displacement and DVARS of a scan, as far as its confounds table has them.
+    """Summarise displacement and DVARS of a scan, as far as its confounds table has them.
 
     Parameters
     ----------
     confounds : DataFrame
-        In fMRIPrep's names, a row a volume; the first has no displacement.
+        fMRIPrep's column names, one row per volume; the first has no displacement.
     """
-    found = {}
+    numbers = {}
     displacement = confounds.get("framewise_displacement", pd.Series(dtype=float)).iloc[1:].dropna()
     if len(displacement):
-        found["mean_fd"] = float(displacement.mean())
-        found["max_fd"] = float(displacement.max())
-        found["share_moved"] = float((displacement > MOVED).mean())
+        numbers["mean_fd"] = float(displacement.mean())
+        numbers["max_fd"] = float(displacement.max())
+        numbers["share_moved"] = float((displacement > MOVED).mean())
     dvars = confounds.get("std_dvars", pd.Series(dtype=float)).iloc[1:].dropna()
     if len(dvars):
-        found["mean_std_dvars"] = float(dvars.mean())
-        found["share_spikes"] = float((dvars > OUTLIER).mean())
-    return found
+        numbers["mean_std_dvars"] = float(dvars.mean())
+        numbers["share_spikes"] = float((dvars > OUTLIER).mean())
+    return numbers

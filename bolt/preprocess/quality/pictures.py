@@ -1,14 +1,13 @@
-"""Pictures by which a person judges a subject within a minute.
+"""Pictures for visual quality control of a subject within a minute.
 
-Mosaics are WebP, of some 50 to 150 kB each. Where two images should agree, an SVG holds both and shows them in turn
-(hovering holds the second), as people know it from fMRIPrep. They are drawn here: those of nireports take 1.7 MB each.
+Mosaics are WebP images of about 50 to 150 kB. Two images that should agree are alternated in one SVG (hovering holds
+the second), as in fMRIPrep. They are drawn here because those of nireports take 1.7 MB each.
 """
 
 from __future__ import annotations
 
 import base64
 import html
-import io
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,28 +24,27 @@ from sklearn.cluster import KMeans
 
 from bolt.io.files import write_bytes, write_text
 from bolt.preprocess import images
-from bolt.preprocess.quality.carpet import draw_carpet
+from bolt.preprocess.quality.carpet import DPI, draw_carpet, to_webp
 from bolt.preprocess.registration import warp
 
 BRAIN, GREY, WHITE = "#ff8c42", "#f4e04d", "#19c5e0"
-"""Colours of the contours: edge of the brain, of grey matter, of white matter."""
+"""Contour colours of the brain, grey matter and white matter."""
 FRAME = 12.0
 """mm shown around the brain."""
 PIXEL = 1.5
-"""mm of a pixel of the pictures, before they are scaled to `WIDTH`."""
+"""mm per pixel, before pictures are scaled to `WIDTH`."""
 SLICES = 7
 WIDTH = 1260
-"""Pixels across."""
-DPI = 100
+"""Width of a picture in pixels."""
 QUALITY, FLICKER_QUALITY = 62, 28
-"""Of WebP; lower where a file holds two pictures."""
+"""WebP quality of single pictures, and of the two in an SVG."""
 Contours = Sequence[tuple[ants.ANTsImage, str]]
 
 
 def draw_anatomical(
     paths: Mapping[str, Path], template: Path, figures: Path, prefix: str, space: str, numbers: Mapping[str, Any]
 ) -> None:
-    """Two pictures: tissues on the T1w; T1w and template in turn, under the template's contours.
+    """Draw two pictures: tissues on the T1w; T1w and template in turn, with the template's contours.
 
     Parameters
     ----------
@@ -55,11 +53,11 @@ def draw_anatomical(
     template : path
         Template folder.
     figures : path
-        Where the pictures go.
+        Folder of the pictures.
     prefix, space : str
         Parts of their names.
     numbers : mapping
-        Of `bolt.preprocess.quality.compute.anatomical_numbers`.
+        Result of `bolt.preprocess.quality.compute.anatomical_numbers`.
     """
     mask = images.read(paths["mask"])
     view = View(mask)
@@ -73,11 +71,11 @@ def draw_anatomical(
     )
     head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
     view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
-    what = f"under the template's brain (orange) and white matter (blue), {space}"
+    contours = f"with contours of the template's brain (orange) and white matter (blue), {space}"
     fit = f"correlation {numbers['template_correlation']:.2f}"
     write_flicker(
-        view.draw(head, edges, f"TEMPLATE {what}", quality=FLICKER_QUALITY),
-        view.draw(images.read(paths["warped"]), edges, f"T1w {what} · {fit}", quality=FLICKER_QUALITY),
+        view.draw(head, edges, f"TEMPLATE {contours}", quality=FLICKER_QUALITY),
+        view.draw(images.read(paths["warped"]), edges, f"T1w {contours} · {fit}", quality=FLICKER_QUALITY),
         figures / f"{prefix}space-{space}_desc-normalisation_T1w.svg",
     )
 
@@ -85,27 +83,27 @@ def draw_anatomical(
 def draw_functional(
     paths: Mapping[str, Path], template: Path, figures: Path, scan_id: str, space: str, numbers: Mapping[str, Any]
 ) -> None:
-    """Four pictures: T1w and BOLD in turn, under the T1w's contours; mean BOLD under the template's; tSNR; carpet.
+    """Draw four pictures: T1w and BOLD in turn; mean BOLD with the template's contours; tSNR; carpet plot.
 
     Parameters
     ----------
     paths : mapping
-        As in `bolt.preprocess.quality.compute.functional_numbers`; also wm, gm and forward of the anatomical half,
-        reference (in template space), and bold, where there is a 4D image in template space.
+        As in `bolt.preprocess.quality.compute.functional_numbers`; also wm, gm and forward of the anatomical
+        derivatives, reference (in template space), and bold if there is a 4D image in template space.
     template, figures, space, numbers
         As in `draw_anatomical`.
     scan_id : str
-        Begins the pictures' names.
+        Prefix of the pictures' names.
     """
     t1w, mask = images.read(paths["t1w"]), images.read(paths["t1w_mask"])
     data, affine = images.load(paths["native_reference"])
-    to_t1w = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"]))  # the file maps points of the T1w to the BOLD
+    to_t1w = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"]))  # from T1w to BOLD points
     view, edges = View(mask), tissue_edges(paths)
-    what = "under the T1w's grey matter (yellow) and white matter (blue)"
-    fit = f"{numbers['coregistration_shift_margin']:.1f} times the fit 10 mm away"
+    contours = "with contours of the T1w's grey matter (yellow) and white matter (blue)"
+    fit = f"similarity {numbers['coregistration_shift_margin']:.1f} times that after a 10-mm shift"
     write_flicker(
-        view.draw(t1w, edges, f"T1w {what}", quality=FLICKER_QUALITY),
-        view.draw(images.to_ants(data, to_t1w @ affine), edges, f"BOLD {what} · {fit}", quality=FLICKER_QUALITY),
+        view.draw(t1w, edges, f"T1w {contours}", quality=FLICKER_QUALITY),
+        view.draw(images.to_ants(data, to_t1w @ affine), edges, f"BOLD {contours} · {fit}", quality=FLICKER_QUALITY),
         figures / f"{scan_id}_desc-coregistration_boldref.svg",
     )
     head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
@@ -115,7 +113,7 @@ def draw_functional(
         view.draw(
             images.read(paths["reference"]),
             edges,
-            f"Mean BOLD under the template's brain (orange) and white matter (blue), {space} · {covered}",
+            f"Mean BOLD with contours of the template's brain (orange) and white matter (blue), {space} · {covered}",
         ),
         figures / f"{scan_id}_space-{space}_desc-normalisation_boldref.webp",
     )
@@ -123,7 +121,7 @@ def draw_functional(
         view.draw(
             images.read(paths["tsnr"]),
             [(brain, "white")],
-            f"Temporal signal-to-noise, median {numbers['median_tsnr']:.0f}; white: the template's brain",
+            f"Temporal signal-to-noise ratio, median {numbers['median_tsnr']:.0f}; white: the template's brain",
             colours="inferno",
         ),
         figures / f"{scan_id}_space-{space}_desc-tsnr_boldmap.webp",
@@ -132,17 +130,17 @@ def draw_functional(
 
 
 class View:
-    """Slices through a brain, the same for all images that are shown in them: axial, coronal, sagittal.
+    """Axial, coronal and sagittal slices through a brain, the same for all images drawn.
 
     Parameters
     ----------
     mask : ANTs image
-        The brain that the slices are spread over.
+        The brain over which the slices are spread.
     """
 
     def __init__(self, mask: ants.ANTsImage) -> None:
-        places = images.apply(images.affine_of(mask), np.argwhere(mask.numpy() > 0.5))
-        self.low, high = places.min(axis=0) - FRAME, places.max(axis=0) + FRAME
+        points = images.apply(images.affine_of(mask), np.argwhere(mask.numpy() > 0.5))
+        self.low, high = points.min(axis=0) - FRAME, points.max(axis=0) + FRAME
         self.shape = tuple(np.ceil((high - self.low) / PIXEL).astype(int))
         affine = np.diag([PIXEL, PIXEL, PIXEL, 1.0])
         affine[:3, 3] = self.low
@@ -155,14 +153,14 @@ class View:
     def draw(
         self, image: ants.ANTsImage, contours: Contours, title: str, colours: str = "gray", quality: int = QUALITY
     ) -> bytes:
-        """A WebP picture of an image, with contours at one half; with a scale where `colours` are not grey.
+        """Draw an image as WebP, with contours at one half, and with a colour bar unless `colours` are grey.
 
-        All slices of a view are one strip, so that a picture takes a fraction of the time of a plot a slice.
+        All slices of an orientation are drawn as one strip, which is much faster than one plot per slice.
         """
         layers = (image, *(contour for contour, _ in contours))
         shown, *edges = (warp(self.canvas, layer, []).numpy() for layer in layers)
         x, y, z = self.shape
-        heights = [y / x, z / x, z / y]  # of the strips, as shares of a slice's width
+        heights = [y / x, z / x, z / y]  # of the strips, relative to the width of a slice
         pixels = WIDTH / SLICES * sum(heights) + 34
         figure = plt.figure(figsize=(WIDTH / DPI, pixels / DPI), facecolor="black")
         bright = np.quantile(shown[shown > 0], 0.995) if (shown > 0).any() else 1.0
@@ -171,23 +169,23 @@ class View:
             share = WIDTH / SLICES * height / pixels
             axes = figure.add_axes((0, top - share, 1, share))
             top -= share
-            drawn = axes.imshow(
+            picture = axes.imshow(
                 _strip(shown, k, self.at[k]), cmap=colours, vmin=0, vmax=bright, interpolation="bilinear", aspect="auto"
             )
             for edge, (_, colour) in zip(edges, contours, strict=True):
                 axes.contour(_strip(edge, k, self.at[k]), levels=[0.5], colors=colour, linewidths=0.8)
             axes.axis("off")
-            self._name_sides(axes, k)
+            self._label(axes, k)
         figure.text(0.006, 1 - 15 / pixels, title, color="white", fontsize=11.5, va="center")
         if colours != "gray":
             bar = figure.colorbar(
-                drawn, cax=figure.add_axes((0.8, 1 - 11 / pixels, 0.18, 8 / pixels)), orientation="horizontal"
+                picture, cax=figure.add_axes((0.8, 1 - 11 / pixels, 0.18, 8 / pixels)), orientation="horizontal"
             )
             bar.ax.tick_params(colors="white", labelsize=7, pad=1, length=2)
-        return _webp(figure, quality)
+        return to_webp(figure, quality=quality)
 
-    def _name_sides(self, axes: plt.Axes, k: int) -> None:
-        """Letters for the sides of the head, and each slice's place (mm)."""
+    def _label(self, axes: plt.Axes, k: int) -> None:
+        """Label the sides of the head, and the position (mm) of each slice."""
         sides = ("P", "A") if k == 0 else ("L", "R")
         for text, x, align in ((sides[0], 0.003, "left"), (sides[1], 0.997, "right")):
             axes.text(x, 0.9, text, color="white", ha=align, fontsize=10, transform=axes.transAxes)
@@ -199,13 +197,13 @@ class View:
 
 
 def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[ants.ANTsImage, str]]:
-    """Outer edge of grey matter and of white matter, with their colours."""
+    """Return images whose contours are the outer edges of grey and of white matter, with their colours."""
     grey, white = images.read(paths["gm"]), images.read(paths["wm"])
     return [(grey + white, GREY), (white, WHITE)]
 
 
 def white_matter(t1w: ants.ANTsImage, mask: ants.ANTsImage) -> ants.ANTsImage:
-    """The brightest of three classes (k-means) within a template's brain: good enough to draw its edge."""
+    """Segment white matter as the brightest of three k-means classes: good enough to draw its contour."""
     data, inside = t1w.numpy(), mask.numpy() > 0.5
     values = data[inside]
     sample = np.clip(values[:: max(1, len(values) // 20_000)], *np.quantile(values, [0.01, 0.99]))
@@ -215,9 +213,9 @@ def white_matter(t1w: ants.ANTsImage, mask: ants.ANTsImage) -> ants.ANTsImage:
 
 
 def write_flicker(first: bytes, second: bytes, path: Path) -> None:
-    """Two WebP pictures of one size as an SVG that shows them in turn; hovering holds the second.
+    """Write two WebP pictures of equal size as an SVG that alternates them; hovering holds the second.
 
-    Where nothing moves (print, or a reader that asks for stillness) the second is shown.
+    Without animation (in print, or if the reader prefers reduced motion) the second is shown.
     """
     width, height = _size(second)
     layers = [
@@ -236,18 +234,11 @@ def write_flicker(first: bytes, second: bytes, path: Path) -> None:
 
 
 def _size(webp: bytes) -> tuple[int, int]:
-    """Width and height of a lossy WebP picture."""
+    """Read width and height of a lossy WebP picture."""
     width, height = struct.unpack("<HH", webp[26:30])
     return width & 0x3FFF, height & 0x3FFF
 
 
 def _strip(data: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
-    """Slices of a RAS volume side by side, superior or anterior up; the left of the head is on the left."""
+    """Put slices of a RAS volume side by side, superior or anterior up, left on the left."""
     return np.hstack([np.take(data, index, axis=axis).T[::-1] for index in at])
-
-
-def _webp(figure: plt.Figure, quality: int) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="webp", dpi=DPI, facecolor=figure.get_facecolor(), pil_kwargs={"quality": quality})
-    plt.close(figure)
-    return stream.getvalue()

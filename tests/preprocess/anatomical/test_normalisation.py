@@ -1,4 +1,4 @@
-"""Settings tried in order, and normalisations that cannot be right."""
+"""Settings are tried in order, and implausible normalisations are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def linear(path: Path, scale: float = 1.0, shift: float = 0.0) -> Path:
 
 
 def field(path: Path, template: ants.ANTsImage, shift: np.ndarray) -> Path:
-    """A displacement field; `shift` (X, Y, Z) in mm along the first axis of space."""
+    """Write a displacement field; `shift` (X, Y, Z) in mm along the first axis of space."""
     values = np.stack([shift, np.zeros_like(shift), np.zeros_like(shift)], axis=-1)
     image = ants.from_numpy(
         values.astype(np.float32),
@@ -73,7 +73,7 @@ def test_points_at_infinity_are_refused(mask, monkeypatch):
 
 @pytest.mark.slow
 def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
-    """The first give a transform that cannot be right; the second's result is kept, and its name recorded."""
+    """The first settings give an implausible transform; the result and the name of the second are kept."""
     whole = normalisation.normalise
 
     def broken(brain, template_brain, settings, folder):
@@ -86,7 +86,7 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     out = tmp_path / "sub-01" / "anat"
     preprocess_anatomical(head.t1w, head.template, SPACE, [first, SETTINGS], out, tmp_path / "work", prefix="sub-01_")
     assert json.loads((out / "sub-01_desc-quality.json").read_text())["registration"] == "testing"
-    assert "'broken' failed, 'testing' are tried next" in caplog.text
+    assert "'broken' failed, trying 'testing' next" in caplog.text
     with pytest.raises(DataError, match="volume"):
         preprocess_anatomical(head.t1w, head.template, SPACE, [first], out, tmp_path / "work", prefix="sub-01_")
 

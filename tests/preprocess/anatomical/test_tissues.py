@@ -1,4 +1,4 @@
-"""Segmentation of a ball of three shells, and what it refuses."""
+"""Segmentation of a ball with three shells, and of one that lacks a tissue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AFFINE = np.diag([2.0, 2, 2, 1])
 
 
 def ball(size: int = 48) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (1 GM, 2 WM, 3 CSF, 0 outside) and brightness: fluid outside and in the middle, white between grey."""
+    """Return labels (1 GM, 2 WM, 3 CSF, 0 outside) and intensities of a ball: CSF, WM, GM, CSF from the centre."""
     distance = np.linalg.norm(np.indices((size,) * 3) - (size - 1) / 2, axis=0)
     truth = np.select([distance < 5, distance < 13, distance < 18, distance < 21], [3, 2, 1, 3], 0)
     bright = np.select([truth == 3, truth == 1, truth == 2], [20.0, 60.0, 90.0], 130.0)
@@ -25,11 +25,11 @@ def ball(size: int = 48) -> tuple[np.ndarray, np.ndarray]:
 def test_tissues_are_found_in_their_order(resolution, least):
     truth, bright = ball()
     mask = images.to_ants(truth > 0, AFFINE)
-    found = tissues.segment(images.to_ants(bright, AFFINE), mask, resolution)
-    labels = tissues.labels(found).numpy()
+    probabilities = tissues.segment(images.to_ants(bright, AFFINE), mask, resolution)
+    labels = tissues.labels(probabilities).numpy()
     for label in (1, 2, 3):
         assert dice(labels == label, truth == label) > least
-    total = sum(part.numpy() for part in found.values())
+    total = sum(part.numpy() for part in probabilities.values())
     np.testing.assert_allclose(total, truth > 0, atol=1e-5)
     assert not labels[truth == 0].any()
 
@@ -44,6 +44,6 @@ def test_a_second_segmentation_is_the_same():
 def test_a_class_of_a_few_bright_voxels_is_no_tissue():
     truth, bright = ball(32)
     bright = 60 + np.random.default_rng(0).normal(0, 1, bright.shape)
-    bright[14:18, 14:18, 14:18] *= np.linspace(4, 6, 4)  # fat or a vessel, say
+    bright[14:18, 14:18, 14:18] *= np.linspace(4, 6, 4)  # such as fat or a vessel
     with pytest.raises(DataError, match="the segmentation found"):
         tissues.segment(images.to_ants(bright, AFFINE), images.to_ants(truth > 0, AFFINE), 2.0)

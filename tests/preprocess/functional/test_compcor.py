@@ -1,4 +1,4 @@
-"""aCompCor against nipype's, and pure tissue masks."""
+"""aCompCor agrees with nipype, and tissue masks are pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TR = 2.0
 
 @pytest.fixture
 def noise() -> np.ndarray:
-    """(N, T) voxels: two shared fluctuations, a drift, noise of their own."""
+    """Return (N, T) voxels: two shared fluctuations, a drift, and independent noise."""
     rng = np.random.default_rng(4)
     shared = rng.standard_normal((2, 80))
     mixed = rng.standard_normal((240, 2)) @ (shared * [[3], [1.5]])
@@ -22,10 +22,10 @@ def noise() -> np.ndarray:
 
 
 def signals(noise: np.ndarray, masks: dict[str, np.ndarray]) -> compcor.TissueSignals:
-    found = compcor.TissueSignals(masks)
+    tissues = compcor.TissueSignals(masks)
     for volume in noise.T:
-        found.add(volume)
-    return found
+        tissues.add(volume)
+    return tissues
 
 
 def test_components_are_nipypes(noise):
@@ -38,7 +38,7 @@ def test_components_are_nipypes(noise):
         noise.reshape(*shape, 80),
         [nib.Nifti1Image(mask.reshape(shape).astype(np.uint8), np.eye(4)) for mask in both],
         filter_type="cosine",
-        period_cut=100,  # it counts the constant among the cosines: so that it has our two
+        period_cut=100,  # nipype counts the constant as a cosine; this gives our two cosines
         repetition_time=TR,
         mask_names=["combined", "CSF", "WM"],
     )
@@ -67,7 +67,7 @@ def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
     series = np.concatenate([np.tile(fluid, (40, 1)), np.tile(white, (400, 1))]) + 0.05 * rng.standard_normal((440, 80))
     masks = {"csf": np.arange(440) < 40, "white_matter": np.arange(440) >= 40}
     whole, about = signals(series, masks).components(TR, 0)
-    monkeypatch.setattr(compcor, "MOST", 40)
+    monkeypatch.setattr(compcor, "MAX_VOXELS", 40)
     thinned, described = signals(series, masks).components(TR, 0)
     name = "a_comp_cor_00"
     assert abs(np.corrcoef(thinned[name], white)[0, 1]) > 0.95  # not the mean of both
@@ -81,7 +81,7 @@ def test_only_pure_voxels_are_taken():
     assert compcor.purest(share).sum() == 500
     few = np.concatenate([np.full(20, 1.0), np.linspace(0.9, 0.3, 500)])
     chosen = compcor.purest(few)
-    assert chosen.sum() == 100 and chosen[:100].all()  # the purest, where few are pure
+    assert chosen.sum() == 100 and chosen[:100].all()  # the purest if few are pure
     assert not compcor.purest(np.full(50, 0.4)).any()
 
 

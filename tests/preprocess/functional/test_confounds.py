@@ -1,4 +1,4 @@
-"""Confound time series against definitions and against nipype."""
+"""Confound time series agree with their definitions and with nipype."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_framewise_displacement_is_powers():
     motion = np.zeros((3, 6))
     motion[1] = [0.1, -0.2, 0.3, 0.01, 0, -0.02]
     motion[2] = motion[1]
-    found = confounds.framewise_displacement(motion)
-    assert np.isnan(found[0])
-    np.testing.assert_allclose(found[1:], [0.6 + 50 * 0.03, 0])
+    displacement = confounds.framewise_displacement(motion)
+    assert np.isnan(displacement[0])
+    np.testing.assert_allclose(displacement[1:], [0.6 + 50 * 0.03, 0])
 
 
 @pytest.fixture
 def brain() -> np.ndarray:
-    """(N, T) autocorrelated voxels."""
+    """Return (N, T) autocorrelated voxels."""
     rng = np.random.default_rng(3)
     noise = rng.standard_normal((300, 60))
     for t in range(1, 60):
@@ -45,7 +45,7 @@ def fed(brain: np.ndarray, unsteady: int = 0) -> confounds.BrainStatistics:
 
 
 def tissues(brain: np.ndarray) -> TissueSignals:
-    """The first third of the voxels are white matter, the second CSF."""
+    """Take the first third of the voxels as white matter, the second as CSF."""
     place = np.arange(len(brain))
     signals = TissueSignals({"white_matter": place < 100, "csf": (place >= 100) & (place < 200)})
     for volume in brain.T:
@@ -54,7 +54,7 @@ def tissues(brain: np.ndarray) -> TissueSignals:
 
 
 def written(brain: np.ndarray, rows: np.ndarray, folder: Path, unsteady: int = 0) -> Path:
-    """The table of a scan whose head moves by `rows` (T, 6)."""
+    """Write the table of a scan whose head moves by `rows` (T, 6)."""
     matrices = np.stack([images.rigid_matrix(row, np.zeros(3)) for row in rows])
     confounds.write_motion(matrices, np.zeros(3), folder / "motion.tsv")
     path = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
@@ -63,12 +63,12 @@ def written(brain: np.ndarray, rows: np.ndarray, folder: Path, unsteady: int = 0
 
 
 def quiet(n_volumes: int = 60) -> np.ndarray:
-    """(T, 6) of a head that hardly moves."""
+    """Return the (T, 6) motion of a head that hardly moves."""
     return np.random.default_rng(2).normal(0, [0.02] * 3 + [0.0003] * 3, (n_volumes, 6))
 
 
 def test_dvars_agree_with_nipype(brain, tmp_path, monkeypatch):
-    """nipype takes the autocorrelation from a package that is not a dependency; its definition is put there."""
+    """nipype takes the autocorrelation from a package that is not installed; its definition replaces it."""
     monkeypatch.setattr(nipype_confounds, "_AR_est_YW", lambda x, order: (x[1:] * x[:-1]).sum() / (x * x).sum())
     shape = (10, 10, 3)
     nib.save(nib.Nifti1Image(brain.reshape(*shape, 60), np.eye(4)), tmp_path / "bold.nii.gz")
@@ -110,7 +110,7 @@ def test_tables_are_written_and_read_back(brain, tmp_path):
     table = read_table(path)
     assert list(table.columns[:6]) == list(confounds.MOTION)
     np.testing.assert_allclose(table[list(confounds.MOTION)], rows, atol=1e-9)
-    # displacement (two kinds) and DVARS (two), and two derivatives of six positions and three signals
+    # two kinds of displacement, two of DVARS, and two derivatives of six positions and three signals
     assert path.read_text().splitlines()[1].count("n/a") == 4 + 2 * 9
     np.testing.assert_allclose(table.rot_y_derivative1_power2[1:], np.diff(rows[:, 4]) ** 2, atol=1e-9)
     np.testing.assert_allclose(table.csf, brain[100:200].mean(axis=0), rtol=1e-5)
@@ -128,9 +128,9 @@ def test_jenkinsons_displacement_is_the_mean_over_a_sphere():
     inside = inside[np.linalg.norm(inside, axis=1) < 80] + centre
     before = images.apply(np.linalg.inv(matrices[0]), inside)
     moved = images.apply(matrices[1], before) - inside
-    found = confounds.root_mean_square_displacement(matrices, centre)
-    assert np.isnan(found[0])
-    np.testing.assert_allclose(found[1], np.sqrt((moved**2).sum(axis=1).mean()), rtol=5e-3)
+    rmsd = confounds.root_mean_square_displacement(matrices, centre)
+    assert np.isnan(rmsd[0])
+    np.testing.assert_allclose(rmsd[1], np.sqrt((moved**2).sum(axis=1).mean()), rtol=5e-3)
 
 
 def test_volumes_before_the_steady_state_have_no_say(brain, tmp_path):

@@ -1,4 +1,4 @@
-"""Head motion of volumes moved by known amounts."""
+"""Head motion is recovered from volumes moved by known amounts."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_small_and_large_movements_are_found(volume):
     sizes = [0.02, 0.2, 1.0, 3.0]
     truth = [images.rigid_matrix(size * rng.normal(0, [1] * 3 + [0.015] * 3, 6), np.zeros(3)) for size in sizes]
     estimator = HeadMotion(data, data > 20, affine, SETTINGS)
-    found = list(estimator.positions(moved(data, affine, matrix, rng) for matrix in truth))
-    for matrix, other in zip(found, truth, strict=True):
-        assert distance(matrix, other) < 0.1
+    estimated = list(estimator.positions(moved(data, affine, matrix, rng) for matrix in truth))
+    for matrix, true in zip(estimated, truth, strict=True):
+        assert distance(matrix, true) < 0.1
     assert distance(np.eye(4), truth[-1]) > 3
 
 

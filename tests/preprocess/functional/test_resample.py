@@ -1,4 +1,4 @@
-"""One interpolation through all transforms."""
+"""Resampling through all transforms in one interpolation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_transforms_the_voxels_come_back():
 
 
 def test_motion_is_followed():
-    """A head that moves by a voxel is found a voxel further on."""
+    """A head that moves by one voxel is sampled one voxel further on."""
     volume = np.random.default_rng(0).normal(100, 10, SHAPE).astype(np.float32)
     later = np.roll(volume, 1, axis=1)
     position = images.rigid_matrix(np.array([0, 3.0, 0, 0, 0, 0]), np.zeros(3))

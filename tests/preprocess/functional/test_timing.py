@@ -1,4 +1,4 @@
-"""Slices shifted in time, and volumes before the steady state."""
+"""Slice timing correction and non-steady-state volumes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES = np.argsort(INTERLEAVED) * TR / SLICES
 
 
 def sine(times: np.ndarray, hertz: float, n_volumes: int = 100) -> np.ndarray:
-    """(2, 2, S, T): every slice sees the sine at its own times."""
+    """Return (2, 2, S, T) volumes in which each slice samples the sine at its own times."""
     seen = np.sin(2 * np.pi * hertz * (TR * np.arange(n_volumes) + times[:, None]))
     return (500 + 10 * np.broadcast_to(seen, (2, 2, *seen.shape))).astype(np.float32)
 
@@ -33,12 +33,12 @@ def test_a_sine_is_the_same_in_all_slices(hertz):
     slices = timing.SliceTimes(TIMES, 2)
     scan = sine(TIMES, hertz)
     done = np.stack(list(timing.slice_timed(np.moveaxis(scan, -1, 0), slices, TR)))
-    due = sine(np.full(SLICES, slices.middle), hertz)
+    expected = sine(np.full(SLICES, slices.middle), hertz)
     inner = slice(timing.TAPS, -timing.TAPS)
-    before = np.abs(scan - due)[..., inner].max()
+    before = np.abs(scan - expected)[..., inner].max()
     assert done.shape == (100, 2, 2, SLICES)
-    assert np.abs(np.moveaxis(done, 0, -1) - due)[..., inner].max() < 0.03 * before
-    assert np.abs(np.moveaxis(done, 0, -1) - due).max() < 1.1 * before  # the ends are no worse than they were
+    assert np.abs(np.moveaxis(done, 0, -1) - expected)[..., inner].max() < 0.03 * before
+    assert np.abs(np.moveaxis(done, 0, -1) - expected).max() < 1.1 * before  # no worse at the ends than before
 
 
 def test_volumes_before_the_steady_state_leak_into_none():
@@ -84,15 +84,15 @@ def write_bold(folder: Path, **about) -> Path:
 
 def test_slice_times_are_inherited_and_turned(tmp_path):
     path = write_bold(tmp_path, SliceTiming=list(TIMES), SliceEncodingDirection="k-")
-    found = timing.read_slice_times(path, (4, 4, SLICES), TR)
-    np.testing.assert_allclose(found.times, TIMES[::-1])
-    assert (found.axis, found.middle) == (2, pytest.approx(0.9))
+    slice_times = timing.read_slice_times(path, (4, 4, SLICES), TR)
+    np.testing.assert_allclose(slice_times.times, TIMES[::-1])
+    assert (slice_times.axis, slice_times.middle) == (2, pytest.approx(0.9))
     write_json({"SliceEncodingDirection": "k"}, path.parent / "sub-01_task-rest_bold.json")
     write_json({"SliceTiming": [9.0]}, path.parent / "sub-01_task-other_bold.json")
     assert metadata_of(path)["SliceEncodingDirection"] == "k"
     np.testing.assert_allclose(timing.read_slice_times(path, (4, 4, SLICES), TR).times, TIMES)
     write_json({"SliceTiming": [0.0] * SLICES}, path.parent / "sub-01_task-rest_bold.json")
-    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None  # all at once
+    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None  # simultaneous slices
     write_json({}, tmp_path / "task-rest_bold.json")
     write_json({}, path.parent / "sub-01_task-rest_bold.json")
     assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None
@@ -123,8 +123,8 @@ def test_volumes_before_the_steady_state_are_counted_as_nipype_does(tmp_path, br
     scan = (means * rng.uniform(0.5, 1.5, (5, 5, 5, 1))).astype(np.float32)
     nib.save(nib.Nifti1Image(scan, np.eye(4)), tmp_path / "bold.nii.gz")
     with pytest.warns(BoltWarning, match=f"first {bright} volume") if bright else nullcontext():
-        found = timing.count_unsteady(tmp_path / "bold.nii.gz", 60, TR)
-    assert found == bright == is_outlier(means[:50])
+        n_unsteady = timing.count_unsteady(tmp_path / "bold.nii.gz", 60, TR)
+    assert n_unsteady == bright == is_outlier(means[:50])
 
 
 def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
@@ -132,7 +132,7 @@ def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
     means[:20] *= 1.05
     nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
     assert timing.unsteady(means[:50]) == 20
-    with pytest.warns(BoltWarning, match="first 20 volumes stands out.*all are kept"):
+    with pytest.warns(BoltWarning, match="first 20 volumes is an outlier.*all are kept"):
         assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, TR) == 0
 
 

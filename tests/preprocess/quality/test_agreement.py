@@ -1,4 +1,4 @@
-"""Measures that notice a wrong place and a wrong side, and hints of artefacts, against images made to have them."""
+"""Measures of misalignment, left-right flips and artefacts, on images made to have them."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:
 def test_mutual_information_of_equal_and_of_independent_images():
     a, b = (np.random.default_rng(seed).normal(size=20_000) for seed in (0, 1))
     assert normalised_mutual_information(a, a) == pytest.approx(1)
-    assert normalised_mutual_information(a, -(a**3)) > 0.4  # another contrast of the same
+    assert normalised_mutual_information(a, -(a**3)) > 0.4  # the same with another contrast
     assert normalised_mutual_information(a, b) < 0.01
     assert normalised_mutual_information(a, np.ones(20_000)) == 0
 
 
-def test_few_voxels_tell_nothing():
+def test_few_voxels_are_not_informative():
     a, b = (np.random.default_rng(seed).normal(size=2000) for seed in (0, 1))
     assert normalised_mutual_information(a[:999], a[:999]) == 0
     assert normalised_mutual_information(a, a) == pytest.approx(1) and normalised_mutual_information(a, b) < 0.05
     assert normalised_mutual_information(a[:0], b[:0]) == 0
 
 
-@pytest.mark.parametrize(("away", "tells"), [(0, True), (90, False), (300, False)])
-def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, tells):
+@pytest.mark.parametrize(("away", "informative"), [(0, True), (90, False), (300, False)])
+def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, informative):
     affine = np.diag([4.0, 4, 4, 1])
     brain = np.zeros((40, 40, 40))
     brain[5:-5, 5:-5, 5:-5] = 1
     t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
-    found = np.eye(4)
-    found[0, 3] = away  # mm
-    monkeypatch.setattr(agreement, "_register_mirrored", lambda *_: found)
+    mirror_matrix = np.eye(4)
+    mirror_matrix[0, 3] = away  # mm
+    monkeypatch.setattr(agreement, "_register_mirrored", lambda *_: mirror_matrix)
     numbers = coregistration_numbers(bold, mask, t1w, mask, np.eye(4), load_registration("testing"))
     assert numbers["coregistration_nmi"] > 0.3 and numbers["coregistration_shift_margin"] > 2
-    assert ("coregistration_flip_margin" in numbers) is tells
+    assert ("coregistration_flip_margin" in numbers) is informative
     apart = np.eye(4)
     apart[0, 3] = 118  # one layer of voxels in common
     assert set(coregistration_numbers(bold, mask, t1w, mask, apart, load_registration("testing")).values()) == {0.0}
 
 
-def test_the_margin_tells_the_right_place_from_ten_millimetres_away():
+def test_the_margin_falls_when_images_are_ten_millimetres_apart():
     truth = blobs(0)
     other = -truth + 0.5 * blobs(1)
     mask = np.zeros(truth.shape, bool)
@@ -65,7 +65,7 @@ def test_the_margin_tells_the_right_place_from_ten_millimetres_away():
 
 @pytest.mark.slow
 def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
-    """On a head of 4-mm voxels, bent at random; its bend is all that tells left from right."""
+    """On a randomly deformed head with 4-mm voxels; the deformation is its only asymmetry."""
     settings = load_registration("testing")
     t1w = images.read(head.t1w)
     mask = t1w.new_image_like((t1w.numpy() > 20).astype(np.float32))
@@ -81,7 +81,7 @@ def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
     assert numbers(bold, away)["coregistration_shift_margin"] < 1
     affine = images.affine_of(bold)
     centre = affine @ [(bold.shape[0] - 1) / 2, 0, 0, 1]
-    assert abs(centre[0]) < 3  # the grid's middle is the head's, so that mirroring it moves it little
+    assert abs(centre[0]) < 3  # grid and head are centred, so mirroring hardly moves the head
     assert numbers(_mirrored(bold), np.eye(4))["coregistration_flip_margin"] < 0.8
 
 
@@ -101,7 +101,7 @@ def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
     brain = np.ones((10, 10, 8), bool)
     volumes = 100 + rng.normal(0, 1, (40, 10, 10, 8))
     assert slice_jumps(iter(volumes), brain) == 0
-    volumes[20] += 30  # all slices: the head
+    volumes[20] += 30  # all slices jump: not an artefact
     assert slice_jumps(iter(volumes), brain) == 0
     volumes[11, :, :, 3] += 30
     assert slice_jumps(iter(volumes), brain) >= 1

@@ -1,4 +1,4 @@
-"""Evidence of normalisation falls as a brain is moved off the template."""
+"""Measures of normalisation fall as a brain is moved off the template."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from bolt.preprocess.quality.evidence import VENTRICLES, normalisation_evidence,
 
 @pytest.fixture(scope="module")
 def brain(head, tmp_path_factory):
-    """The template itself as a subject, and an atlas of its grey matter."""
+    """Use the template itself as a subject, and make an atlas of its grey matter."""
     folder = tmp_path_factory.mktemp("evidence")
     t1w, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
-    found = tissues.segment(t1w, mask, 4.0)
+    probabilities = tissues.segment(t1w, mask, 4.0)
     paths = {"t1w": head.template / "T1w.nii.gz"}
-    for tissue, image in found.items():
+    for tissue, image in probabilities.items():
         paths[tissue] = folder / f"{tissue}.nii.gz"
         images.write(image, paths[tissue])
     atlas = folder / "atlas.nii.gz"
-    images.save(found["gm"].numpy() > 0.5, images.affine_of(t1w), atlas, "uint8")
+    images.save(probabilities["gm"].numpy() > 0.5, images.affine_of(t1w), atlas, "uint8")
     return paths, atlas
 
 
 def test_evidence_falls_with_the_distance(head, brain, tmp_path):
     paths, atlas = brain
-    found = []
+    evidence = []
     for distance in (0.0, 4.0, 10.0):
         matrix = images.rigid_matrix(np.array([distance, 0, 0, 0, 0, 0]), np.zeros(3))
         images.write_matrix(matrix, tmp_path / "moved.mat")
-        found.append(normalisation_evidence({**paths, "forward": tmp_path / "moved.mat"}, head.template, atlas))
-    assert found[0]["template_correlation"] > 0.99 and found[0]["ventricle_dice"] > 0.95
-    for before, after in pairwise(found):
+        evidence.append(normalisation_evidence({**paths, "forward": tmp_path / "moved.mat"}, head.template, atlas))
+    assert evidence[0]["template_correlation"] > 0.99 and evidence[0]["ventricle_dice"] > 0.95
+    for before, after in pairwise(evidence):
         assert all(after[name] < before[name] - 0.02 for name in before)
 
 
 def test_without_an_atlas_its_measure_is_left_out(head, brain, tmp_path):
     images.write_matrix(np.eye(4), tmp_path / "still.mat")
-    found = normalisation_evidence({**brain[0], "forward": tmp_path / "still.mat"}, head.template)
-    assert set(found) == {"ventricle_dice", "template_correlation"}
+    evidence = normalisation_evidence({**brain[0], "forward": tmp_path / "still.mat"}, head.template)
+    assert set(evidence) == {"ventricle_dice", "template_correlation"}
 
 
 def test_ventricles_that_were_staged_are_the_ones_compared_with(head, brain, tmp_path):
@@ -53,9 +53,9 @@ def test_ventricles_that_were_staged_are_the_ones_compared_with(head, brain, tmp
         shutil.copy(head.template / name, template)
     images.write_matrix(np.eye(4), tmp_path / "still.mat")
     paths = {**brain[0], "forward": tmp_path / "still.mat"}
-    found_now = normalisation_evidence(paths, template)
+    computed = normalisation_evidence(paths, template)
     stage_ventricles(template)
-    assert normalisation_evidence(paths, template) == found_now
+    assert normalisation_evidence(paths, template) == computed
     staged, affine = images.load(template / VENTRICLES)
     images.save(np.roll(staged, 3, axis=1), affine, template / VENTRICLES, "uint8")
-    assert normalisation_evidence(paths, template)["ventricle_dice"] < found_now["ventricle_dice"] - 0.1
+    assert normalisation_evidence(paths, template)["ventricle_dice"] < computed["ventricle_dice"] - 0.1

@@ -1,4 +1,4 @@
-"""Pictures (their contents are looked at by people; the workflows' tests write them) and the carpet's sample."""
+"""Pictures and the sample of the carpet plot (the workflow tests draw all pictures)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_white_matter_is_the_brightest_class():
     data[7:13, 7:13, 7:13] = 90
     data += np.random.default_rng(0).normal(0, 2, data.shape)
     image, mask = images.to_ants(data, np.eye(4)), images.to_ants(np.ones(data.shape), np.eye(4))
-    found = pictures.white_matter(image, mask).numpy() > 0.5
+    white = pictures.white_matter(image, mask).numpy() > 0.5
     core = np.zeros(data.shape, dtype=bool)
     core[7:13, 7:13, 7:13] = True
-    assert registration.dice(found, core) > 0.9
+    assert registration.dice(white, core) > 0.9
 
 
 def test_a_view_shows_the_slices_and_the_contours(head):
@@ -57,7 +57,7 @@ def test_the_carpet_samples_tissues_evenly_and_removes_the_trend():
     labels = np.repeat([0, 1, 2, 3], [100, 800, 300, 100]).reshape(13, 10, 10)
     slope = np.linspace(0, 50, 20)
     bold = rng.normal(size=(20, *labels.shape)) + slope[:, None, None, None]
-    bold[:, labels == 3] = 7.0  # dead
+    bold[:, labels == 3] = 7.0  # constant
     values, rows = carpet.sample(iter(bold), labels)
     assert rows == {1: 260, 2: 110}
     assert values.shape == (370, 20)

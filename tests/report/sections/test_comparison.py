@@ -107,7 +107,7 @@ def test_the_cohorts_tests_are_said_in_words_and_kept_as_a_table(tmp_path: Path)
     aged = [block for block in lines if block.text.startswith("Age differs between classes: median ")]
     assert len(aged) == 1 and aged[0].warning
     assert sum(block.warning for block in lines) == 1
-    assert "Head motion is not known, so nobody can say whether it differs." in [block.text for block in lines]
+    assert "Head motion is unknown, so it cannot be compared." in [block.text for block in lines]
     table = read_table(layout.tables / "cohort_tests.tsv")
     assert table["measure"].tolist() == ["Site", "Sex", "Age", "Head motion"]
     shown = [block.frame for block in blocks if isinstance(block, Table)][-1]
@@ -148,4 +148,4 @@ def test_the_papers_cohort_and_warnings_stand_with_the_cohort(tmp_path: Path) ->
         "3 included scans have warnings",
     ):
         assert words in cohort, words
-    assert "all zero or constant: zeros once z-scored" in cohort
+    assert "all zero or constant (zeros after z-scoring)" in cohort
