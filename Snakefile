@@ -18,11 +18,11 @@ from bolt.io.places import link_package, refuse_other_snakefile
 refuse_other_snakefile(workflow.basedir)
 
 from bolt.config.layout import ORACLE
-from bolt.io.disk_space import tell_if_full
+from bolt.io.disk_space import report_full_disks
 from bolt.io.names import FOLDER, NAME, PREFIX
 from bolt.jobs.ledger import refresh_ledger
 from bolt.workflow import snakemake as internals
-from bolt.workflow.disk_check import check_preprocessing_room
+from bolt.workflow.disk_check import check_preprocessing_space
 from bolt.workflow.estimate import announce_after_dry_run
 from bolt.workflow.lock import hold
 from bolt.workflow.slurm import cancel_at_exit
@@ -62,7 +62,7 @@ onsuccess:
 
 onerror:
     cancel_at_exit(log)
-    tell_if_full([layout.results, layout.work])
+    report_full_disks([layout.results, layout.work])
     refresh_ledger(layout.ledger)
 
 
@@ -118,7 +118,7 @@ include: "workflow/rules/experiments.smk"
 
 # files downloaded at once: be polite to public servers
 internals.limit(workflow, "downloads", 4)
-check_preprocessing_room(run, sys.argv, internals.jobs_at_once(workflow))
+check_preprocessing_space(run, sys.argv, internals.jobs_at_once(workflow))
 announce_after_dry_run(run, sys.argv)
 
 

@@ -219,7 +219,7 @@ def simulate(case: Case, study: Path, workdir: Path) -> dict[str, Any]:
         return done
 
     JobScheduler.schedule = scheduled  # type: ignore[method-assign]
-    room.require_room = lambda *_: None  # the images are not made
+    room.require_space = lambda *_: None  # the images are not made
     os.chdir(workdir)
     arguments = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", str(study / "config.yaml")]
     arguments += ["--workflow-profile", str(ROOT / "workflow/profiles/slurm"), "--executor", "virtual"]

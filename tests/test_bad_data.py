@@ -69,7 +69,7 @@ def refused(act: Callable[[], object]) -> Said:
 
 def worked(folder: Path, work: Callable[[], None], stage: str = "parcellate") -> Said:
     """A job on one scan: what its status file says."""
-    Outcome(stage, folder / "status.json", attempt=1).of(work)
+    Outcome(stage, folder / "status.json", attempt=1).run(work)
     status = read_json(folder / "status.json")
     warnings = [entry["warning"] for entry in status.get("warnings", [])]
     return ("warned", "; ".join(warnings)) if status["state"] == "ok" else ("excluded", status["reason"])

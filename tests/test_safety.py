@@ -25,7 +25,7 @@ from bolt.datasets.hcp import _is_onsets
 from bolt.datasets.hcp_files import HcpScan, _read_people
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_yaml
-from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_place
+from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_path
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint, load_resume, save_checkpoint
 from bolt.training.features import load_trained
@@ -202,7 +202,7 @@ def test_hostile_names_are_none(text):
 
 @pytest.mark.parametrize("text", sorted({*HOSTILE} - {"../../x", "/etc/passwd", "..", ".hidden", "x" * 300}))
 def test_hostile_paths_are_none(text):
-    assert not is_place(text)
+    assert not is_path(text)
 
 
 @given(st.one_of(st.from_regex(NAME, fullmatch=True), st.text(max_size=20), st.sampled_from(HOSTILE)))
@@ -216,7 +216,7 @@ def test_a_name_stays_in_its_folder_and_means_itself_to_a_shell(text):
 
 @given(st.one_of(st.from_regex(r"/?[\w./$;`'\"~ -]+", fullmatch=True), st.text(max_size=20)))
 def test_a_place_means_itself_to_a_shell(text):
-    assert not is_place(text) or shlex.quote(text) == text or not text.isascii()
+    assert not is_path(text) or shlex.quote(text) == text or not text.isascii()
 
 
 def test_bash_takes_fit_names_as_they_are():

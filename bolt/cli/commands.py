@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bolt.io.places import ROOT
-from bolt.io.resource_errors import in_words
+from bolt.io.resource_errors import explain_shortages
 from bolt.workflow.stages import STAGES
 
 
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> None:
     from bolt.workflow.job import Job
 
     job = Job(options)
-    with in_words(job.layout.results, job.layout.work):
+    with explain_shortages(job.layout.results, job.layout.work):
         STAGES[job.stage].work(job)

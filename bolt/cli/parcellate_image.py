@@ -14,7 +14,7 @@ from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
-from bolt.jobs.provenance import beside, provenance
+from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import is_constant, zscore
 from bolt.series.parcellate import Parcellated, parcellate, write_series
 
@@ -63,7 +63,7 @@ def parcellate_image(options: argparse.Namespace) -> None:
         _report(name, result, place)
         write_series(standardized(result) if options.standardize else result, place)
         read = [Path(file) for file in (options.image, options.mask, options.confounds) if file is not None]
-        write_json(provenance(read, stage="parcellate", atlas=result.metadata["AtlasSHA256"]), beside(place))
+        write_json(provenance(read, stage="parcellate", atlas=result.metadata["AtlasSHA256"]), provenance_path(place))
 
 
 def _denoising(name: str | None, confounds: str | None) -> Denoise:

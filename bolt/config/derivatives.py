@@ -56,7 +56,7 @@ T1W_PICTURES = ("T1w",)
 SCAN_PICTURES = ("bold", "boldref", "boldmap")
 
 
-def forget(made: Iterable[Path], start: str, suffixes: tuple[str, ...]) -> None:
+def remove_outputs(made: Iterable[Path], start: str, suffixes: tuple[str, ...]) -> None:
     """Remove what an earlier job made of an image, so that a failing one does not keep outdated pictures.
 
     Parameters

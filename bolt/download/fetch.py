@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bolt.config import Bucket
 from bolt.download.http import CHUNK, Interrupted, PartialFile, download
-from bolt.io.disk_space import full_disk_error, require_room
+from bolt.io.disk_space import full_disk_error, require_space
 from bolt.io.errors import DataError
 from bolt.io.files import sha256 as sha256_of
 
@@ -175,7 +175,7 @@ def _copy(address: str, part: PartialFile) -> None:
     source = local_path(address)
     if not source.is_file():
         raise DataError("file not found", where=source, hint="Complete the folder, or use another base address")
-    require_room(part.destination.parent, source.stat().st_size, part.destination.name)
+    require_space(part.destination.parent, source.stat().st_size, part.destination.name)
     shutil.copyfile(source, part.path)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolt import __version__
-from bolt.io.disk_space import require_room
+from bolt.io.disk_space import require_space
 from bolt.io.errors import DataError
 from bolt.io.files import write_json
 
@@ -169,7 +169,7 @@ def _receive(
             f"the server has {total} bytes, but {size} are expected", where=address, hint="Ask the file's publisher"
         )
     if total is not None:
-        require_room(part.destination.parent, total - start, part.destination.name)
+        require_space(part.destination.parent, total - start, part.destination.name)
     if start == 0:
         part.begin(address, _version(response))
     with part.path.open("ab") as target:

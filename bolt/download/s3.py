@@ -27,7 +27,7 @@ from botocore.exceptions import (
 
 from bolt.config import Bucket
 from bolt.download.http import CHUNK, Interrupted, PartialFile, require_total, retry
-from bolt.io.disk_space import require_room
+from bolt.io.disk_space import require_space
 from bolt.io.errors import BoltError, ConfigError, DataError
 
 for name in ("boto3", "botocore", "s3transfer", "urllib3"):
@@ -157,7 +157,7 @@ def _try_once(client: Any, bucket: Bucket, key: str, part: PartialFile, size: in
         part.forget()
         what = f"the bucket has {total} bytes, but {size} are expected"
         raise DataError(what, where=where, hint="List the bucket again")
-    require_room(part.destination.parent, total - start, part.destination.name)
+    require_space(part.destination.parent, total - start, part.destination.name)
     if not start:
         part.begin(where, response["ETag"])
     try:

@@ -27,7 +27,7 @@ def is_full(folder: str | Path) -> bool:
     return free_bytes(folder) < FULL_BELOW
 
 
-def require_room(folder: str | Path, needed: float, what: str, key: str | None = None) -> None:
+def require_space(folder: str | Path, needed: float, what: str, key: str | None = None) -> None:
     """Refuse work whose files do not fit on the disk.
 
     Parameters
@@ -81,7 +81,7 @@ def refuse_full(folder: str | Path) -> None:
         raise full_disk_error(Path(folder))
 
 
-def tell_if_full(folders: Iterable[Path]) -> None:
+def report_full_disks(folders: Iterable[Path]) -> None:
     """Print which disks are full, at the end of a failed run: the job's own log may have had no space for it."""
     for folder in folders:
         if is_full(folder):

@@ -82,7 +82,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def keep(made: str | Path, path: Path) -> None:
+def link_or_copy(made: str | Path, path: Path) -> None:
     """Give a file its final name as a hard link, or as a copy on another disk."""
     with atomic(path) as temporary:
         try:

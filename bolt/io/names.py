@@ -17,7 +17,7 @@ PLACE = r"/?[\w.][\w./+@%=:,-]*"
 """A path that can be given to commands."""
 MAX_BYTES = 120
 """Of a name: file names have at most 255 bytes, and files made from a scan add up to 100 to its name."""
-RULE_OF_PLACES = "Use only letters, digits and /._+-@%=:, without spaces"
+PATH_RULE = "Use only letters, digits and /._+-@%=:, without spaces"
 RULE = f"Use letters, digits, and ._+- after the first of them; at most {MAX_BYTES} bytes"
 
 
@@ -26,7 +26,7 @@ def is_name(text: object) -> bool:
     return re.fullmatch(NAME, str(text)) is not None and len(str(text).encode()) <= MAX_BYTES
 
 
-def is_place(text: object) -> bool:
+def is_path(text: object) -> bool:
     """Return whether a path can be given to commands."""
     composed = unicodedata.normalize("NFC", str(text))  # macOS decomposes accents
     return re.fullmatch(PLACE, composed) is not None

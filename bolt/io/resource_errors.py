@@ -61,7 +61,7 @@ def is_shortage(error: BaseException) -> bool:
 
 
 @contextmanager
-def in_words(*folders: Path) -> Iterator[None]:
+def explain_shortages(*folders: Path) -> Iterator[None]:
     """Turn a shortage within the block into an error that describes what ran out, and how to fix it.
 
     Raises

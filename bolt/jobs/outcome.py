@@ -19,12 +19,12 @@ from bolt.config import ROOT
 from bolt.io.credentials import show_exception
 from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_json, write_status
-from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, in_words, memory_shortage
+from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, explain_shortages, memory_shortage
 from bolt.jobs.crash_report import report_path, write_report
 from bolt.jobs.limits import PAUSE, Limits
 from bolt.jobs.process import cpu_seconds
 from bolt.jobs.progress import at_step
-from bolt.jobs.provenance import Inputs, beside, provenance
+from bolt.jobs.provenance import Inputs, provenance, provenance_path
 
 log = logging.getLogger("bolt")
 ATTEMPTS = "BOLT_ATTEMPTS"
@@ -73,18 +73,18 @@ class Outcome:
         self.empty: list[Path] = []
         self.upstream: Path | None = None
         self.upstream_warnings: list[dict[str, Any]] = []
-        self.again = ""
+        self.command = ""
         self.limits: Limits | None = None
-        self.passing = False
+        self.transient = False
         self.inputs: Inputs = []
         self.facts: dict[str, Any] = {}
         self.begun, self.spent = BEGUN, 0.0
 
-    def after(self, status: Path) -> None:
+    def depends_on(self, status: Path) -> None:
         """Set the status file of the stage on which this one depends."""
         self.upstream = status
 
-    def of(self, work: Callable[[], None]) -> None:
+    def run(self, work: Callable[[], None]) -> None:
         """Do the work and record how it ends; a failure upstream is passed on instead."""
         if self.upstream is not None:
             upstream = read_json(self.upstream)
@@ -110,7 +110,7 @@ class Outcome:
             code = 1
             try:
                 self.spent = spent
-                with in_words(self.status.parent):
+                with explain_shortages(self.status.parent):
                     self._try(work)
                 code = 0
             except ConfigError as error:
@@ -172,22 +172,22 @@ class Outcome:
             elif short is not None or not isinstance(error, BoltError):
                 raise  # another attempt may succeed, or is given more memory
             else:
-                self._fail(error, repeatable=self.passing)
+                self._fail(error, repeatable=self.transient)
 
     def _remove_reports(self) -> None:
         """Remove the crash report and provenance of an earlier run of this job."""
-        for path in (report_path(self.status), beside(self.status)):
+        for path in (report_path(self.status), provenance_path(self.status)):
             path.unlink(missing_ok=True)
 
     def _note_provenance(self) -> None:
         facts = provenance(
             self.inputs, attempt=self.attempt, begun=self.begun, spent=self.spent, stage=self.stage, **self.facts
         )
-        write_json(facts, beside(self.status))
+        write_json(facts, provenance_path(self.status))
 
     def _fail(self, error: BoltError, repeatable: bool) -> None:
-        if repeatable and self.again:
-            hint = f"{error.hint}. To repeat this job: {self.again}"
+        if repeatable and self.command:
+            hint = f"{error.hint}. To repeat this job: {self.command}"
             error = type(error)(error.what, where=error.where or None, hint=hint)
         self._leave_empty()
         log.error("%s failed: %s", self.stage, error)
@@ -204,7 +204,7 @@ class Outcome:
                     temporary.touch()
 
 
-def command_again(output: Path, config: Path) -> str:
+def repeat_command(output: Path, config: Path) -> str:
     """Return the command that repeats the job behind an output, without the jobs that depend on it."""
     snakefile = "" if Path("Snakefile").resolve() == ROOT / "Snakefile" else f"--snakefile {ROOT / 'Snakefile'} "
     return f"snakemake --cores 1 {snakefile}--configfile {config} --force {output}"

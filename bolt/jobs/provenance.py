@@ -65,7 +65,7 @@ def provenance(
     }
 
 
-def beside(result: Path) -> Path:
+def provenance_path(result: Path) -> Path:
     """Return the path of a result's provenance.
 
     ``scans.tsv`` → ``scans_provenance.json``, ``sub-01_status.json`` → ``sub-01_provenance.json``, ``status.json`` →

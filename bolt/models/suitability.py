@@ -89,7 +89,7 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
         raise wrong(f"'{model.model}' needs at least one", "Name the columns, such as 'covariates: [mean_fd]'")
 
 
-def check_known(models: Iterable[Model], scans: pd.DataFrame) -> None:
+def check_covariate_values(models: Iterable[Model], scans: pd.DataFrame) -> None:
     """Refuse covariates without a value for any scan, except those that are measured on images later.
 
     Parameters

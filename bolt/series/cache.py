@@ -38,7 +38,7 @@ COVERAGE_COLUMNS = {
     "n_constant": "Number of them in which the ROI's series is constant (all zeros after z-scoring)",
     "kept": "1: a column of the cache; 0: dropped because at least one scan does not cover it",
 }
-OWN_COLUMNS = {
+ARRAY_COLUMNS = {
     "offset": "First row of the scan in series.npy",
     "length": "Number of rows (volumes) of the scan",
 }
@@ -200,7 +200,7 @@ def build_cache(
     (out / "manifest.json").unlink(missing_ok=True)  # the cache is incomplete from here to the end
     n_constant, warnings = _write_array(entries, rois, kept, out / "series.npy")
     index = _index(scans, entries, mean_fd)
-    write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
+    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_table(pd.DataFrame(warnings, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
     coverage = rois[["value", "name"]].assign(

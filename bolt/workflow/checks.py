@@ -10,9 +10,9 @@ from bolt.atlases.description import describe_atlas
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.datasets import COLUMNS, source_of
 from bolt.explain.explainable import can_be_explained
-from bolt.io.disk_space import require_room
+from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError
-from bolt.io.names import RULE, RULE_OF_PLACES, is_name, is_place
+from bolt.io.names import PATH_RULE, RULE, is_name, is_path
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
 
@@ -40,11 +40,11 @@ def check_names(config: Config, dataset: Dataset) -> None:
 def _check_paths(config: Config) -> None:
     """Refuse names that cannot be parts of paths and commands, and two atlases of one name."""
     for key, name in _names_of_paths(config):
-        if not (is_place if isinstance(name, Path) else is_name)(name):
+        if not (is_path if isinstance(name, Path) else is_name)(name):
             raise ConfigError(
                 f"'{key}' is not fit for paths and commands: {str(name)!r}",
                 where="configuration",
-                hint=f"Choose another. {RULE_OF_PLACES if isinstance(name, Path) else RULE}",
+                hint=f"Choose another. {PATH_RULE if isinstance(name, Path) else RULE}",
             )
     if len(config.atlases) > len(config.atlas_places):
         raise ConfigError("two atlases have one name", where="configuration", hint="Rename one of the folders")
@@ -161,7 +161,7 @@ def check_download_space(config: Config, dataset: Dataset) -> None:
     if dataset.downloaded:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
-        require_room(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
+        require_space(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
 
 
 def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:

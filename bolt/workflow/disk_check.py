@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bolt.config import ROOT
-from bolt.io.disk_space import free_bytes, gigabytes, require_room
+from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_yaml
 from bolt.io.volumes import check_image
@@ -85,7 +85,7 @@ def _volumes(path: Path) -> int:
     return shape[3] if len(shape) == 4 else 0
 
 
-def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
+def check_preprocessing_space(run: Run, arguments: list[str], jobs: int) -> None:
     """Refuse a run whose preprocessing the disk cannot hold; in a dry run, warn.
 
     Parameters
@@ -103,7 +103,7 @@ def check_preprocessing_room(run: Run, arguments: list[str], jobs: int) -> None:
         return
     what = f"preprocessing with {jobs} job{'s' if jobs > 1 else ''} at once"
     try:
-        require_room(run.layout.derivatives, needed, what, "results")
+        require_space(run.layout.derivatives, needed, what, "results")
     except ConfigError as error:
         if not is_dry_run(arguments):
             sys.tracebacklimit = 0

@@ -21,7 +21,7 @@ from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_table, write_json
 from bolt.jobs.limits import limits
-from bolt.jobs.outcome import Outcome, command_again
+from bolt.jobs.outcome import Outcome, repeat_command
 from bolt.jobs.provenance import Inputs, provenance
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Job:
         outcome.limits = limits(self.options.limits)
         outcome.inputs = [self.config_file, *inputs]
         outcome.facts = facts
-        outcome.again = command_again(output or status, self.layout.config)
+        outcome.command = repeat_command(output or status, self.layout.config)
         return outcome
 
     def note(self, place: Path, inputs: Inputs, **facts: Any) -> None:

@@ -25,7 +25,7 @@ from typing import IO
 from bolt.io.disk_space import refuse_full
 from bolt.io.errors import ConfigError
 from bolt.io.files import is_alive
-from bolt.io.resource_errors import in_words
+from bolt.io.resource_errors import explain_shortages
 from bolt.workflow.snakemake import is_dry_run
 
 log = logging.getLogger("bolt")
@@ -97,7 +97,7 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
         return
     try:
         for folder in folders:
-            with in_words(folder):
+            with explain_shortages(folder):
                 _hold_one(folder.resolve())
             refuse_full(folder)
     except OSError as error:

@@ -12,7 +12,7 @@ import pytest
 from bolt.download import http
 from bolt.download.fetch import fetch, join, verify
 from bolt.io import disk_space as disk
-from bolt.io.disk_space import require_room
+from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
 from tests.file_server import serve
 
@@ -217,7 +217,7 @@ def test_disk_space_is_checked_before_the_download(server, tmp_path, monkeypatch
     assert left_behind(tmp_path) == []
     with pytest.raises(ConfigError, match="not enough disk space"):
         fetch(server.folder / "scan.bin", tmp_path / "got/scan.bin")
-    require_room(tmp_path / "not/yet", 1_000_000, "this")
+    require_space(tmp_path / "not/yet", 1_000_000, "this")
 
 
 def test_a_disk_that_fills_up_is_a_config_error(server, tmp_path, monkeypatch):

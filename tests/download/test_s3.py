@@ -68,7 +68,7 @@ def test_a_partial_object_is_resumed(bucket, tmp_path, monkeypatch):
     part.begin(s3.address(bucket, "HCP_1200/1/scan.bin"), version)
     part.path.write_bytes(DATA[:1_000_000])
     asked = []
-    monkeypatch.setattr(s3, "require_room", lambda folder, needed, what: asked.append(needed))
+    monkeypatch.setattr(s3, "require_space", lambda folder, needed, what: asked.append(needed))
     s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA))
     assert part.path.read_bytes() == DATA and asked == [2_000_000]
     s3.download(bucket, "HCP_1200/1/scan.bin", part, size=len(DATA))  # everything has arrived

@@ -23,7 +23,7 @@ from bolt.io import disk_space as disk
 from bolt.io import resource_errors
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_table
-from bolt.io.resource_errors import disk_shortage, in_words, memory_shortage
+from bolt.io.resource_errors import disk_shortage, explain_shortages, memory_shortage
 from bolt.io.streams import VolumeWriter
 from bolt.jobs.outcome import Outcome
 from tests.disks import fill, small_disk
@@ -97,12 +97,12 @@ def test_short_memory_is_recognised_in_errors_of_any_library(error):
 
 def test_other_errors_pass_unchanged():
     shortage = MemoryShortage("the computer's memory does not hold a batch of 7 scans", hint="Lower it")
-    with pytest.raises(MemoryShortage) as caught, in_words(Path()):
+    with pytest.raises(MemoryShortage) as caught, explain_shortages(Path()):
         raise shortage
     assert caught.value is shortage
-    with pytest.raises(ConfigError, match="no such device"), in_words(Path()):
+    with pytest.raises(ConfigError, match="no such device"), explain_shortages(Path()):
         raise ConfigError("no such device")
-    with pytest.raises(ZeroDivisionError), in_words(Path()):
+    with pytest.raises(ZeroDivisionError), explain_shortages(Path()):
         raise ZeroDivisionError
 
 
@@ -112,7 +112,7 @@ def test_other_errors_pass_unchanged():
 @pytest.fixture
 def outcome(tmp_path):
     outcome = Outcome("train", tmp_path / "status.json", 1)
-    outcome.again, outcome.empty = "snakemake --force x", [tmp_path / "series.npy"]
+    outcome.command, outcome.empty = "snakemake --force x", [tmp_path / "series.npy"]
     return outcome
 
 
@@ -127,8 +127,8 @@ def fails(error):
 @pytest.mark.parametrize("error", [FULL, SAFETENSORS, raised(DataError("cut off"), FULL)], ids=["os", "rust", "data"])
 def test_full_disk_is_not_recorded_as_a_failed_scan(outcome, tmp_path, attempt, error):
     outcome.attempt = attempt
-    with pytest.raises(ConfigError), in_words(tmp_path):
-        outcome.of(fails(error))
+    with pytest.raises(ConfigError), explain_shortages(tmp_path):
+        outcome.run(fails(error))
     assert not list(tmp_path.iterdir())
 
 
@@ -136,7 +136,7 @@ def test_a_process_killed_on_a_full_disk_is_repeated(outcome, tmp_path, monkeypa
     outcome.attempt = Outcome.ATTEMPTS
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 0)
     with pytest.raises(ConfigError, match="no space left"):
-        outcome.of(lambda: os.kill(os.getpid(), signal.SIGBUS))
+        outcome.run(lambda: os.kill(os.getpid(), signal.SIGBUS))
     assert not list(tmp_path.iterdir())
 
 
@@ -146,10 +146,10 @@ SHORT = [MemoryError(), MemoryShortage("memory does not hold a batch", hint="Low
 @pytest.mark.parametrize("error", SHORT, ids=["python", "words"])
 def test_short_memory_is_retried_then_recorded(outcome, tmp_path, error):
     with pytest.raises((MemoryError, MemoryShortage)):
-        outcome.of(fails(error))
+        outcome.run(fails(error))
     assert not (tmp_path / "status.json").exists()
     outcome.attempt = Outcome.ATTEMPTS
-    outcome.of(fails(error))
+    outcome.run(fails(error))
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "memory" in status["reason"]
     assert status["hint"].endswith("To repeat this job: snakemake --force x")
@@ -158,7 +158,7 @@ def test_short_memory_is_retried_then_recorded(outcome, tmp_path, error):
 
 def test_a_kill_by_the_system_suggests_short_memory(outcome, tmp_path):
     outcome.attempt = Outcome.ATTEMPTS
-    outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    outcome.run(lambda: os.kill(os.getpid(), signal.SIGKILL))
     status = read_json(tmp_path / "status.json")
     assert "killed by signal 9 in 2 attempts" in status["reason"] and "when memory runs out" in status["reason"]
     assert "mem_mb" in status["hint"] and "snakemake --force x" in status["hint"]
@@ -218,7 +218,7 @@ WRITERS = [write_rows, write_weights, write_cache, write_volumes, write_matrix]
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_full_disk_leaves_no_half_file_and_is_named(full, write):
-    with pytest.raises(ConfigError) as caught, in_words(full):
+    with pytest.raises(ConfigError) as caught, explain_shortages(full):
         write(full / "x")
     assert caught.value.where == str(full), caught.value
     assert [path.name for path in full.iterdir()] == ["ballast"]
@@ -241,12 +241,12 @@ def test_a_stage_ends_with_a_one_line_error_on_a_disk_shortage(full, tmp_path):
 
 
 def test_a_failed_run_names_the_disk_shortage(full, tmp_path, capsys):
-    disk.tell_if_full([tmp_path, full / "results"])
+    disk.report_full_disks([tmp_path, full / "results"])
     assert capsys.readouterr().err.startswith(f"bolt: {full}/results: no space left on the disk of this folder. Free")
 
 
 def test_an_allocation_that_is_too_large(tmp_path):
-    code = "from bolt.io.resource_errors import in_words; import numpy as np\nfrom pathlib import Path\n"
-    code += "with in_words(Path()): np.ones(10**12)"
+    code = "from bolt.io.resource_errors import explain_shortages; import numpy as np\nfrom pathlib import Path\n"
+    code += "with explain_shortages(Path()): np.ones(10**12)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert "MemoryShortage: out of memory (Unable to allocate 7.28 TiB for an array" in done.stderr

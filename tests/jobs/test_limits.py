@@ -15,7 +15,7 @@ def of(tmp_path, given, work):
     outcome = Outcome("train", tmp_path / "status.json", Outcome.ATTEMPTS)
     outcome.limits = given
     outcome.empty = [tmp_path / "predictions.tsv"]
-    outcome.of(work)
+    outcome.run(work)
     return json.loads((tmp_path / "status.json").read_text())
 
 

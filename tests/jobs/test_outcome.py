@@ -35,7 +35,7 @@ def crash():
 
 def test_bad_data_leaves_a_reason_and_empty_outputs(outcome, tmp_path):
     (tmp_path / "series.npy").write_bytes(b"half")
-    outcome.of(bad)
+    outcome.run(bad)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and status["stage"] == "parcellate"
     assert "a.nii.gz: voxels are NaN" in status["reason"] and status["hint"] == "Convert it again"
@@ -44,33 +44,33 @@ def test_bad_data_leaves_a_reason_and_empty_outputs(outcome, tmp_path):
 
 
 def test_success_is_recorded_last(outcome, tmp_path):
-    outcome.of(lambda: (tmp_path / "series.npy").write_bytes(b"x") and None)
+    outcome.run(lambda: (tmp_path / "series.npy").write_bytes(b"x") and None)
     assert read_json(tmp_path / "status.json")["state"] == "ok"
 
 
 def test_a_crash_is_raised_until_the_last_attempt(outcome, tmp_path):
     with pytest.raises(ZeroDivisionError):
-        outcome.of(crash)
+        outcome.run(crash)
     assert not (tmp_path / "status.json").exists()
-    outcome.attempt, outcome.again = Outcome.ATTEMPTS, "snakemake --force x"
-    outcome.of(crash)
+    outcome.attempt, outcome.command = Outcome.ATTEMPTS, "snakemake --force x"
+    outcome.run(crash)
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "crashed in 2 attempts" in status["reason"]
     assert status["hint"].endswith("To repeat this job: snakemake --force x")
 
 
 def test_only_temporary_failures_name_the_command_that_repeats_the_job(outcome, tmp_path):
-    outcome.again = "snakemake --force x"
-    outcome.of(bad)
+    outcome.command = "snakemake --force x"
+    outcome.run(bad)
     assert read_json(tmp_path / "status.json")["hint"] == "Convert it again"
-    outcome.passing = True
-    outcome.of(bad)
+    outcome.transient = True
+    outcome.run(bad)
     assert read_json(tmp_path / "status.json")["hint"].endswith("To repeat this job: snakemake --force x")
 
 
 def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
     outcome.attempt = Outcome.ATTEMPTS
-    outcome.of(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    outcome.run(lambda: os.kill(os.getpid(), signal.SIGKILL))
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "killed by signal 9" in status["reason"]
     assert np.load(tmp_path / "series.npy").shape[0] == 0
@@ -79,9 +79,9 @@ def test_a_kill_in_the_last_attempt_is_recorded(outcome, tmp_path):
 @pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
 def test_success_and_bad_data_are_the_same_in_every_attempt(outcome, tmp_path, attempt):
     outcome.attempt = attempt
-    outcome.of(lambda: None)
+    outcome.run(lambda: None)
     assert read_json(tmp_path / "status.json")["state"] == "ok"
-    outcome.of(bad)
+    outcome.run(bad)
     assert "voxels are NaN" in read_json(tmp_path / "status.json")["reason"]
 
 
@@ -93,23 +93,23 @@ def test_configuration_errors_are_always_raised(outcome, tmp_path, attempt):
         raise ConfigError("no such device")
 
     with pytest.raises(ConfigError):
-        outcome.of(wrong)
+        outcome.run(wrong)
     assert not (tmp_path / "status.json").exists()
 
 
 def test_crashes_on_the_command_line_are_always_raised(outcome):
     outcome.attempt = 0
     with pytest.raises(ZeroDivisionError):
-        outcome.of(crash)
+        outcome.run(crash)
 
 
 def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):
     before = {"state": "failed", "stage": "functional", "reason": "no brain", "hint": ""}
     write_json(before, tmp_path / "before.json")
-    outcome.of(bad)  # in an earlier run
+    outcome.run(bad)  # in an earlier run
     assert (tmp_path / "crash.txt").is_file()
-    outcome.after(tmp_path / "before.json")
-    outcome.of(lambda: pytest.fail("worked without input"))
+    outcome.depends_on(tmp_path / "before.json")
+    outcome.run(lambda: pytest.fail("worked without input"))
     assert not (tmp_path / "crash.txt").exists()
     assert json.loads((tmp_path / "status.json").read_text()) == before
     assert np.load(tmp_path / "series.npy").shape[0] == 0
@@ -132,7 +132,7 @@ def work():
     at_step("anatomical.brain")
     {what}
 
-Outcome("anatomical", Path(sys.argv[1]), attempt=2).of(work)
+Outcome("anatomical", Path(sys.argv[1]), attempt=2).run(work)
 """
 
 
@@ -158,9 +158,9 @@ def test_a_failure_writes_a_report_with_step_command_and_log(tmp_path, what, sai
 
 
 def test_the_report_is_removed_once_the_scan_succeeds(outcome, tmp_path):
-    outcome.of(bad)
+    outcome.run(bad)
     assert (tmp_path / "crash.txt").is_file()
-    outcome.of(lambda: None)
+    outcome.run(lambda: None)
     assert not (tmp_path / "crash.txt").exists() and "report" not in read_json(tmp_path / "status.json")
 
 
@@ -172,13 +172,13 @@ def test_warnings_are_listed_and_passed_on(tmp_path):
 
     first = Outcome("functional", tmp_path / "first.json", attempt=1)
     with pytest.warns(FutureWarning, match="deprecated"):
-        first.of(odd)
+        first.run(odd)
     assert read_json(first.status)["warnings"] == [{"stage": "functional", "warning": "b.nii: TR differs"}]
     second = Outcome("parcellate", tmp_path / "second.json", attempt=1)
-    second.after(first.status)
-    second.of(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
+    second.depends_on(first.status)
+    second.run(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
     assert [entry["stage"] for entry in read_json(second.status)["warnings"]] == ["functional", "parcellate"]
-    second.after(tmp_path / "third.json")
+    second.depends_on(tmp_path / "third.json")
     write_json({"state": "ok", "stage": "x", "reason": "", "hint": ""}, tmp_path / "third.json")
-    second.of(lambda: None)
+    second.run(lambda: None)
     assert "warnings" not in read_json(second.status)

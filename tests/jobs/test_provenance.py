@@ -15,7 +15,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_json
 from bolt.jobs import provenance as module
 from bolt.jobs.outcome import Outcome
-from bolt.jobs.provenance import LISTED, beside, commit, hashes, provenance
+from bolt.jobs.provenance import LISTED, commit, hashes, provenance, provenance_path
 from bolt.workflow.stages import STAGES
 
 KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
@@ -111,7 +111,7 @@ def test_the_cluster_job_is_recorded_and_credentials_are_masked(monkeypatch):
     ],
 )
 def test_paths_of_provenance(result, place):
-    assert beside(Path("a") / result) == Path("a") / place
+    assert provenance_path(Path("a") / result) == Path("a") / place
 
 
 @pytest.mark.parametrize(("used", "expected"), [(True, "cuda: NVIDIA H200"), (False, "cpu")])
@@ -137,7 +137,7 @@ from pathlib import Path
 from bolt.jobs.outcome import Outcome
 code = {FILL!r}
 work = {{"itself": lambda: exec(code), "child": lambda: subprocess.run([sys.executable, "-c", code], check=True)}}
-Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).of(work[sys.argv[3]])
+Outcome("parcellate", Path(sys.argv[1]) / "status.json", int(sys.argv[2])).run(work[sys.argv[3]])
 """
 
 
@@ -152,9 +152,9 @@ def test_memory_and_time_of_children_and_of_the_last_attempt(tmp_path, attempt, 
 
 def test_a_failure_removes_the_provenance_of_an_earlier_result(tmp_path):
     outcome = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
-    outcome.of(lambda: None)
+    outcome.run(lambda: None)
     assert read_json(tmp_path / "sub-01_provenance.json")["stage"] == "parcellate"
-    outcome.of(bad)
+    outcome.run(bad)
     assert not (tmp_path / "sub-01_provenance.json").exists()
 
 

@@ -11,7 +11,7 @@ from bolt.config import Config, load_dataset, load_model
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.registry import create_model
-from bolt.models.suitability import check_known
+from bolt.models.suitability import check_covariate_values
 from bolt.series.cache import SeriesCache, build_cache
 from bolt.training.features import load_trained
 from bolt.workflow.checks import check_names
@@ -93,11 +93,11 @@ def test_the_index_refuses_what_cannot_be_known_later(kind, refused):
     scans = pd.DataFrame({"kind": [kind] * 2, "mean_fd": [np.nan] * 2, "site": ["a", np.nan]})
     if refused:
         with pytest.raises(DataError, match="no scan has a value of 'mean_fd'.*'motion_only'"):
-            check_known([load_model("site_only"), load_model("motion_only")], scans)
+            check_covariate_values([load_model("site_only"), load_model("motion_only")], scans)
     else:
-        check_known([load_model("site_only"), load_model("motion_only")], scans)
+        check_covariate_values([load_model("site_only"), load_model("motion_only")], scans)
     with pytest.raises(DataError, match="no scan has a value of 'site'"):
-        check_known([load_model("site_only")], scans.assign(site=np.nan))
+        check_covariate_values([load_model("site_only")], scans.assign(site=np.nan))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def outcome_of(folder: Path, path: Path, tr: float | None = 2.0) -> Result:
 
 
 def worked(folder: Path, work: Callable[[], None]) -> Result:
-    Outcome("functional", folder / "status.json", attempt=1).of(work)
+    Outcome("functional", folder / "status.json", attempt=1).run(work)
     status = read_json(folder / "status.json")
     warned = "; ".join(entry["warning"] for entry in status.get("warnings", []))
     if status["state"] != "ok":

@@ -12,7 +12,7 @@ from bolt.workflow.disk_check import (
     STORED,
     WAITING,
     WORK,
-    check_preprocessing_room,
+    check_preprocessing_space,
     preprocessing_peak,
     volumes_to_do,
 )
@@ -88,12 +88,12 @@ def test_headers_are_asked_before_the_index_exists(run, tmp_path):
 def test_a_full_disk_is_refused_and_a_dry_run_warned(run, monkeypatch, capsys):
     for module in (disk, room):
         monkeypatch.setattr(module, "free_bytes", lambda folder: 1e8)
-    check_preprocessing_room(run, ["snakemake", "-n"], 2)
+    check_preprocessing_space(run, ["snakemake", "-n"], 2)
     assert "Warning" in (said := capsys.readouterr().err) and "2 jobs at once" in said
     with pytest.raises(SystemExit, match=r"not enough disk space: preprocessing .* needs .* GB.* 'paths: results'"):
-        check_preprocessing_room(run, ["snakemake", "--cores", "2"], 2)
-    check_preprocessing_room(run, ["snakemake", "--target-jobs", "functional:scan=a"], 2)  # a job of that run
+        check_preprocessing_space(run, ["snakemake", "--cores", "2"], 2)
+    check_preprocessing_space(run, ["snakemake", "--target-jobs", "functional:scan=a"], 2)  # a job of that run
     for word in ("--unlock", "resources", "--touch", "--cleanup-metadata", "--delete-all-output"):  # no preprocessing
-        check_preprocessing_room(run, ["snakemake", "--cores", "2", word], 2)
+        check_preprocessing_space(run, ["snakemake", "--cores", "2", word], 2)
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 1e13)
-    check_preprocessing_room(run, ["snakemake", "--cores", "2"], 2)
+    check_preprocessing_space(run, ["snakemake", "--cores", "2"], 2)

@@ -18,8 +18,8 @@ from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.io.errors import DataError
-from bolt.io.files import keep, read_table, write_table
-from bolt.series.cache import OWN_COLUMNS, SeriesCache
+from bolt.io.files import link_or_copy, read_table, write_table
+from bolt.series.cache import ARRAY_COLUMNS, SeriesCache
 from bolt.training.runner import train_fold
 
 CACHE = "cache"
@@ -72,9 +72,9 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
     roles = roles[roles["fold"] == fold].set_index("scan_id")["role"]
     index["label"] = permuted_labels(index.assign(role=index["scan_id"].map(roles)), seed)
     for name in ("series.npy", "rois.tsv"):
-        keep(cache / name, out / name)
-    write_table(index, out / "index.tsv", {**COLUMNS, **OWN_COLUMNS})
-    keep(cache / "manifest.json", out / "manifest.json")
+        link_or_copy(cache / name, out / name)
+    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
+    link_or_copy(cache / "manifest.json", out / "manifest.json")
 
 
 def train_permuted(

@@ -14,7 +14,7 @@ from nipype.interfaces.utility import IdentityInterface
 from bolt.config import Registration
 from bolt.config.derivatives import anatomical_names
 from bolt.io.errors import BoltError
-from bolt.io.files import keep, write_json
+from bolt.io.files import link_or_copy, write_json
 from bolt.jobs.progress import at_step
 from bolt.preprocess.anatomical.steps import BrainMask, Conform, Normalise, Tissues
 from bolt.preprocess.checks import check_t1w
@@ -106,7 +106,7 @@ def preprocess_anatomical(
     workflow, made, used = _first_that_works(candidates, t1w, template, work)
     names = anatomical_names(prefix, space)
     for port, name in names.items():
-        keep(made[port], out / name)
+        link_or_copy(made[port], out / name)
     paths = {port: out / name for port, name in names.items()}
     at_step("anatomical.sidecars")
     write_sidecars(paths.values(), [t1w], Methods=methods_of(workflow))

@@ -13,7 +13,7 @@ from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
 from bolt.config.derivatives import anatomical_names
-from bolt.io.files import keep, write_json
+from bolt.io.files import link_or_copy, write_json
 from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images
@@ -192,9 +192,9 @@ def preprocess_functional(
     made = run(workflow, work, where=bold)
     names = functional_names(scan_id, space, output)
     for port, name in names.items():
-        keep(made[port], out / name)
+        link_or_copy(made[port], out / name)
     for port in ("confounds", "motion"):
-        keep(Path(made[port]).with_suffix(".json"), (out / names[port]).with_suffix(".json"))
+        link_or_copy(Path(made[port]).with_suffix(".json"), (out / names[port]).with_suffix(".json"))
     paths = {port: out / name for port, name in names.items()}
     at_step("functional.sidecars")
     write_sidecars(

@@ -77,8 +77,8 @@ def download(job: Job) -> None:
     if scan_id is None:
         return source.download_table(job.dataset, job.config)
     outcome = job.outcome(job.download_status(scan_id), [])
-    outcome.passing = True
-    outcome.of(lambda: source.download_scan(scan_id, job.dataset, job.config))
+    outcome.transient = True
+    outcome.run(lambda: source.download_scan(scan_id, job.dataset, job.config))
 
 
 @stage(
@@ -155,8 +155,8 @@ def index(job: Job) -> None:
     from bolt.datasets import COLUMNS, index, own_tables, subjects_table
     from bolt.folds.splits import make_folds
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import beside
-    from bolt.models.suitability import check_known
+    from bolt.jobs.provenance import provenance_path
+    from bolt.models.suitability import check_covariate_values
     from bolt.workflow.watched import files_of
 
     dataset, layout = job.dataset, job.layout
@@ -165,7 +165,7 @@ def index(job: Job) -> None:
             job.atlas(name)  # a missing or wrong image is reported here, hours before parcellation
     scans = index(job.config, dataset, job.options.minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
-    check_known(job.study.models.values(), usable)
+    check_covariate_values(job.study.models.values(), usable)
     make_folds(job.strata(usable), job.config.folds)  # too few subjects of a class are reported here, too
     excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     excluded.columns = pd.Index(EXCLUSION_COLUMNS)
@@ -177,4 +177,4 @@ def index(job: Job) -> None:
     write_cohort(scans, dataset.paper, layout.cohort)
     tables = dict.fromkeys([subjects_table(dataset, job.config), *own_tables(dataset)])
     # images are hashed by the stages that read them; here the hash of their names, sizes and times
-    job.note(beside(layout.scans), list(tables), listing=files_of(dataset))
+    job.note(provenance_path(layout.scans), list(tables), listing=files_of(dataset))

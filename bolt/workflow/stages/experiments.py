@@ -31,7 +31,7 @@ def experiment(job: Job) -> None:
     """Write the tables and the figure of an experiment."""
     from bolt.experiments.entries import all_entries, configurations, with_first_looks
     from bolt.io.errors import DataError
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.report.tables.complexity import write_complexity
     from bolt.report.tables.experiment import write_experiment
     from bolt.report.tables.landmarks import write_landmark_experiment
@@ -54,7 +54,7 @@ def experiment(job: Job) -> None:
             )
         write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
         write(with_first_looks(experiment, results, {entry.dataset for entry in entries}), entries, out)
-    job.note(beside(job.layout.experiment(experiment.name)), [_read_by(job, experiment, entries)])
+    job.note(provenance_path(job.layout.experiment(experiment.name)), [_read_by(job, experiment, entries)])
 
 
 def _read_by(job: Job, experiment: Experiment, entries: list[Entry]) -> list[Path]:
@@ -97,7 +97,7 @@ def complexity(job: Job) -> None:
     from bolt.experiments.complexity import COLUMNS, device_of, measure
     from bolt.experiments.entries import rows_of
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
 
     experiment, atlas, config = _experiment(job, "complexity"), job.options.atlas, job.config
     settings: Any = experiment.complexity
@@ -112,7 +112,7 @@ def complexity(job: Job) -> None:
     )
     out = job.layout.complexity(experiment.name, atlas)
     write_table(table, out, COLUMNS)
-    job.note(beside(out), [])
+    job.note(provenance_path(out), [])
 
 
 @stage(
@@ -127,7 +127,7 @@ def complexity(job: Job) -> None:
 def spectra(job: Job) -> None:
     """Write power spectra and the power in bands."""
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
     from bolt.series.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 
@@ -137,4 +137,4 @@ def spectra(job: Job) -> None:
     out = layout.spectra(experiment.name, atlas)
     write_table(bands, layout.bands(experiment.name, atlas), BAND_COLUMNS)
     write_table(spectra, out, SPECTRUM_COLUMNS)
-    job.note(beside(out), [layout.cache(atlas) / "manifest.json"])
+    job.note(provenance_path(out), [layout.cache(atlas) / "manifest.json"])

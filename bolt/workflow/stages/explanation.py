@@ -84,9 +84,9 @@ def explain(job: Job) -> None:
     inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "checkpoint.json"]
     facts = {"fold": options.fold, "seed": options.seed}
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
-    outcome.after(folder / "status.json")
+    outcome.depends_on(folder / "status.json")
     outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
-    outcome.of(lambda: explain_fold(SeriesCache(cache), folder, job.config.device))
+    outcome.run(lambda: explain_fold(SeriesCache(cache), folder, job.config.device))
 
 
 @stage(
@@ -114,9 +114,9 @@ def explain_inner(job: Job) -> None:
     inputs: Inputs = [cache / "manifest.json", checkpoints]
     facts = {"outer": job.options.fold, "seed": job.options.seed}
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
-    outcome.after((failed or statuses)[0])
+    outcome.depends_on((failed or statuses)[0])
     outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
-    outcome.of(lambda: explain_inner(SeriesCache(cache), folder, inner, job.config.device))
+    outcome.run(lambda: explain_inner(SeriesCache(cache), folder, inner, job.config.device))
 
 
 @stage(
@@ -133,7 +133,7 @@ def explain_inner(job: Job) -> None:
 def landmarks(job: Job) -> None:
     """Write the landmark regressions of a run."""
     from bolt.explain.landmarks import write_landmarks
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     of_classes(job)
@@ -155,7 +155,7 @@ def landmarks(job: Job) -> None:
 
     outputs = [run.explanation / name for name in ("landmarks.tsv", "subsets.tsv", "coefficients.npy")]
     job.of_folds(done, outputs, work)
-    job.note(beside(outputs[0]), job.importance_files(done), seed=job.options.seed)
+    job.note(provenance_path(outputs[0]), job.importance_files(done), seed=job.options.seed)
 
 
 def _region_settings(study: Study) -> list[Any]:
@@ -180,7 +180,7 @@ def regions(job: Job) -> None:
     from bolt.explain.regions import write_regions
     from bolt.io.errors import BoltError
     from bolt.io.files import holds_something
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     of_classes(job)
@@ -204,7 +204,7 @@ def regions(job: Job) -> None:
         ),
     )
     inputs = [cache.folder / "manifest.json", coefficients]
-    job.note(beside(out / "roi_weights.tsv"), inputs, seed=job.options.seed)
+    job.note(provenance_path(out / "roi_weights.tsv"), inputs, seed=job.options.seed)
 
 
 @stage(
@@ -220,7 +220,7 @@ def tasks(job: Job) -> None:
     """Write the time course of importance in tasks."""
     from bolt.explain.tasks import write_tasks
     from bolt.io.series_files import kept_volumes
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     run, done = job.run, _explained_folds(job)
@@ -233,7 +233,7 @@ def tasks(job: Job) -> None:
         write_tasks(SeriesCache(run.cache), run.folder, done, out.parent, job.config.explain, kept)
 
     job.of_folds(done, [out], work)
-    job.note(beside(out), job.importance_files(done), seed=job.options.seed)
+    job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
 
 
 @stage(
@@ -249,14 +249,14 @@ def tasks(job: Job) -> None:
 def sanity(job: Job) -> None:
     """Write the sanity checks of a run's importance."""
     from bolt.explain.trust.sanity import write_sanity
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     of_classes(job)
     run, settings, done = job.run, job.config.explain.sanity, _explained_folds(job)
     out = run.explanation / "sanity.tsv"
     job.of_folds(done, [out], lambda: write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device))
-    job.note(beside(out), job.importance_files(done), seed=job.options.seed)
+    job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
 
 
 @stage(
@@ -280,10 +280,10 @@ def faithfulness_fold(job: Job) -> None:
     curves = folder / "faithfulness_curves.tsv"
     facts = {"fold": options.fold, "seed": options.seed}
     outcome = job.outcome(folder / "faithfulness_status.json", inputs, curves, **facts)
-    outcome.after(folder / "explain_status.json")
+    outcome.depends_on(folder / "explain_status.json")
     outcome.empty = [folder / "faithfulness_curves.npy", curves]
     settings, device = job.config.explain.faithfulness, job.config.device
-    outcome.of(lambda: perturb_fold(SeriesCache(cache), folder, settings, seed=options.seed, device=device))
+    outcome.run(lambda: perturb_fold(SeriesCache(cache), folder, settings, seed=options.seed, device=device))
 
 
 @stage(
@@ -297,14 +297,14 @@ def faithfulness_fold(job: Job) -> None:
 def faithfulness(job: Job) -> None:
     """Write the faithfulness of a run's importance, over folds."""
     from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
 
     of_classes(job)
     run, done = job.run, finished_folds(job.run.folder, job.folds)
     outputs = [run.explanation / name for name in ("faithfulness.tsv", "faithfulness_areas.tsv")]
     job.of_folds(done, outputs, lambda: write_faithfulness(run, job.folds))
     curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
-    job.note(beside(outputs[0]), curves, seed=job.options.seed)
+    job.note(provenance_path(outputs[0]), curves, seed=job.options.seed)
 
 
 @stage(
@@ -319,7 +319,7 @@ def faithfulness(job: Job) -> None:
 def stability(job: Job) -> None:
     """Write the agreement of a run's maps over folds and seeds."""
     from bolt.explain.trust.stability import write_stability
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
 
     of_classes(job)
     run, folds = job.run, job.folds
@@ -328,4 +328,4 @@ def stability(job: Job) -> None:
     classes, fraction = job.dataset.classes or [], job.config.explain.top_rois
     job.of_folds(done, [out], lambda: write_stability(run, seeds, folds, classes, fraction=fraction))
     maps = sorted(run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds)
-    job.note(beside(out), [*job.importance_files(done), *maps], seed=job.options.seed)
+    job.note(provenance_path(out), [*job.importance_files(done), *maps], seed=job.options.seed)

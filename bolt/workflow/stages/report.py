@@ -30,11 +30,11 @@ def _results(job: Job, *names: str) -> list[list[Path]]:
 )
 def truth(job: Job) -> None:
     """Write the truth table."""
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.truth.table import write_truth_table
 
     write_truth_table(job.study)
-    job.note(beside(job.layout.tables / "truth.tsv"), _results(job, "metrics.tsv", "roi_weights.tsv"))
+    job.note(provenance_path(job.layout.tables / "truth.tsv"), _results(job, "metrics.tsv", "roi_weights.tsv"))
 
 
 def _explanation_settings(study: Study) -> list[Any]:
@@ -53,11 +53,11 @@ def _explanation_settings(study: Study) -> list[Any]:
 )
 def explanation(job: Job) -> None:
     """Write the explanation page of all runs."""
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.report.pages.explanation import write_explanation
 
     write_explanation(job.study)
-    job.note(beside(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
+    job.note(provenance_path(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
 
 
 def _report_settings(study: Study) -> list[Any]:
@@ -77,7 +77,7 @@ def report(job: Job) -> None:
     """Write the report."""
     from bolt.cohort.published import write_cohort
     from bolt.io.files import read_table
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.report.pages.report import write_report
 
     layout = job.layout
@@ -87,7 +87,7 @@ def report(job: Job) -> None:
     write_report(job.study)
     tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
     present = [path for path in (*tables, layout.explanation_page) if path.is_file()]
-    job.note(beside(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
+    job.note(provenance_path(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 
 @stage("Sum what the jobs of all datasets cost: time, memory, energy. Every run ends with it.", rules=())

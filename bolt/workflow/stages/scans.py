@@ -46,7 +46,7 @@ def _registrations(study: Study) -> list[Registration]:
 )
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
-    from bolt.config.derivatives import T1W_PICTURES, forget
+    from bolt.config.derivatives import T1W_PICTURES, remove_outputs
     from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
@@ -71,8 +71,8 @@ def anatomical(job: Job) -> None:
     templates = sorted(layout.template.glob("*.nii.gz"))
     outcome = job.outcome(layout.anatomical_status(folder), [t1w, *templates], seed=seeds)
     outcome.empty = list(layout.anatomical_files(folder).values())
-    forget(outcome.empty, prefix_of(folder), T1W_PICTURES)
-    outcome.of(work)
+    remove_outputs(outcome.empty, prefix_of(folder), T1W_PICTURES)
+    outcome.run(work)
 
 
 @stage(
@@ -91,7 +91,7 @@ def anatomical(job: Job) -> None:
 )
 def functional(job: Job) -> None:
     """Preprocess the BOLD image of a scan."""
-    from bolt.config.derivatives import SCAN_PICTURES, forget
+    from bolt.config.derivatives import SCAN_PICTURES, remove_outputs
     from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.sidecars import sidecar_of
@@ -122,12 +122,12 @@ def functional(job: Job) -> None:
 
     inputs = [Path(scan.bold), *sorted(layout.anatomical_files(anatomical).values())]
     outcome = job.outcome(layout.functional_status(scan.scan_id), inputs, seed=registration.seed)
-    outcome.after(layout.anatomical_status(anatomical))
+    outcome.depends_on(layout.anatomical_status(anatomical))
     outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
     outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
     names = functional_names(scan.scan_id, settings.space, settings.output).values()
-    forget([layout.functional(folder) / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
-    outcome.of(work)
+    remove_outputs([layout.functional(folder) / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
+    outcome.run(work)
 
 
 def _parcellate_options(parser: ArgumentParser) -> None:
@@ -213,11 +213,11 @@ def parcellate(job: Job) -> None:
     read = [Path(scan.bold) if layout.native else bold, mask, confounds]
     outcome = job.outcome(layout.series_status(scan.scan_id), [path for path in read if path is not None])
     if raw:
-        outcome.after(layout.functional_status(scan.scan_id))
+        outcome.depends_on(layout.functional_status(scan.scan_id))
     elif job.dataset.downloaded:
-        outcome.after(job.download_status(scan.scan_id))
+        outcome.depends_on(job.download_status(scan.scan_id))
     outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in job.config.atlas_places]
-    outcome.of(work)
+    outcome.run(work)
 
 
 def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise: Denoise) -> dict[str, Any]:
@@ -257,14 +257,14 @@ def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise:
 def quality(job: Job) -> None:
     """Judge every scan by the configured cut-offs."""
     from bolt.cohort.quality import gather_quality
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
 
     layout = job.layout
     table = gather_quality(job.scans(), job.config, layout)
     log.info("%d of %d scans are excluded", (table.state != "ok").sum(), len(table))
     statuses = [layout.series_status(scan) for scan in table.scan_id]
     measures = sorted(layout.derivatives.glob("sub-*/**/*desc-quality.json"))
-    job.note(beside(layout.quality), [layout.scans, statuses, measures])
+    job.note(provenance_path(layout.quality), [layout.scans, statuses, measures])
 
 
 def _pages_settings(study: Study) -> list[Any]:
@@ -282,7 +282,7 @@ def _pages_settings(study: Study) -> list[Any]:
 )
 def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.preprocess.bidsignore import write_bidsignore
     from bolt.report.pages.quality import write_pages
 
@@ -290,7 +290,7 @@ def quality_pages(job: Job) -> None:
     write_pages(job.study)
     if (layout.derivatives / "dataset_description.json").is_file():
         write_bidsignore(layout.derivatives)  # now that it is known which subjects failed
-    job.note(beside(layout.quality_page), [layout.quality])
+    job.note(provenance_path(layout.quality_page), [layout.quality])
 
 
 def _path(value: object) -> Path | None:

@@ -81,7 +81,7 @@ def folds(job: Job) -> None:
     from bolt.folds.check import series_hashes
     from bolt.folds.splits import FOLD_COLUMNS, make_folds
     from bolt.io.files import read_table, write_table
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     layout, settings = job.layout, job.config.folds
@@ -100,7 +100,7 @@ def folds(job: Job) -> None:
     contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
     write_table(make_folds(usable, settings, contents), layout.folds, FOLD_COLUMNS)
     tables = [cache / name for cache in caches for name in ("manifest.json", "exclusions.tsv")]
-    job.note(beside(layout.folds), [layout.scans, *tables], seed=settings.seed)
+    job.note(provenance_path(layout.folds), [layout.scans, *tables], seed=settings.seed)
 
 
 @stage(

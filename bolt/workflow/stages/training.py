@@ -61,7 +61,7 @@ def train(job: Job) -> None:
         outcome = job.outcome(folder / "status.json", inputs, **facts)
         outcome.begun = time.monotonic() if apart else outcome.begun
         outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
-        outcome.of(work)
+        outcome.run(work)
 
 
 def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
@@ -94,12 +94,12 @@ def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
 def evaluate(job: Job) -> None:
     """Write the metrics of a run."""
     from bolt.evaluate.metrics import write_metrics
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
 
     folder = job.run.folder
     write_metrics(folder, job.dataset.classes, job.folds, folder)
     predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
-    job.note(beside(folder / "metrics.tsv"), predictions, seed=job.options.seed)
+    job.note(provenance_path(folder / "metrics.tsv"), predictions, seed=job.options.seed)
 
 
 @stage(
@@ -159,7 +159,7 @@ def train_inner(job: Job) -> None:
     inputs = [job.run.cache / "manifest.json", folds]
     outcome = job.outcome(folder / "status.json", inputs, outer=options.fold, **place)
     outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
-    outcome.of(work)
+    outcome.run(work)
 
 
 @stage(
@@ -185,7 +185,7 @@ def train_permuted(job: Job) -> None:
     outcome = job.outcome(folder / "status.json", inputs, fold=fold, seed=options.seed)
     outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
     facts = {"fold": fold, "device": job.config.device, "threads": options.threads}
-    outcome.of(lambda: train_permuted(job.run, job.layout.folds, job.model, job.dataset, **facts))
+    outcome.run(lambda: train_permuted(job.run, job.layout.folds, job.model, job.dataset, **facts))
 
 
 def _search_options(parser: ArgumentParser) -> None:
@@ -220,7 +220,7 @@ def _search_settings(study: Study) -> list[Any]:
 def search(job: Job) -> None:
     """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
     from bolt.config import load_space
-    from bolt.jobs.provenance import beside
+    from bolt.jobs.provenance import provenance_path
     from bolt.training.tuning.choice import write_choice
     from bolt.training.tuning.objective import Objective
     from bolt.training.tuning.search import search_fold
@@ -244,7 +244,7 @@ def search(job: Job) -> None:
     if options.fold is None:
         choice = layout.choice(options.atlas, options.scheme, model.name)
         write_choice(studies, model, options.scheme, choice)
-        job.note(beside(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
+        job.note(provenance_path(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
 
 
 def _searched(job: Job) -> Model:
