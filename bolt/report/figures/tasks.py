@@ -51,7 +51,7 @@ def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
 
 
 def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:
-    """Draw one curve over its events, with their key on the axis `provenance_path` and `headroom` below the lanes of events."""
+    """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
     time = curve["time"].to_numpy()
     step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
     low, high = float(curve[["mean", "low"]].min().min()), float(curve[["mean", "high"]].max().max())
