@@ -1,1 +1,1 @@
-"""Figures; each function draws numbers computed elsewhere and saves PNG, SVG and PDF."""
+"""Figures; functions draw numbers computed elsewhere and save `out`, a PNG, with SVG and PDF beside it."""

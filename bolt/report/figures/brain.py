@@ -25,26 +25,18 @@ from bolt.report.figures.brain_key import draw_key, draw_shades, key_height
 from bolt.report.figures.cortex import cortex_view, labels_of_vertices
 from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours
 
+Box = tuple[float, float, float, float]
 VIEWS = (("left", "lateral"), ("left", "medial"), ("right", "medial"), ("right", "lateral"))
 SHADES = (0.4, 0.68, 1.0)  # opacity of the class colour: few folds, some, most
 SLICES = 7
 PAPER = ListedColormap(colormaps["gray"](np.linspace(0.3, 1, 256))).with_extremes(under="white")
-"""Colour map of the slices: light, so that pale colours stand out, and white around the head."""
+SLICE_STYLE: Any = {"annotate": False, "draw_cross": False, "black_bg": False, "colorbar": False}
+SLICE_STYLE |= {"cmap": PAPER, "vmin": 0.02, "vmax": 1}  # light, so that pale colours stand out; white around the head
 PANEL = 1.42  # inches: height of a class's panel, with more than two classes
 
 
 def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
-    """Draw the selected ROIs of every class: two classes share a brain, more get a panel each.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``roi_weights.tsv`` (`bolt.explain.regions.ROI_COLUMNS`).
-    image : label image of the atlas
-    classes : sequence of str
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw the selected ROIs of every class (``roi_weights.tsv``, label image of the atlas)."""
     selected = table[table["selected"].astype(bool)].copy()
     selected["centre"] = centres(image, selected["value"].to_numpy(int))
     if len(classes) == 2:
@@ -74,9 +66,8 @@ def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
     codes: dict[int, int] = {}
     for i, name in enumerate(classes):
         rows = selected[selected["class"] == name]
-        codes |= dict(
-            zip(rows["value"].astype(int), len(SHADES) * i + 1 + shade_of(rows["selection_frequency"]), strict=True)
-        )
+        numbers = len(SHADES) * i + 1 + shade_of(rows["selection_frequency"])
+        codes |= dict(zip(rows["value"].astype(int), numbers, strict=True))
     return codes
 
 
@@ -88,45 +79,30 @@ class _Brain:
     ) -> None:
         self.colours = [shade for name in classes for shade in shades(colours[name])]
         codes = _codes(selected, classes)
+        of_label = np.zeros(int(np.asanyarray(image.dataobj).max()) + 1, dtype=np.int16)
+        of_label[list(codes)] = list(codes.values())
         values = np.array(sorted(codes) or [0])
-        numbers = np.array([codes.get(v, 0) for v in values], dtype=np.int16)
-        self.volume = paint(image, values, numbers)
-        self.vertices = {
-            side: np.where(
-                np.isin(labels, values), numbers[np.searchsorted(values, labels).clip(0, len(values) - 1)], 0
-            )
-            for side, labels in labels_of_vertices(image).items()
-        }
+        self.volume = paint(image, values, of_label[values])
+        self.vertices = {side: of_label[labels] for side, labels in labels_of_vertices(image).items()}
         self.heights = [z for _, _, z in selected.loc[selected["class"].isin(classes), "centre"]]
         self.scale = {"cmap": ListedColormap(self.colours), "vmin": 0.5, "vmax": len(self.colours) + 0.5}
 
-    def glass(self, figure: Any, box: tuple[float, float, float, float], mode: str, size: float) -> None:
+    def glass(self, figure: Any, box: Box, mode: str, size: float) -> None:
         axes = figure.add_axes(_fractions(figure, box))
         display = plotting.plot_glass_brain(None, axes=axes, display_mode=mode, annotate=False, alpha=0.5)
         display.annotate(size=size)
         if self.heights:
             display.add_overlay(self.volume, threshold=0.5, **self.scale)
 
-    def slices(self, figure: Any, box: tuple[float, float, float, float], n: int, size: float) -> None:
+    def slices(self, figure: Any, box: Box, n: int, size: float) -> None:
         axes = figure.add_axes(_fractions(figure, box))
-        display = plotting.plot_anat(
-            _template(),
-            axes=axes,
-            display_mode="z",
-            cut_coords=cuts(self.heights, n),
-            annotate=False,
-            draw_cross=False,
-            black_bg=False,
-            colorbar=False,
-            cmap=PAPER,
-            vmin=0.02,
-            vmax=1,
-        )
+        heights = cuts(self.heights, n)
+        display = plotting.plot_anat(_template(), axes=axes, display_mode="z", cut_coords=heights, **SLICE_STYLE)
         display.annotate(size=size)
         if self.heights:
             display.add_overlay(self.volume, threshold=0.5, **self.scale)
 
-    def surfaces(self, figure: Any, box: tuple[float, float, float, float], rows: int) -> None:
+    def surfaces(self, figure: Any, box: Box, rows: int) -> None:
         """Draw four views in one row or two, left hemisphere on the left."""
         left, top, width, height = box
         order = VIEWS if rows == 1 else [VIEWS[i] for i in (0, 3, 1, 2)]
@@ -134,9 +110,8 @@ class _Brain:
         wide, tall = width / columns, height / rows
         for i, (side, view) in enumerate(order):
             picture = cortex_view(self.vertices[side], side, view, self.colours, wide)
-            axes = figure.add_axes(
-                _fractions(figure, (left + i % columns * wide, top + i // columns * tall, wide, tall))
-            )
+            place = (left + i % columns * wide, top + i // columns * tall, wide, tall)
+            axes = figure.add_axes(_fractions(figure, place))
             axes.imshow(picture, interpolation="antialiased")
             axes.axis("off")
 
@@ -178,7 +153,7 @@ def _apart(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str
         draw_shades(figure, (0.08, total - 0.2), [shades(INK)], 7)
 
 
-def _fractions(figure: Any, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+def _fractions(figure: Any, box: Box) -> Box:
     """Convert a box in inches from the upper left corner to matplotlib's figure fractions."""
     left, top, width, height = box
     w, h = figure.get_size_inches()

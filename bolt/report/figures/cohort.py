@@ -15,15 +15,7 @@ from bolt.report.figures.style import INK, canvas, class_colours
 
 
 def cohort(scans: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
-    """Draw the label against site, age, sex and head motion, as far as they are known.
-
-    Parameters
-    ----------
-    scans : DataFrame
-        Rows of ``scans.tsv``.
-    classes : sequence of str
-    out : Path
-    """
+    """Draw the label against site, sex, age and head motion, as far as they are known."""
     colours = class_colours(classes)
     panels = [("site", "Scans by site"), ("sex", "Scans by sex"), ("age", "Age"), ("mean_fd", "Head motion")]
     panels = [(c, t) for c, t in panels if c in scans and scans[c].notna().any()]

@@ -18,15 +18,7 @@ STYLES = ("-", "--")
 
 
 def draw(table: pd.DataFrame, out: Path) -> None:
-    """Draw operations, time and memory against length: a row per atlas, a line per model.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `bolt.experiments.complexity.COLUMNS`.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw operations, time and memory against length (`COLUMNS`): a row per atlas, a line per model."""
     atlases, lengths = sorted(table["atlas"].unique()), sorted(table["length"].unique())
     ours = list(table.loc[table["model"] == "bolt", "row"].unique())
     others = list(table.loc[table["model"] != "bolt", "row"].unique())

@@ -5,9 +5,8 @@ Vertices are assigned to ROIs by MNI coordinates; ROIs away from the cortex (cer
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import nibabel as nib
@@ -22,7 +21,6 @@ from scipy.ndimage import distance_transform_edt
 SIDES = ("left", "right")
 REACH = 4.0  # mm
 DPI = 300
-_vertex_labels: dict[str, dict[str, NDArray[np.integer]]] = {}
 
 
 @cache
@@ -39,17 +37,15 @@ def filled(image: nib.Nifti1Image, reach: float = REACH) -> NDArray[np.integer]:
     return np.where(distance <= reach, labels[tuple(place)], 0)
 
 
+@lru_cache(maxsize=4)
 def labels_of_vertices(image: nib.Nifti1Image) -> dict[str, NDArray[np.integer]]:
     """Return the label value of each vertex per hemisphere, 0 for none.
 
     A vertex takes the nearest ROI within `REACH` mm of the point halfway between white matter and pial surface, so
-    parcels meet at their true borders, and a sphere just below the cortex is still visible. Computed once per atlas.
+    parcels meet at their true borders, and a sphere just below the cortex is still visible.
     """
-    key = hashlib.sha256(np.ascontiguousarray(image.dataobj).tobytes() + image.affine.tobytes()).hexdigest()
-    if key not in _vertex_labels:
-        labels = filled(image)
-        _vertex_labels[key] = {side: _labels_at(labels, image.affine, _midway(side)) for side in SIDES}
-    return _vertex_labels[key]
+    labels = filled(image)
+    return {side: _labels_at(labels, image.affine, _midway(side)) for side in SIDES}
 
 
 def _midway(side: str) -> NDArray[np.floating]:
@@ -68,7 +64,7 @@ def _labels_at(
 def cortex_view(
     codes: NDArray[np.integer], side: str, view: str, colours: Sequence[str], inches: float
 ) -> NDArray[np.uint8]:
-    """Render one hemisphere on a transparent background.
+    """Render one hemisphere on a transparent background, `inches` wide and three quarters as high in print.
 
     Parameters
     ----------
@@ -76,9 +72,6 @@ def cortex_view(
         0: no colour; n: the n-th of `colours`.
     side : {"left", "right"}
     view : {"lateral", "medial"}
-    colours : sequence of str
-    inches : float
-        Width in print, at 300 dpi; the height is three quarters of it.
 
     Returns
     -------

@@ -21,18 +21,9 @@ OFFSET = 0.012  # of the axis, between points of several lines at one value
 
 
 def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, key: str = "") -> None:
-    """Draw a sweep: a row of panels per dataset and atlas, a panel per metric, a colour per line.
+    """Draw a sweep of the setting `key`: a row of panels per dataset and atlas, a panel per metric, a colour per line.
 
-    Parameters
-    ----------
-    results : DataFrame
-        `bolt.experiments.results.RESULT_COLUMNS`.
-    entries : sequence of Entry
-        The same rows, each with its ``line`` and ``value``.
-    out : Path
-        Ends in ``.png``.
-    key : str
-        The setting that varies, as the experiment's file names it.
+    `results` are `RESULT_COLUMNS`; `entries` are the same rows, each with its ``line`` and ``value``.
     """
     places = {entry.row: (entry.line, entry.value) for entry in entries}
     table = results.assign(

@@ -25,28 +25,17 @@ REACH = 5  # interquartile ranges to either side of the bulk otherwise
 
 
 def draw(results: pd.DataFrame, out: Path, *, reference: str = "") -> None:
-    """Draw an experiment: a panel per dataset and metric, a line per row, a colour per atlas.
-
-    Parameters
-    ----------
-    results : DataFrame
-        `bolt.experiments.results.RESULT_COLUMNS`.
-    out : Path
-        Ends in ``.png``.
-    reference : str
-        The row whose name is bold.
-    """
+    """Draw `RESULT_COLUMNS`: a panel per dataset and metric, a line per row (bold: `reference`)."""
     atlases = {atlas: MANY[i % len(MANY)] for i, atlas in enumerate(dict.fromkeys(results["atlas"]))}
-    parts = [(dataset, part) for dataset, part in results.groupby("dataset", sort=False)]
-    counts = [part["row"].nunique() for _, part in parts]
-    metrics = [METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS for _, part in parts]
-    heights = [n * ROW + 0.75 for n in counts] or [1.0]
+    parts = list(results.groupby("dataset", sort=False))
+    heights = [part["row"].nunique() * ROW + 0.75 for _, part in parts] or [1.0]
     with canvas(out, width=10.5, height=sum(heights) + 0.6) as figure:
         rows: Any = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0] if parts else []
-        for place, (dataset, part), names in zip(rows, parts, metrics, strict=True):
+        for place, (dataset, part) in zip(rows, parts, strict=True):
+            metrics = METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
             place.suptitle(dataset, x=0.01, ha="left", fontweight="bold", fontsize=10.5)
-            axes = place.subplots(1, len(names), sharey=True, squeeze=False)[0]
-            for axis, metric in zip(axes, names, strict=True):
+            axes = place.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+            for axis, metric in zip(axes, metrics, strict=True):
                 _panel(axis, part[part["metric"] == metric], atlases)
                 set_metric_title(axis, metric)
             _names(axes[0], part, reference)

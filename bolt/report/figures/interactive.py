@@ -21,20 +21,10 @@ from bolt.report.figures.style import DIVERGING
 def write_views(
     table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], stem: Path
 ) -> dict[str, list[Path]]:
-    """Write a view of the volume and one of the cortex per class; two classes share their views.
+    """Write ``<stem>_volume.html`` and ``<stem>_cortex.html`` per class (of ``roi_weights.tsv``), two classes in one.
 
     Colours are regression weights: of all ROIs in the volume, of the selected ROIs on the cortex. With two classes, red
     favours the first and blue the second, as in the figures.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``roi_weights.tsv`` (`bolt.explain.regions.ROI_COLUMNS`).
-    image : label image of the atlas
-    classes : sequence of str
-    stem : Path
-        Start of the file names: ``<stem>_volume.html`` and ``<stem>_cortex.html``, numbered by class if there are more
-        than two.
 
     Returns
     -------
@@ -67,10 +57,8 @@ def _volume(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title
 def _cortex(image: nib.Nifti1Image, values: pd.Series, weights: pd.Series, title: str) -> str:
     """Return both inflated hemispheres; vertices get their ROIs as in the figures (`labels_of_vertices`)."""
     of_value = dict(zip(values.astype(int), weights.astype(float), strict=True))
-    numbers = {
-        side: np.array([of_value.get(v, 0.0) for v in labels.tolist()])
-        for side, labels in labels_of_vertices(image).items()
-    }
+    vertices = labels_of_vertices(image).items()
+    numbers = {side: pd.Series(labels).map(of_value).fillna(0).to_numpy() for side, labels in vertices}
     mesh = PolyMesh(**{side: meshes()[f"infl_{side}"] for side in numbers})
     depth = PolyData(**{side: meshes()[f"sulc_{side}"] for side in numbers})
     shown = np.abs(weights[weights != 0])

@@ -15,16 +15,7 @@ BAR = 0.15  # inches per class
 
 
 def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
-    """Draw the share of ROIs selected in each network, and mean importance: a bar per class, sd over folds.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``networks.tsv`` (`bolt.explain.regions.NETWORK_COLUMNS`).
-    classes : sequence of str
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw the share of selected ROIs and the mean importance of networks, with sd over folds (``networks.tsv``)."""
     share = table.groupby("network")["mean_selection_frequency"].max().sort_values(ascending=False, kind="stable")
     networks, colours = list(share.index), class_colours(classes)
     overall = 100 * (table["mean_selection_frequency"] * table["n_rois"]).sum() / table["n_rois"].sum()

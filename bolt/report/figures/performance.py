@@ -20,14 +20,7 @@ from bolt.report.tables.readable import Evaluated
 
 
 def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
-    """Draw loss and accuracy (r² of numbers) over epochs: thin lines are folds, thick lines their mean.
-
-    Parameters
-    ----------
-    histories : mapping
-        Fold to its ``history.tsv``: epoch, and loss and accuracy (or r2) of training and validation.
-    out : Path
-    """
+    """Draw ``history.tsv`` of each fold: loss and accuracy (r² of numbers), thin for folds, thick for their mean."""
     colours = {"train": MANY[0], "validation": MANY[1]}
     metric = "r2" if any("train_r2" in history for history in histories.values()) else "accuracy"
     with canvas(out, height=2.6) as figure:
@@ -49,16 +42,7 @@ def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
 
 
 def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> None:
-    """Draw metrics of folds and of all test scans with 95 % intervals, ROC curve, and confusion matrix.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``metrics.tsv``.
-    pooled : mapping
-        ``pooled`` of ``summary.json``.
-    out : Path
-    """
+    """Draw metrics of folds and of all test scans with 95 % intervals, ROC curve, and confusion matrix."""
     curve = pooled.get("roc")
     with canvas(out, height=3.1) as figure:
         axes = figure.subplots(1, 3 if curve else 2, width_ratios=[1.35, 1, 1] if curve else [1.2, 1])

@@ -16,17 +16,7 @@ LOGARITHMIC_FROM = 50
 
 
 def draw(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame], out: Path) -> None:
-    """Draw the validation loss of all trials, and the values tried and chosen.
-
-    Parameters
-    ----------
-    best : mapping
-        Fold to ``best.json``.
-    trials : mapping
-        Fold to ``trials.tsv``.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw the validation loss of all trials, and the values tried and chosen, by fold."""
     names = list(next(iter(best.values()))["values"])
     configured = next(iter(trials.values())).iloc[0]
     with canvas(out, height=max(2.6, 0.75 * len(names) + 0.8)) as figure:

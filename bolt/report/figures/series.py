@@ -25,21 +25,14 @@ def time_course(
     landmarks: NDArray[np.integer] | None = None,
     volumes: NDArray[np.integer] | None = None,
 ) -> None:
-    """Draw importance over time above the ROI series of one scan; dropped volumes are gaps.
+    """Draw importance (T,) above the z-scored series (T, R) of one scan, ROIs by network; dropped volumes are gaps.
 
     Parameters
     ----------
-    importance : float array (T,)
-    series : float array (T, R)
-        z-scored.
-    rois : DataFrame
-        With ``network``, one row per ROI; ROIs are grouped by it.
     tokens : int array
-        Rows of the series that are landmarks; they are shaded.
+        Rows that are landmarks; they are shaded.
     tr : float
         Repetition time, s; NaN: the axis counts volumes.
-    out : Path
-    title : str
     landmarks : int array, optional
         Rows of true events (of the phantom), drawn as a bar.
     volumes : int array (T,), optional
@@ -134,16 +127,7 @@ def carpet(
 
 
 def coverage(table: pd.DataFrame, threshold: float, out: Path) -> None:
-    """Draw the coverage of each ROI, with its range over scans.
-
-    Parameters
-    ----------
-    table : DataFrame
-        One row per ROI: ``median``, ``minimum``, ``maximum`` over scans.
-    threshold : float
-        ROIs below it count as not covered.
-    out : Path
-    """
+    """Draw the coverage of each ROI: ``median``, ``minimum`` and ``maximum`` over scans."""
     table = table.sort_values("median", kind="stable").reset_index(drop=True)
     with canvas(out, height=2.2) as figure:
         axis = figure.subplots()

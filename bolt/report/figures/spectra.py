@@ -14,14 +14,7 @@ from bolt.series.spectra import ALL
 def draw(spectra: pd.DataFrame, shares: pd.DataFrame, out: Path) -> None:
     """Draw a row per dataset: all ROIs of each atlas with the spread between scans, then the networks of each atlas.
 
-    Parameters
-    ----------
-    spectra : DataFrame
-        `bolt.series.spectra.SPECTRUM_COLUMNS`, dataset and atlas.
-    shares : DataFrame
-        Its bands, for their edges.
-    out : Path
-        Ends in ``.png``.
+    `spectra` and `shares` are `SPECTRUM_COLUMNS` and `BAND_COLUMNS` of all datasets and atlases.
     """
     datasets, columns = sorted(spectra["dataset"].unique()), 1 + spectra.groupby("dataset")["atlas"].nunique().max()
     with canvas(out, width=max(7.2, 3.1 * columns), height=0.4 + 2.9 * len(datasets)) as figure:

@@ -24,14 +24,7 @@ def outlying(values: pd.Series, better: str) -> pd.Series:
 def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: float | None) -> str:
     """Draw each scan's value as a dot; outliers and excluded scans are larger, named, and link to their rows.
 
-    Parameters
-    ----------
-    values : Series
-        Indexed by scan_id; missing values are not drawn.
-    outlier, excluded : Series of bool
-        Same index.
-    cutoff : float or None
-        Dashed line.
+    All series are indexed by scan_id; missing values are not drawn, the cut-off is dashed.
     """
     shown = values.dropna()
     ends = [*shown, *([] if cutoff is None else [cutoff])]
@@ -64,17 +57,7 @@ def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: fl
 
 
 def coverage_strip(coverage: pd.DataFrame, networks: Sequence[str | None], threshold: float) -> str:
-    """Draw the coverage of an atlas's ROIs as bars, by network.
-
-    Parameters
-    ----------
-    coverage : DataFrame
-        `bolt.series.parcellate.COVERAGE_COLUMNS`, in the atlas's order.
-    networks : sequence of str
-        Network of each ROI.
-    threshold : float
-        ROIs below it are red.
-    """
+    """Draw the coverage of an atlas's ROIs (`COVERAGE_COLUMNS`) as bars by network; red if below the threshold."""
     order = sorted(range(len(coverage)), key=lambda i: (str(networks[i] or ""), i))
     step, height = 900 / len(coverage), 46
     bars, names, start = [], [], 0

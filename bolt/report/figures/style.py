@@ -65,17 +65,7 @@ def class_colours(classes: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
-    """Save a figure as `out` (PNG, for screens), with SVG and PDF beside it (for papers).
-
-    Parameters
-    ----------
-    out : Path
-        Ends in ``.png``.
-    width, height : float
-        Inches.
-    **options
-        Passed to `matplotlib.pyplot.figure`.
-    """
+    """Save a figure as `out` (PNG, for screens), with SVG and PDF beside it (for papers); sizes in inches."""
     with plt.rc_context(RC):
         figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
         try:

@@ -26,17 +26,7 @@ def of_task(table: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
 
 
 def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
-    """Draw mean importance with its interval over the task's events: a panel per class, task and run.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        `bolt.explain.tasks.TASK_COLUMNS`.
-    events : DataFrame
-        `bolt.explain.tasks.BLOCK_COLUMNS`.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw mean importance (`TASK_COLUMNS`) over events (`BLOCK_COLUMNS`): a panel per class, task and run."""
     keys = list(dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)))
     names = task_titles(keys)
     with canvas(out, height=0.45 + 1.32 * len(keys)) as figure:

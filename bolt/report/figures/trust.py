@@ -36,15 +36,7 @@ CORRELATIONS = (
 
 
 def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
-    """Draw the curves of deletion (left) and insertion (right): a row per replacement, a line per order.
-
-    Parameters
-    ----------
-    lines : DataFrame
-        `bolt.explain.trust.faithfulness.CURVE_COLUMNS`.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw curves of deletion and insertion (``faithfulness.tsv``): a row per replacement, a line per order."""
     with canvas(out, height=5.2) as figure:
         panels = figure.subplots(
             len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
@@ -71,15 +63,7 @@ def _orders(axis: Axes, lines: pd.DataFrame) -> None:
 
 
 def draw_sanity(table: pd.DataFrame, out: Path) -> None:
-    """Draw ρ along the cascade with its interval, and for each layer alone.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``sanity.tsv``.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw ρ along the cascade with its interval, and for each layer alone (``sanity.tsv``)."""
     cascade = table[table["check"] == "cascade"]
     alone = table[(table["check"] == "independent") & (table["fold"] == "all")]
     permuted = table[(table["check"] == "permuted labels") & (table["fold"] == "all")]
@@ -137,15 +121,7 @@ def _layer_ticks(axis: Axes, places: Any, names: list[str]) -> None:
 
 
 def draw_stability(folds: pd.DataFrame, out: Path) -> None:
-    """Draw the agreement of every two folds as matrices: maps of regions, and importance.
-
-    Parameters
-    ----------
-    folds : DataFrame
-        Pairs of folds of ``stability.tsv``.
-    out : Path
-        Ends in ``.png``.
-    """
+    """Draw the agreement of every two folds (``stability.tsv``) as matrices: maps of regions, and importance."""
     names = sorted({*folds["one"], *folds["other"]}, key=int)
     panels = (("regions", "pearson", "maps of regions"), ("importance", "spearman", "importance over time"))
     with canvas(out, height=1.2 + 0.26 * max(len(names), 6)) as figure:

@@ -8,7 +8,6 @@ from bolt.config import Model
 from bolt.config.study import Study
 from bolt.experiments.entries import Entry
 from bolt.experiments.results import gather, paired_tests
-from bolt.io.files import read_json, read_table
 from bolt.models.registry import inputs_of
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Picture, RunSection, Table, Text
@@ -22,32 +21,23 @@ CAPTION = (
     "Test scans pooled over folds, with 95 % bootstrap intervals over subjects (or families), and mean ± standard "
     "deviation over folds. All models have the same folds; a model with fewer folds was tested on fewer scans."
 )
+PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
 def comparison(study: Study) -> RunSection | None:
     """Compare all evaluated runs; None if there are fewer than two."""
-    evaluated = {}
-    for run in all_runs(study):
-        summary = run.folder / "summary.json"
-        pooled = read_json(summary)["pooled"] if summary.is_file() else None
-        if pooled:
-            metrics = read_table(run.folder / "metrics.tsv", text=("fold", "state"))
-            evaluated[run_title(study, run)] = (metrics, pooled)
+    found = {run_title(study, run): readable.read_evaluated(run.folder) for run in all_runs(study)}
+    evaluated = {title: metrics for title, metrics in found.items() if metrics}
     if len(evaluated) < 2:
         return None
-    section = RunSection("All models side by side")
+    blocks: list[Block] = [Table(readable.comparison(evaluated), CAPTION)]
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
         figures.comparison(evaluated, picture)
-        drawn = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
-        section.performance += baseline_warnings(study, evaluated)
-        section.performance.append(Table(readable.comparison(evaluated), f"Per cent. {CAPTION}"))
-        section.performance.append(Picture(picture, drawn))
-    else:
-        section.performance.append(Table(readable.comparison(evaluated), CAPTION))
-    for atlas in study.config.atlas_places:
-        section.performance += _tests(study, atlas)
-    return section
+        table = Table(readable.comparison(evaluated), f"Per cent. {CAPTION}")
+        blocks = [*baseline_warnings(study, evaluated), table, Picture(picture, PICTURE)]
+    tests = [block for atlas in study.config.atlas_places for block in _tests(study, atlas)]
+    return RunSection("All models side by side", blocks + tests)
 
 
 def _tests(study: Study, atlas: str) -> list[Block]:

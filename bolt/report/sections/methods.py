@@ -27,14 +27,7 @@ CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
 
 
 def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
-    """Return paragraphs for a manuscript, with citation keys such as ``[@nilearn]`` (see `cite`).
-
-    Parameters
-    ----------
-    study : Study
-    preprocessing : sequence of str
-        From `preprocessing_texts`.
-    """
+    """Return paragraphs for a manuscript, including `preprocessing`, with citation keys such as ``[@nilearn]``."""
     config, dataset = study.config, study.dataset
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
     text = environment.get_template("methods.txt").render(
@@ -73,13 +66,7 @@ def _folds_run(study: Study) -> str:
 def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:
     """Return the paragraphs that preprocessing wrote beside its outputs, each once.
 
-    A paragraph that applies to some images only states to how many.
-
-    Parameters
-    ----------
-    layout : Layout
-    scans : DataFrame
-        Included scans.
+    A paragraph that applies to only some of the images states to how many.
     """
     raw = scans[scans["kind"] == "raw"]
     folders = sorted({folder_of(str(t1w)) for t1w in raw["t1w"].dropna()})

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bolt.config import load_model
 from bolt.config.study import Study
-from bolt.io.files import read_json, read_table
+from bolt.io.files import read_json
 from bolt.report.figures import search as figure
 from bolt.report.html import Block, Picture, RunSection, Table, Text
 from bolt.report.runs import figure_folder
@@ -54,15 +54,7 @@ def _section(study: Study, atlas: str, folder: Path) -> RunSection:
 
 
 def chosen(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
-    """Return a row per setting: the configured value, the first fold's (scheme 'paper'), and the range over folds.
-
-    Parameters
-    ----------
-    best : mapping
-        Fold to ``best.json``.
-    trials : mapping
-        Fold to ``trials.tsv``.
-    """
+    """Return a row per setting: the configured value, the first fold's (scheme 'paper'), and the range over folds."""
     first = min(best)
     configured = trials[first].iloc[0]
     rows = []
@@ -95,12 +87,9 @@ def _schemes(study: Study, atlas: str, model: str) -> list[Block]:
         choice = study.layout.choice(atlas, scheme, model)
         if not choice.is_file():
             continue
-        folder = study.layout.run(atlas, load_model(str(choice)), study.config.seeds[0]).folder
-        summary = folder / "summary.json"
-        pooled = read_json(summary)["pooled"] if summary.is_file() else None
-        if pooled:
-            metrics = read_table(folder / "metrics.tsv", text=("fold", "state"))
-            evaluated[f"scheme '{scheme}'"] = (metrics, pooled)
+        run = study.layout.run(atlas, load_model(str(choice)), study.config.seeds[0])
+        if metrics := readable.read_evaluated(run.folder):
+            evaluated[f"scheme '{scheme}'"] = metrics
     if len(evaluated) < 2:
         text = "Its two schemes are compared here once `models` names the files that both wrote, and they are trained."
         return [Text(text)]

@@ -27,16 +27,7 @@ def baseline_warning(
 ) -> str:
     """Warn if a baseline is not clearly worse than a model: their 95 % intervals of accuracy or AUC overlap.
 
-    Parameters
-    ----------
-    baseline_name, model_name : str
-    baseline, model : mapping
-        ``accuracy`` and ``auc`` of all test scans, with their 95 % intervals.
-
-    Returns
-    -------
-    str
-        Empty if the baseline is clearly worse.
+    Returns an empty string if the baseline is clearly worse.
     """
     overlaps = []
     for metric, title in (("accuracy", "accuracy"), ("auc", "AUC")):

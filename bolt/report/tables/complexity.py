@@ -27,14 +27,7 @@ EXPONENT_COLUMNS = {
 
 
 def write_complexity(experiment: Experiment, out: Path) -> None:
-    """Write the table, the exponents, a text and a figure of an experiment.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    out : Path
-        Holds ``<experiment>/<atlas>.tsv``, as measured; receives ``<experiment>.tsv``, ``<experiment>_exponents.tsv``,
-        ``<experiment>.md`` and ``.tex``, and ``.png`` and ``.svg``.
+    """Write the tables, text and figure of an experiment from its measurements, ``<out>/<experiment>/<atlas>.tsv``.
 
     Raises
     ------
@@ -62,7 +55,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     draw(table, stem.with_suffix(".png"))
     write_table(slopes, out / f"{experiment.name}_exponents.tsv", EXPONENT_COLUMNS)
     sheets = [_sheet(experiment, atlas, part, slopes) for atlas, part in table.groupby("atlas")]
-    write_sheets(sheets, stem, f"# {experiment.title}\n\n{experiment.description}\n\n")
+    write_sheets(experiment, sheets, out)
     write_table(table, stem.with_suffix(".tsv"), COLUMNS)
 
 

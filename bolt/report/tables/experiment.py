@@ -51,18 +51,9 @@ TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permuta
 
 
 def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
-    """Write all tables of an experiment, and its figure.
+    """Write the tables, text and figure of an experiment: curves for a sweep, else one line per row.
 
-    ``<name>.tsv`` (`RESULT_COLUMNS`), ``<name>_tests.tsv``, ``<name>_sites.tsv``, ``<name>_families.tsv``;
-    ``<name>.md`` and ``.tex``; ``<name>.png``, ``.svg`` and ``.pdf``: curves for a sweep, else one line per row.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    entries : list of Entry
-        Of all datasets and atlases; rows keep this order.
-    out : Path
-        Folder.
+    `entries` are those of all datasets and atlases; rows keep their order.
     """
     found = [gather(entry) for entry in entries]
     numbers = [summaries(entry, runs) for entry, runs in zip(entries, found, strict=True)]
@@ -79,9 +70,8 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
         draw_curves(results, entries, picture, key=experiment.sweeps[0].key if experiment.sweeps else "")
     else:
         draw(results, picture, reference=experiment.reference)
-    figure = f"![All rows with their 95 % intervals]({picture.name})"
-    head = f"# {experiment.title}\n\n{experiment.description}\n\n{figure}\n\n"
-    write_sheets(_sheets(experiment, entries, results, tests, families), out / experiment.name, head, first=1)
+    sheets = _sheets(experiment, entries, results, tests, families)
+    write_sheets(experiment, sheets, out, "All rows with their 95 % intervals", first=1)
     write_table(results, out / f"{experiment.name}.tsv", RESULT_COLUMNS)
 
 
@@ -109,18 +99,7 @@ def _sheets(
 
 
 def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], reference: str) -> Sheet:
-    """Return mean ± sd over folds of the paper's metrics, beside the paper's own values.
-
-    Parameters
-    ----------
-    title : str
-    part : DataFrame
-        `RESULT_COLUMNS`, of one dataset and atlas.
-    entries : sequence of Entry
-        The same rows.
-    reference : str
-        The row that baselines are compared with.
-    """
+    """Return mean ± sd over folds of the paper's metrics of one dataset and atlas, beside the paper's own values."""
     metrics = METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
     with_paper_values = part["paper_mean"].notna().any()
     rows = []

@@ -38,15 +38,7 @@ SUMMARIES = ("mean", "lowest", "highest")
 
 
 def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """Return metrics of the landmark regressions (per cent, mean ± sd over folds), the paper's values below.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``landmarks.tsv``.
-    paper : DataFrame
-        The paper's values: tokens, metric, mean, sd.
-    """
+    """Return mean ± sd over folds of the landmark regressions (``landmarks.tsv``), the paper's values below."""
     keys = ["fold", "importance", "tokens", "level"]
     indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
     by_scan, by_subject = (indexed.xs(level, level="level")[list(METRICS)] for level in ("scan", "subject"))

@@ -52,16 +52,7 @@ def paper_of(dataset: str) -> pd.DataFrame:
 
 
 def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
-    """Join the landmark regressions of all datasets.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    entries : list of Entry
-        Rows of all datasets; those that are not yet explained are skipped.
-    out : Path
-        Receives ``<experiment>.tsv`` (`COLUMNS`; shares, not per cent), ``<experiment>_subsets.tsv``, ``.md``, ``.tex``
-        and, if there are subsets, ``.png``, ``.svg`` and ``.pdf``.
+    """Join the landmark regressions of all datasets as tables, text and figure; entries not yet explained are skipped.
 
     Raises
     ------
@@ -89,14 +80,12 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
         raise DataError(
             f"no run of experiment '{experiment.name}' has been explained", hint=f"Run: snakemake {experiment.name}"
         )
-    head = f"# {experiment.title}\n\n{experiment.description}\n\n"
     if curves:
         draw_curves(curves, out / f"{experiment.name}.png")
-        head += f"![Accuracy and importance against rank of importance]({experiment.name}.png)\n\n"
     empty = pd.DataFrame(columns=[*WHERE, *SUBSET_COLUMNS])
     subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
     write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
-    write_sheets(sheets, out / experiment.name, head)
+    write_sheets(experiment, sheets, out, "Accuracy and importance against rank of importance" if curves else "")
     write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
 
 

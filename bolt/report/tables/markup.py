@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bolt.config import Experiment
 from bolt.io.files import write_text
 
 PACKAGES = "% \\usepackage{booktabs,graphicx}\n\n"
@@ -46,22 +47,13 @@ class Sheet:
     notes: Sequence[str] = ()
 
 
-def write_sheets(sheets: Sequence[Sheet], stem: Path, head: str, first: int = 0) -> None:
-    """Write ``<stem>.tex``, and ``<stem>.md`` that begins with `head`.
-
-    Parameters
-    ----------
-    sheets : sequence of Sheet
-    stem : Path
-        Without suffix.
-    head : str
-        Markdown, ending in an empty line.
-    first : int
-        Number of the first LaTeX label, ``tab:<name>-<first>``.
-    """
-    tables = [latex(sheet, f"tab:{stem.name}-{i}") for i, sheet in enumerate(sheets, first)]
-    write_text(PACKAGES + "\n".join(tables), stem.with_name(f"{stem.name}.tex"))
-    write_text(head + "\n".join(map(markdown, sheets)), stem.with_name(f"{stem.name}.md"))
+def write_sheets(experiment: Experiment, sheets: Sequence[Sheet], out: Path, figure: str = "", first: int = 0) -> None:
+    """Write ``<name>.md`` and ``<name>.tex``; `figure` describes ``<name>.png``, labels are numbered from `first`."""
+    name = experiment.name
+    head = f"# {experiment.title}\n\n{experiment.description}\n\n" + (f"![{figure}]({name}.png)\n\n" if figure else "")
+    tables = [latex(sheet, f"tab:{name}-{i}") for i, sheet in enumerate(sheets, first)]
+    write_text(PACKAGES + "\n".join(tables), out / f"{name}.tex")
+    write_text(head + "\n".join(map(markdown, sheets)), out / f"{name}.md")
 
 
 def escape(text: str) -> str:

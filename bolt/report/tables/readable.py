@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pandas as pd
 from bolt.cohort.confounding import effect_text
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables.numbers import (
     DASH,
@@ -25,6 +27,13 @@ from bolt.report.tables.numbers import (
 
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
+
+
+def read_evaluated(folder: Path) -> Evaluated | None:
+    """Read the metrics of a run; None if nothing was evaluated."""
+    summary = folder / "summary.json"
+    pooled = read_json(summary)["pooled"] if summary.is_file() else None
+    return (read_table(folder / "metrics.tsv", text=("fold", "state")), pooled) if pooled else None
 
 
 def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
@@ -136,15 +145,7 @@ def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
-    """Return a row per measure: median, range, cut-off, and the number of scans beyond it.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `bolt.cohort.quality.QUALITY_COLUMNS`.
-    cutoffs : mapping
-        Measure to its bound (``min`` or ``max``) and value.
-    """
+    """Return a row per measure: median, range, cut-off (by measure: bound and value), and scans beyond it."""
     rows = []
     for name, measure in MEASURES.items():
         values = table[name].dropna().astype(float)

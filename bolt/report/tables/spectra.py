@@ -28,8 +28,7 @@ MEAN_COLUMNS: dict[str, Any] = {
     "n_scans": "Scans",
 }
 DIFFERENCE_COLUMNS: dict[str, Any] = {
-    "dataset": "Dataset",
-    "atlas": "Atlas",
+    **WHERE,
     "other": "Atlas that it is compared with",
     "band": "Band of frequency",
     "difference": "Share of the power in `atlas` minus that in `other`, mean over subjects of their mean over scans",
@@ -40,15 +39,7 @@ DIFFERENCE_COLUMNS: dict[str, Any] = {
 
 
 def write_spectra(experiment: Experiment, configurations: Sequence[Config], out: Path) -> None:
-    """Join the spectra of all datasets and atlases.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    configurations : sequence of Config
-        Of the datasets; those without spectra are skipped.
-    out : Path
-        Receives ``<experiment>.tsv``, ``_bands.tsv`` and ``_atlases.tsv``, ``.md``, ``.tex``, ``.png`` and ``.svg``.
+    """Join the spectra of all datasets and atlases as tables, text and figure; datasets without spectra are skipped.
 
     Raises
     ------
@@ -76,7 +67,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     draw(spectrum, shares, stem.with_suffix(".png"))
     write_table(means, out / f"{experiment.name}_bands.tsv", MEAN_COLUMNS)
     write_table(differences, out / f"{experiment.name}_atlases.tsv", DIFFERENCE_COLUMNS)
-    write_sheets(_sheets(means, differences), stem, f"# {experiment.title}\n\n{experiment.description}\n\n")
+    write_sheets(experiment, _sheets(means, differences), out)
     write_table(spectrum[[*WHERE, *SPECTRUM_COLUMNS]], stem.with_suffix(".tsv"), WHERE | SPECTRUM_COLUMNS)
 
 
@@ -87,12 +78,7 @@ def _means(shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def atlas_differences(shares: pd.DataFrame) -> pd.DataFrame:
-    """Compare the share of power in each band between every two atlases of a dataset, within subjects.
-
-    Parameters
-    ----------
-    shares : DataFrame
-        `bolt.series.spectra.BAND_COLUMNS`, dataset and atlas.
+    """Compare the share of power in each band (`BAND_COLUMNS`) between every two atlases of a dataset, within subjects.
 
     Returns
     -------

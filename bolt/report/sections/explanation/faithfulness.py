@@ -14,15 +14,15 @@ from bolt.report.tables.explanation import REPLACED_BY, area_table
 
 TEXT = ("replacement", "direction", "order", "folds", "missing_folds", "better_than_random")
 CURVES = (
-    "Left (deletion): parts of each test scan are replaced, the most important first, and the model predicts again; if "
-    "its decision rests on them, the probability of the originally predicted class falls early. Right (insertion): "
-    "starting from a fully replaced scan, the most important parts are put back first; the probability should rise "
-    "early. Top: single volumes are replaced by the scan's mean volume. As a single volume can be inferred from its "
-    "neighbours, bottom: blocks of {block} volumes are replaced by those of a copy of the scan in which each region "
-    "keeps its spectrum and the regions their correlations, but events lose their timing. If the bottom left curve "
-    "ends high, the whole copy is predicted like the scan itself: the model does not need single moments, though it "
-    "may use them. Importance counts evidence for the predicted class only; rollout and integrated gradients do not "
-    "separate evidence for and against it. {scans} Bands: 95 % bootstrap intervals over subjects or families."
+    "Left (deletion): parts of each test scan are replaced, the most important first; if the prediction rests on "
+    "them, the probability of the originally predicted class falls early. Right (insertion): the most important parts "
+    "are put back first into a fully replaced scan; the probability should rise early. Top: volumes are replaced by "
+    "the scan's mean volume. Bottom: because a single volume can be inferred from its neighbours, blocks of {block} "
+    "volumes are replaced by those of a copy of the scan that keeps spectra and correlations of the regions, but not "
+    "the timing of events. If the bottom left curve ends high, the copy is predicted like the scan itself: the model "
+    "does not need single moments, though it may use them. Importance counts evidence for the predicted class only; "
+    "rollout and integrated gradients do not distinguish evidence for and against it. {scans} Bands: 95 % bootstrap "
+    "intervals over subjects or families."
 )
 AREAS = (
     "Area under each curve, mean over test scans: lower is better for deletion, higher for insertion. 'Better than "

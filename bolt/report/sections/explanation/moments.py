@@ -34,12 +34,10 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
         table, weights = read_importance(run.fold(scan["fold"]))
         importance = weights[int(np.flatnonzero(table["scan_id"] == name)[0])]
         series = cache.series(row)
+        correctness = ", as none was predicted correctly" if scan["wrong"] else " that was predicted correctly"
         caption = (
             f"Test scan {name}: importance of each volume for the prediction, above the ROI series. Shown is the first "
-            "scan of its class by name, as none was predicted correctly."
-            if scan["wrong"]
-            else f"Test scan {name}: importance of each volume for the prediction, above the ROI series. Shown is the "
-            "first scan of its class by name that was predicted correctly."
+            f"scan of its class by name{correctness}."
         )
         if events is not None:
             caption += " Green: volumes with strong simulated events, unknown to the model."

@@ -52,19 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The files of one run's explanation.
-
-    Attributes
-    ----------
-    run, explanation : Path
-        Folders of the run and of its explanation.
-    tokens : int
-        Landmarks per scan.
-    truth : Path or None
-        ``truth.tsv``, if it is about this run.
-    disabled : frozenset of str
-        Files of checks that are switched off, and may be of an earlier configuration.
-    """
+    """The files of one run's explanation; `tokens` are landmarks per scan, `disabled` the files of disabled checks."""
 
     run: Path
     explanation: Path

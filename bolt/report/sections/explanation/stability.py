@@ -11,10 +11,9 @@ from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import SUMMARIES, stability_table
 
 MEANING = (
-    "Each fold has its own model, trained on other subjects, so its regions and moments may differ; below, the models "
-    "are compared pairwise. Folds share most of their training subjects: agreement means that a result does not depend "
-    "on a few of them, not that it is replicated in new ones. Regions should only be called important together with "
-    "their selection frequency, the share of folds in which they are among the top ones."
+    "Each fold has its own model, whose regions and moments may differ; below, the models are compared pairwise. Folds "
+    "share most of their training subjects: agreement means that a result does not depend on a few of them, not that "
+    "it is replicated in new ones. A region is only as reliable as the share of folds that select it."
 )
 PICTURE = (
     "Pairwise agreement between folds. Left: correlation of the regression weights of all ROIs{mean}. Right: rank "
