@@ -32,7 +32,7 @@ NATIVE = "native"
 
 @dataclass(frozen=True)
 class Transforms:
-    """Files of `bolt.preprocess` for a scan, named as in ``docs/architecture.md``.
+    """Files of `bolt.preprocess` for a scan, named as in ``docs/contracts.md``.
 
     Attributes
     ----------

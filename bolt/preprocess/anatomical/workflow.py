@@ -77,7 +77,7 @@ def preprocess_anatomical(
     *,
     prefix: str,
 ) -> None:
-    """Bring a T1w into template space; `docs/architecture.md` lists the names of the outputs.
+    """Bring a T1w into template space; `docs/contracts.md` lists the names of the outputs.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def preprocess_functional(
     slice_timing: bool = True,
     steady_state: SteadyState = "auto",
 ) -> None:
-    """Bring a BOLD scan into the output space; `docs/architecture.md` lists the names of the outputs.
+    """Bring a BOLD scan into the output space; `docs/contracts.md` lists the names of the outputs.
 
     Parameters
     ----------
