@@ -170,7 +170,7 @@ PREPROCESSING_CASES: list[Case] = [
     ),
     Case("qform that is not a rotation", "warned", "….nii.gz: the qform is not a valid rotation; the sform is used"),
     Case("the same, without an sform", "excluded", "….nii.gz: not a readable NIfTI image"),
-    Case("all-zero affine", "excluded", "….nii.gz: the affine maps voxels to no place in space"),
+    Case("all-zero affine", "excluded", "….nii.gz: the affine is singular or not finite"),
     Case("affine with shear", "excluded", "….nii.gz: the affine has shear. Resample the image"),
     Case("left-right flip declared only in the header", "used", "reoriented to RAS according to the header"),
     Case("oblique slices", "used", "axes and positions stay as in the header"),

@@ -34,7 +34,7 @@ def test_from_scans_to_report(config, tmp_path):
     assert main(["index", *where]) == 0
     scans = read_table("results/mine/scans.tsv").set_index("subject")
     reasons = scans["exclude_reason"].dropna()
-    assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is no number" in reasons["sub-07"]
+    assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is not a number" in reasons["sub-07"]
     assert main(["cache", *where, "--atlas", "dosenbach160"]) == 0
     assert main(["folds", *where]) == 0
     folds = read_table("results/mine/folds.tsv").merge(scans["label"].rename("years"), on="subject")
