@@ -22,6 +22,7 @@ from scipy.spatial import cKDTree
 from bolt.atlases.description import AtlasFile, atlas_folder, describe_atlas, find_image, find_labels, verify_image
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, sha256
+from bolt.io.text import shorten_list
 from bolt.io.volumes import check_image, space_of
 
 LABEL_COLUMNS = ("value", "name", "network", "hemisphere")
@@ -87,7 +88,9 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     for column in ("value", "name"):
         invalid = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
         if len(invalid):
-            raise DataError(f"'{column}' empty or not unique: {_some(invalid)}", where=path, hint="Correct the rows")
+            raise DataError(
+                f"'{column}' empty or not unique: {shorten_list(invalid, 10)}", where=path, hint="Correct the rows"
+            )
     return labels.sort_values("value", ignore_index=True)
 
 
@@ -196,7 +199,9 @@ def _require_same_labels(image: nib.Nifti1Image, labels: pd.DataFrame, path: Pat
     listed = set(labels["value"].tolist())
     for values, text in ((drawn - listed, "in the image but not in labels.tsv"), (listed - drawn, "not in the image")):
         if values:
-            raise DataError(f"label values {_some(sorted(values))} are {text}", where=path, hint="Make the two agree")
+            raise DataError(
+                f"label values {shorten_list(sorted(values), 10)} are {text}", where=path, hint="Make the two agree"
+            )
 
 
 def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:
@@ -214,8 +219,3 @@ def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.N
     image = nib.Nifti1Image(values.reshape(SPHERE_SHAPE).astype(np.int32), SPHERE_AFFINE)
     _require_same_labels(image, labels, folder / "labels.tsv")
     return image
-
-
-def _some(values: object) -> str:
-    listed = [str(v) for v in values]  # type: ignore[attr-defined]
-    return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
     """Add the options of a stage: those that all stages share, and its own."""
-    parser.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml]")
+    parser.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml, or the shipped one]")
     for key in stage.keys:
         parser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
     if stage.guarded:

@@ -14,6 +14,7 @@ from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
+from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import is_constant, zscore
 from bolt.series.parcellate import Parcellated, parcellate, write_series
@@ -144,5 +145,4 @@ def _report(name: str, result: Parcellated, place: Path) -> None:
     }
     for problem, which in problems.items():
         if which.any():
-            more = f" and {which.sum() - 5} more" if which.sum() > 5 else ""
-            log.warning("%s: %d ROIs %s: %s%s", name, which.sum(), problem, ", ".join(names[which][:5]), more)
+            log.warning("%s: %d ROIs %s: %s", name, which.sum(), problem, shorten_list(names[which]))

@@ -5,7 +5,7 @@ A run continues without bad scans (`bad_scans: continue`), or stops and lists al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pandas as pd
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
+from bolt.io.text import shorten_list
 
 EXCLUSION_COLUMNS = {
     "scan_id": "Excluded scan",
@@ -91,10 +92,5 @@ def roi_warnings(
         ("with NaN or infinite voxels, which are excluded from the mean", damaged),
     ):
         if affected.any():
-            yield scan_id, "cache", f"{path}: {affected.sum()} of {len(names)} ROIs {problem}: {_some(names[affected])}"
-
-
-def _some(names: Iterable[str]) -> str:
-    """Join the first five names, and say how many more there are."""
-    names = list(names)
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            rois = shorten_list(names[affected])
+            yield scan_id, "cache", f"{path}: {affected.sum()} of {len(names)} ROIs {problem}: {rois}"

@@ -18,14 +18,16 @@ class Quality(Keys):
     min_n_volumes: int | None = Field(None, ge=1)
     min_median_tsnr: float | None = Field(None, gt=0)
     min_coregistration_mask_dice: float | None = Field(0.6, ge=0, le=1)
-    min_coregistration_shift_margin: float | None = Field(1.0, gt=0, description="fit over the fit 10 mm away")
-    min_coregistration_flip_margin: float | None = Field(0.8, gt=0, description="fit over that of the mirror image")
+    min_coregistration_shift_margin: float | None = Field(1.0, gt=0, description="similarity relative to a 10-mm shift")
+    min_coregistration_flip_margin: float | None = Field(
+        0.8, gt=0, description="similarity relative to the mirror image"
+    )
     max_ghost_ratio: float | None = Field(None, gt=0)
     max_slice_jumps: int | None = Field(None, ge=0)
     min_template_brain_covered: float | None = Field(None, ge=0, le=1)
     min_template_mask_dice: float | None = Field(0.8, ge=0, le=1)
     min_template_correlation: float | None = Field(0.3, ge=-1, le=1)
-    min_template_shift_margin: float | None = Field(1.0, gt=0, description="fit over the fit 10 mm away")
+    min_template_shift_margin: float | None = Field(1.0, gt=0, description="similarity relative to a 10-mm shift")
     min_ventricle_dice: float | None = Field(None, ge=0, le=1)
     min_coverage: float | None = Field(None, ge=0, le=1, description="share of covered ROIs")
 

@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from bolt.config import Folds
 from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
+from bolt.io.text import shorten_list
 
 ROLES = ("train", "validation", "test")
 FOLD_COLUMNS = {
@@ -171,7 +172,7 @@ def audit_folds(
     scans = _checked(scans, 2 if by_site else len(numbers))
     unlisted = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
     if unlisted:
-        raise DataError(f"scans that are not in the scan table: {_some(unlisted)}", hint="Make the folds again")
+        raise DataError(f"scans that are not in the scan table: {shorten_list(unlisted)}", hint="Make the folds again")
     roles = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
@@ -218,7 +219,8 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     duplicates = scans["scan_id"][scans["scan_id"].duplicated()]
     if len(duplicates):
         raise DataError(
-            f"duplicate scan_id in the scan table: {_some(sorted(set(duplicates)))}", hint="Remove the duplicates"
+            f"duplicate scan_id in the scan table: {shorten_list(sorted(set(duplicates)))}",
+            hint="Remove the duplicates",
         )
     scans = scans.assign(
         group=scans["group"].fillna(scans["subject"]),
@@ -273,8 +275,3 @@ def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
         return (-rest.label[~inside].nunique(), -rest.label[inside].nunique(), abs(len(part) - mean_size))
 
     return min((part for part in parts if part), key=badness)
-
-
-def _some(names: list[str]) -> str:
-    """Join the first five names, and say how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

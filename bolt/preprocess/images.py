@@ -6,6 +6,8 @@ axes are flipped); the conversion happens here and nowhere else.
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import ants
@@ -121,6 +123,31 @@ def grid(template: str | Path, resolution: float) -> tuple[tuple[int, int, int],
 def apply(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Map (..., 3) points by a (4, 4) matrix."""
     return points @ matrix[:3, :3].T + matrix[:3, 3]
+
+
+def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: Sequence[str | Path]) -> np.ndarray:
+    """Map the voxels of a grid through a chain of transforms.
+
+    Parameters
+    ----------
+    shape, affine
+        The grid.
+    transforms : sequence of path
+        ITK transforms, starting from the grid's own space: T1w to template, then BOLD to T1w, yield points in the BOLD.
+
+    Returns
+    -------
+    (X, Y, Z, 3) float32 array
+        RAS mm.
+    """
+    empty = to_ants(np.zeros(shape), affine)
+    with tempfile.TemporaryDirectory() as folder:
+        composed = ants.apply_transforms(empty, empty, [str(t) for t in transforms], compose=f"{folder}/")
+        if composed is None:
+            raise RuntimeError(f"{transforms} could not be composed")
+        shift = ants.image_read(composed).numpy() @ FLIP[:3, :3]
+    voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+    return (apply(affine, voxels) + shift).astype(np.float32)
 
 
 def mask_centre(mask: np.ndarray, affine: np.ndarray) -> np.ndarray:

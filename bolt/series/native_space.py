@@ -20,7 +20,6 @@ from bolt.io.streams import iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import read_motion
-from bolt.preprocess.functional.resample import places_of_grid
 from bolt.preprocess.functional.timing import read_slice_times, slice_timed
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import Parcellated, Scan, finish, read_mask
@@ -109,14 +108,16 @@ def _locate_in_bold(
     with tempfile.TemporaryDirectory() as folder:
         to_bold = Path(folder, "t1w_to_bold.txt")
         images.write_matrix(np.linalg.inv(images.read_matrix(transforms.bold_to_t1w)), to_bold)
-        in_template = places_of_grid(info.shape, info.affine, [to_bold, transforms.inverse])
+        in_template = images.places_of_grid(info.shape, info.affine, [to_bold, transforms.inverse])
     located = []
     for atlas in atlases:
         nearest = np.rint(images.apply(np.linalg.inv(atlas.image.affine), in_template)).astype(int)
         within = ((nearest >= 0) & (nearest < atlas.data.shape)).all(axis=-1)
         labels = np.zeros(info.shape, dtype=np.int32)
         labels[within] = atlas.data[tuple(nearest[within].T)]
-        in_bold = places_of_grid(atlas.data.shape, atlas.image.affine, [transforms.forward, transforms.bold_to_t1w])
+        in_bold = images.places_of_grid(
+            atlas.data.shape, atlas.image.affine, [transforms.forward, transforms.bold_to_t1w]
+        )
         positions = images.apply(np.linalg.inv(info.affine), in_bold[atlas.data > 0])
         located.append(locate(atlas, labels, mask, positions))
     return located

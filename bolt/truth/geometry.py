@@ -10,8 +10,7 @@ import numpy as np
 from nilearn.image import resample_img
 
 from bolt.preprocess import images
-from bolt.preprocess.functional import confounds
-from bolt.preprocess.functional.resample import places_of_grid
+from bolt.preprocess.quality.measures import HEAD_RADIUS
 
 
 class NormalisationError(NamedTuple):
@@ -43,7 +42,7 @@ def normalisation_error(true: nib.Nifti1Image, grey: nib.Nifti1Image, transform:
     resampled = resample_img(grey, true.affine, shape, interpolation="linear", copy_header=True, force_resample=True)
     inside = np.asarray(resampled.dataobj) > 0.5
     places = true.get_fdata()[inside]
-    estimated = places_of_grid(shape, true.affine, [transform])[inside]
+    estimated = images.places_of_grid(shape, true.affine, [transform])[inside]
     unregistered = images.apply(true.affine, np.argwhere(inside).astype(float))
     design = np.column_stack([unregistered, np.ones(len(unregistered))])
     linear = design @ np.linalg.lstsq(design, estimated, rcond=None)[0]
@@ -80,7 +79,7 @@ def sphere_error(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) ->
     `estimated` and `true` as in `position_errors`; here too the median over volumes is subtracted.
     """
     directions = np.random.default_rng(0).standard_normal((200, 3))
-    sphere = centre + confounds.HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    sphere = centre + HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     places = np.stack([images.apply(m, sphere) for m in estimated @ np.linalg.inv(estimated[0])])
     return away(places - np.stack([images.apply(m, sphere) for m in true]))
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt import config as configuration
 from bolt.cohort.exclusions import refuse_bad_scans
-from bolt.config import Config, Dataset, Model
+from bolt.config import ROOT, Config, Dataset, Model
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS, source_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bolt")
 
 CONFIG = Path("config/config.yaml")
+"""In the working folder, or else in the folder that comes with BolT."""
 
 
 class Job:
@@ -43,7 +44,7 @@ class Job:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.config_file: Path = options.config or CONFIG
+        self.config_file: Path = options.config or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
         config = configuration.load_config(self.config_file)
         dataset = configuration.load_dataset(getattr(options, "dataset", None) or config.dataset)
         self.study = Study(config, dataset)

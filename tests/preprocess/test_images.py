@@ -76,3 +76,15 @@ def test_grid_at_the_templates_resolution_is_the_templates(tmp_path):
     assert shape == (5, 5, 6)  # the whole field of view is covered
     corner = images.apply(affine, np.full(3, -0.5))
     np.testing.assert_allclose(images.apply(coarse, np.full(3, -0.5)), corner)
+
+
+def test_transforms_are_chained_from_template_to_bold(tmp_path):
+    shape = (11, 9, 12)
+    to_space = images.rigid_matrix(np.array([2.0, 0, 0, 0, 0, 0.1]), np.zeros(3))
+    to_t1w = images.rigid_matrix(np.array([0, -4.0, 1, 0.2, 0, 0]), np.zeros(3))
+    images.write_matrix(to_space, tmp_path / "a.txt")
+    images.write_matrix(to_t1w, tmp_path / "b.txt")
+    points = images.places_of_grid(shape, OBLIQUE, [tmp_path / "a.txt", tmp_path / "b.txt"])
+    assert points.shape == (*shape, 3)
+    grid_points = images.apply(OBLIQUE, np.argwhere(np.ones(shape)).astype(float))
+    np.testing.assert_allclose(points.reshape(-1, 3), images.apply(to_t1w @ to_space, grid_points), atol=1e-3)

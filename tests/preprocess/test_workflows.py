@@ -19,7 +19,6 @@ from bolt.jobs.progress import at_step, step
 from bolt.preprocess import images
 from bolt.preprocess.anatomical.workflow import anatomical_names, check_t1w, preprocess_anatomical
 from bolt.preprocess.functional.confounds import read_motion
-from bolt.preprocess.functional.resample import places_of_grid
 from bolt.preprocess.functional.workflow import check_voxels, functional_names, preprocess_functional
 from bolt.preprocess.registration import dice
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
@@ -39,7 +38,7 @@ def test_normalisation_undoes_most_of_the_deformation(head, anat):
     where = np.argwhere(grey.numpy() > 0.5)
     points = images.apply(images.affine_of(grey), where)
     forward = anat / anatomical_names("sub-01_", SPACE)["forward"]
-    moved = places_of_grid(grey.shape, images.affine_of(grey), [forward])[tuple(where.T)]
+    moved = images.places_of_grid(grey.shape, images.affine_of(grey), [forward])[tuple(where.T)]
     # the head's value at q is the template's at q - shift(q), so q corresponds to p if q - shift(q) = p
     voxels = images.apply(np.linalg.inv(images.affine_of(grey)), moved)
     shift = np.stack([_at(head.warp_mm[..., k], voxels) for k in range(3)], axis=-1)

@@ -11,7 +11,6 @@ import numpy as np
 from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.functional.resample import places_of_grid
 from bolt.preprocess.registration import clip_intensity, crop_to_brain, dice, register, seed, warp
 
 GRID = 4.0
@@ -87,7 +86,7 @@ def check_transform(forward: Sequence[str | Path], template_mask: ants.ANTsImage
     coarse = images.resample_to_spacing(template_mask, max(GRID, *template_mask.spacing))
     inside = coarse.numpy() > 0.5
     affine = images.affine_of(coarse)
-    mapped = places_of_grid(inside.shape, affine, forward).astype(float)
+    mapped = images.places_of_grid(inside.shape, affine, forward).astype(float)
     if not np.isfinite(mapped).all():
         raise _failed("maps points to infinity")
     folded = float((_jacobian(mapped, affine)[inside] <= 0).mean())

@@ -8,8 +8,7 @@ from typing import Any
 from nipype.interfaces.base import File, TraitedSpec
 
 from bolt.config import Registration
-from bolt.preprocess import images, registration
-from bolt.preprocess.anatomical import tissues
+from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.anatomical.extraction import brain_mask
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput

@@ -15,10 +15,8 @@ import pandas as pd
 from bolt.io.files import read_table, write_table
 from bolt.preprocess.functional.compcor import TissueSignals, cosine_drift
 from bolt.preprocess.images import rigid_matrix, rigid_parameters
-from bolt.preprocess.quality.measures import MOVED, OUTLIER
+from bolt.preprocess.quality.measures import HEAD_RADIUS, MOVED, OUTLIER
 
-HEAD_RADIUS = 50.0
-"""mm; Power's sphere, on whose surface rotations are converted to displacements."""
 JENKINSON_RADIUS = 80.0
 """mm; Jenkinson's sphere."""
 SAMPLE = 20_000

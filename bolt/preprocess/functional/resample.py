@@ -6,8 +6,7 @@ head's position in each volume then moves these points rigidly, and the volume i
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +51,7 @@ class Target:
 def template_target(template: str | Path, resolution: float, t1w_to_space: str, bold_to_t1w: str) -> Target:
     """Return the target that covers a template's field of view at `resolution` mm."""
     shape, affine = images.grid(template, resolution)
-    points = places_of_grid(shape, affine, [t1w_to_space, bold_to_t1w])
+    points = images.places_of_grid(shape, affine, [t1w_to_space, bold_to_t1w])
     return Target(shape, affine, points, [t1w_to_space], images.MNI)
 
 
@@ -65,31 +64,6 @@ def native_target(
     voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
     points = images.apply(affine, voxels).astype(np.float32)
     return Target(shape, affine, points, [str(t1w_to_bold)], images.SCANNER)
-
-
-def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: Sequence[str | Path]) -> np.ndarray:
-    """Map the voxels of a grid through a chain of transforms.
-
-    Parameters
-    ----------
-    shape, affine
-        The grid.
-    transforms : sequence of path
-        ITK transforms, starting from the grid's own space: T1w to template, then BOLD to T1w, yield points in the BOLD.
-
-    Returns
-    -------
-    (X, Y, Z, 3) float32 array
-        RAS mm.
-    """
-    empty = images.to_ants(np.zeros(shape), affine)
-    with tempfile.TemporaryDirectory() as folder:
-        composed = ants.apply_transforms(empty, empty, [str(t) for t in transforms], compose=f"{folder}/")
-        if composed is None:
-            raise RuntimeError(f"{transforms} could not be composed")
-        shift = ants.image_read(composed).numpy() @ images.FLIP[:3, :3]
-    voxels = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
-    return (images.apply(affine, voxels) + shift).astype(np.float32)
 
 
 def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:

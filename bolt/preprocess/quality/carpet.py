@@ -22,8 +22,7 @@ import pandas as pd
 from bolt.io.files import read_table, write_bytes
 from bolt.io.streams import iter_volumes
 from bolt.preprocess import images
-from bolt.preprocess.functional.confounds import HEAD_RADIUS
-from bolt.preprocess.quality.measures import MOVED, OUTLIER
+from bolt.preprocess.quality.measures import HEAD_RADIUS, MOVED, OUTLIER
 
 ROWS = {1: ("grey matter", "#c9a400", 260), 2: ("white matter", "#1598b0", 110), 3: ("CSF", "#8e5bb5", 50)}
 """Name, colour and maximal number of voxels of each tissue, by its label in the segmentation."""

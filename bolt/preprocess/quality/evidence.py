@@ -13,8 +13,7 @@ import ants
 import numpy as np
 from scipy import ndimage
 
-from bolt.preprocess import images
-from bolt.preprocess.anatomical import tissues
+from bolt.preprocess import images, tissues
 from bolt.preprocess.registration import dice, warp
 
 DEPTH = 26.0

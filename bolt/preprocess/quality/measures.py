@@ -7,6 +7,8 @@ from typing import Literal
 
 import pandas as pd
 
+HEAD_RADIUS = 50.0
+"""mm; Power's sphere, on whose surface rotations are converted to displacements."""
 MOVED = 0.5
 """mm of framewise displacement above which a volume counts as moved (Power et al. 2012)."""
 OUTLIER = 1.5

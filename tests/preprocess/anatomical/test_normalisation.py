@@ -66,7 +66,7 @@ def test_folds_are_refused(mask, tmp_path):
 
 
 def test_points_at_infinity_are_refused(mask, monkeypatch):
-    monkeypatch.setattr(normalisation, "places_of_grid", lambda shape, *rest: np.full((*shape, 3), np.nan))
+    monkeypatch.setattr(images, "places_of_grid", lambda shape, *rest: np.full((*shape, 3), np.nan))
     with pytest.raises(DataError, match="infinity"):
         normalisation.check_transform([], mask, mask)
 

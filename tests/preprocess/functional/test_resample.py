@@ -38,16 +38,6 @@ def test_motion_is_followed():
     np.testing.assert_allclose(values.reshape(SHAPE)[:, :-1], volume[:, :-1], rtol=1e-4)
 
 
-def test_transforms_are_chained_from_template_to_bold(tmp_path):
-    to_space = images.rigid_matrix(np.array([2.0, 0, 0, 0, 0, 0.1]), np.zeros(3))
-    to_t1w = images.rigid_matrix(np.array([0, -4.0, 1, 0.2, 0, 0]), np.zeros(3))
-    images.write_matrix(to_space, tmp_path / "a.txt")
-    images.write_matrix(to_t1w, tmp_path / "b.txt")
-    points = resample.places_of_grid(SHAPE, AFFINE, [tmp_path / "a.txt", tmp_path / "b.txt"])
-    assert points.shape == (*SHAPE, 3)
-    np.testing.assert_allclose(points.reshape(-1, 3), images.apply(to_t1w @ to_space, grid_points()), atol=1e-3)
-
-
 def test_field_holds_what_every_volume_has_acquired():
     positions = np.stack([np.eye(4), images.rigid_matrix(np.array([0, 0, 6.0, 0, 0, 0]), np.zeros(3))])
     inside = resample.field_mask(grid_points(), positions, SHAPE, AFFINE).reshape(SHAPE)

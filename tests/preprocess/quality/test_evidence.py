@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bolt.preprocess import images
-from bolt.preprocess.anatomical import tissues
+from bolt.preprocess import images, tissues
 from bolt.preprocess.quality.evidence import VENTRICLES, normalisation_evidence, stage_ventricles
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bolt.io.errors import DataError
-from bolt.preprocess import images
-from bolt.preprocess.anatomical import tissues
+from bolt.preprocess import images, tissues
 from bolt.preprocess.registration import dice
 
 AFFINE = np.diag([2.0, 2, 2, 1])
