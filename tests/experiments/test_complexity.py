@@ -8,7 +8,7 @@ from bolt.config import Complexity, Model, Quick, load_experiment
 from bolt.experiments.complexity import _LiveTensors, exponents, measure, upper_half
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from bolt.report.tables.complexity import COLUMNS, write_complexity
+from bolt.report.experiments.complexity import COLUMNS, write_complexity
 from tests.report.latex import well_formed
 
 LENGTHS = [20, 40, 80]

@@ -8,7 +8,7 @@ from bolt.config import Config, Spectra, load_experiment
 from bolt.config.layout import Layout
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
-from bolt.report.tables.spectra import atlas_differences, write_spectra
+from bolt.report.experiments.spectra import atlas_differences, write_spectra
 from bolt.series.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 from tests.report.latex import well_formed
 from tests.snake import write_yaml

@@ -9,12 +9,12 @@ from bolt.config.study import Study
 from bolt.experiments.entries import Entry
 from bolt.experiments.results import gather, paired_tests
 from bolt.models.registry import inputs_of
+from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Picture, RunSection, Table, Text
 from bolt.report.runs import all_runs, figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
-from bolt.report.tables.experiment import paired
 from bolt.report.tables.readable import Evaluated
 
 CAPTION = (

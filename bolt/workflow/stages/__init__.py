@@ -7,7 +7,8 @@ from bolt.workflow.stages import scans
 from bolt.workflow.stages import series
 from bolt.workflow.stages import training
 from bolt.workflow.stages import explanation
+from bolt.workflow.stages import trust
 from bolt.workflow.stages import experiments
 from bolt.workflow.stages import report
 
-__all__ = ["STAGES", "dataset", "experiments", "explanation", "report", "scans", "series", "training"]
+__all__ = ["STAGES", "dataset", "experiments", "explanation", "report", "scans", "series", "training", "trust"]

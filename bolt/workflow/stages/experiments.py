@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     "Compute statistics and tables of an experiment over all datasets that have runs of it.",
     keys=("name",),
     code=(
-        "bolt.report.tables.experiment",
-        "bolt.report.tables.complexity",
-        "bolt.report.tables.spectra",
-        "bolt.report.tables.landmarks",
+        "bolt.report.experiments.experiment",
+        "bolt.report.experiments.complexity",
+        "bolt.report.experiments.spectra",
+        "bolt.report.experiments.landmarks",
     ),
     jobs=lambda plan: len(plan.experiment_kinds),
     cost=Cost(30, 0.05, phantom=20),
@@ -32,10 +32,10 @@ def experiment(job: Job) -> None:
     from bolt.experiments.entries import all_entries, configurations, with_first_looks
     from bolt.io.errors import DataError
     from bolt.jobs.provenance import provenance_path
-    from bolt.report.tables.complexity import write_complexity
-    from bolt.report.tables.experiment import write_experiment
-    from bolt.report.tables.landmarks import write_landmark_experiment
-    from bolt.report.tables.spectra import write_spectra
+    from bolt.report.experiments.complexity import write_complexity
+    from bolt.report.experiments.experiment import write_experiment
+    from bolt.report.experiments.landmarks import write_landmark_experiment
+    from bolt.report.experiments.spectra import write_spectra
 
     experiment, out = _experiment(job), job.layout.paper
     results, present = job.config.paths.results, job.config.dataset_name

@@ -1,4 +1,4 @@
-"""Stages that explain models: importance, landmarks and regions, and how far these may be trusted."""
+"""Stages that explain models: importance, landmarks, regions and the course of tasks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def of_classes(job: Job) -> None:
         raise DataError(f"'{job.stage}' needs classes, but the label of this dataset is a number")
 
 
-def _explained_folds(job: Job, run_folder: Path | None = None) -> list[int]:
+def folds_with_importance(job: Job) -> list[int]:
     """Return the folds of the run that have importance weights."""
     from bolt.explain.weights import explained_folds
 
-    return explained_folds(run_folder or job.run.folder, job.folds)
+    return explained_folds(job.run.folder, job.folds)
 
 
 def _explain_options(parser: ArgumentParser) -> None:
@@ -137,7 +137,7 @@ def landmarks(job: Job) -> None:
     from bolt.series.cache import SeriesCache
 
     of_classes(job)
-    run, settings, done = job.run, job.config.explain, _explained_folds(job)
+    run, settings, done = job.run, job.config.explain, folds_with_importance(job)
 
     def work() -> None:
         write_landmarks(
@@ -223,7 +223,7 @@ def tasks(job: Job) -> None:
     from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
-    run, done = job.run, _explained_folds(job)
+    run, done = job.run, folds_with_importance(job)
     out = run.explanation / "tasks.tsv"
 
     def kept(scan: str, rows: int) -> Any:
@@ -234,98 +234,3 @@ def tasks(job: Job) -> None:
 
     job.of_folds(done, [out], work)
     job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
-
-
-@stage(
-    "Check that importance vanishes when the weights are randomised, or labels permuted.",
-    keys=OF_RUN,
-    code=("bolt.explain.trust.sanity",),
-    settings=lambda study: [study.config.explain.sanity.model_dump(exclude={"fold"}), study.config.device],
-    jobs=lambda plan: plan.n_checked * plan.sanity,
-    cost=Cost(10, 1, phantom=5),
-    memory_mb=4000,
-    minutes=240,
-)
-def sanity(job: Job) -> None:
-    """Write the sanity checks of a run's importance."""
-    from bolt.explain.trust.sanity import write_sanity
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
-
-    of_classes(job)
-    run, settings, done = job.run, job.config.explain.sanity, _explained_folds(job)
-    out = run.explanation / "sanity.tsv"
-    job.of_folds(done, [out], lambda: write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device))
-    job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
-
-
-@stage(
-    "Delete and insert volumes in a fold's test scans, and follow the prediction.",
-    keys=OF_FOLD,
-    code=("bolt.explain.trust.perturb",),
-    settings=lambda study: [study.config.explain.faithfulness, study.config.device],
-    jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
-    cost=Cost(10, 1.4, phantom=5),
-    memory_mb=4000,
-    minutes=240,
-    guarded=True,
-)
-def faithfulness_fold(job: Job) -> None:
-    """Write the deletion and insertion curves of a fold."""
-    from bolt.explain.trust.perturb import perturb_fold
-    from bolt.series.cache import SeriesCache
-
-    options, cache, folder = job.options, job.run.cache, job.run.fold(job.options.fold)
-    inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "importance.npy"]
-    curves = folder / "faithfulness_curves.tsv"
-    facts = {"fold": options.fold, "seed": options.seed}
-    outcome = job.outcome(folder / "faithfulness_status.json", inputs, curves, **facts)
-    outcome.depends_on(folder / "explain_status.json")
-    outcome.empty = [folder / "faithfulness_curves.npy", curves]
-    settings, device = job.config.explain.faithfulness, job.config.device
-    outcome.run(lambda: perturb_fold(SeriesCache(cache), folder, settings, seed=options.seed, device=device))
-
-
-@stage(
-    "Test whether removing important volumes changes predictions more than removing others.",
-    keys=OF_RUN,
-    code=("bolt.explain.trust.faithfulness",),
-    jobs=lambda plan: plan.n_checked * plan.faithfulness,
-    cost=Cost(3, phantom=2),
-    memory_mb=2000,
-)
-def faithfulness(job: Job) -> None:
-    """Write the faithfulness of a run's importance, over folds."""
-    from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
-    from bolt.jobs.provenance import provenance_path
-
-    of_classes(job)
-    run, done = job.run, finished_folds(job.run.folder, job.folds)
-    outputs = [run.explanation / name for name in ("faithfulness.tsv", "faithfulness_areas.tsv")]
-    job.of_folds(done, outputs, lambda: write_faithfulness(run, job.folds))
-    curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
-    job.note(provenance_path(outputs[0]), curves, seed=job.options.seed)
-
-
-@stage(
-    "Compare maps and importance between folds and between seeds.",
-    keys=OF_RUN,
-    code=("bolt.explain.trust.stability",),
-    settings=lambda study: study.config.explain.top_rois,
-    jobs=lambda plan: plan.n_checked,
-    cost=Cost(3, 0.02, phantom=2),
-    memory_mb=4000,
-)
-def stability(job: Job) -> None:
-    """Write the agreement of a run's maps over folds and seeds."""
-    from bolt.explain.trust.stability import write_stability
-    from bolt.jobs.provenance import provenance_path
-
-    of_classes(job)
-    run, folds = job.run, job.folds
-    seeds = {*job.config.seeds, job.options.seed}
-    done, out = _explained_folds(job), run.explanation / "stability.tsv"
-    classes, fraction = job.dataset.classes or [], job.config.explain.top_rois
-    job.of_folds(done, [out], lambda: write_stability(run, seeds, folds, classes, fraction=fraction))
-    maps = sorted(run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds)
-    job.note(provenance_path(out), [*job.importance_files(done), *maps], seed=job.options.seed)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from bolt.workflow.job import Job
 
 
-def _training_settings(study: Study) -> list[Any]:
+def training_settings(study: Study) -> list[Any]:
+    """Return what every training reads of the configuration."""
     return [study.dataset.classes, study.dataset.crop, study.config.device]
 
 
@@ -30,7 +31,7 @@ def _train_options(parser: ArgumentParser) -> None:
     keys=OF_RUN,
     options=_train_options,
     code=("bolt.training.runner",),
-    settings=_training_settings,
+    settings=training_settings,
     jobs={
         "train_fold": lambda plan: plan.n_trainings,
         "train_features": lambda plan: plan.n_fits,
@@ -136,7 +137,7 @@ def inner_folds(job: Job) -> None:
     "Train on the training side of a fold without one of its inner parts.",
     keys=(*OF_FOLD, "inner"),
     code=("bolt.training.runner",),
-    settings=_training_settings,
+    settings=training_settings,
     jobs=lambda plan: plan.n_explained_folds * plan.n_inner,
     cost=Cost(20, 0.8, phantom=10),
     memory_mb=8000,
@@ -162,32 +163,6 @@ def train_inner(job: Job) -> None:
     outcome.run(work)
 
 
-@stage(
-    "Train a model on permuted labels, as a check of the explanation.",
-    keys=OF_RUN,
-    code=("bolt.explain.trust.permuted",),
-    settings=lambda study: [*_training_settings(study), study.config.explain.sanity.fold],
-    jobs=lambda plan: plan.n_checked * plan.permuted,
-    cost=Cost(20, 1.2, phantom=10),
-    memory_mb=8000,
-    trains=True,
-    guarded=True,
-)
-def train_permuted(job: Job) -> None:
-    """Train one fold of a run on permuted labels."""
-    from bolt.explain.trust.permuted import train_permuted
-    from bolt.workflow.stages.explanation import of_classes
-
-    of_classes(job)
-    folder, options = job.run.permuted, job.options
-    fold = job.config.explain.sanity.fold_of(job.folds)
-    inputs = [job.run.cache / "manifest.json", job.layout.folds]
-    outcome = job.outcome(folder / "status.json", inputs, fold=fold, seed=options.seed)
-    outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
-    facts = {"fold": fold, "device": job.config.device, "threads": options.threads}
-    outcome.run(lambda: train_permuted(job.run, job.layout.folds, job.model, job.dataset, **facts))
-
-
 def _search_options(parser: ArgumentParser) -> None:
     parser.add_argument("--scheme", choices=["per-fold", "paper"], default="per-fold", help="[per-fold]")
     parser.add_argument("--fold", type=int, help="search on this fold alone [all folds of the scheme, then choose]")
@@ -198,7 +173,7 @@ def _search_settings(study: Study) -> list[Any]:
 
     settings = study.config.search
     return [
-        _training_settings(study),
+        training_settings(study),
         settings.model_dump(exclude={"models", "scheme"}),
         load_space(settings.space),
     ]

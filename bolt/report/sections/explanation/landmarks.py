@@ -6,11 +6,11 @@ import pandas as pd
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.report.experiments.landmarks import paper_of, read_landmarks
 from bolt.report.figures.landmarks import Curve, draw_curves
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import landmark_table
-from bolt.report.tables.landmarks import paper_of, read_landmarks
 
 MEANING = (
     "If important volumes predicted the class no better than random ones, the weights would not point at moments that "

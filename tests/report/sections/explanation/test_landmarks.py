@@ -16,8 +16,8 @@ from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
+from bolt.report.experiments.landmarks import paper_of, write_landmark_experiment
 from bolt.report.tables.explanation import landmark_table
-from bolt.report.tables.landmarks import paper_of, write_landmark_experiment
 from tests.report.latex import well_formed
 
 

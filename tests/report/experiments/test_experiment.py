@@ -15,10 +15,10 @@ from bolt.config import Experiment, Model
 from bolt.experiments.results import RESULT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
+from bolt.report.experiments.experiment import performance, write_experiment
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import _name, _panel, draw
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
-from bolt.report.tables.experiment import performance, write_experiment
 from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
