@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# address of the index with the build of torch that you want, of those that pytorch.org lists; nothing: pip's own (on Linux
-# mostly CUDA's build)
+# Package index with the build of torch that you want (pytorch.org lists them); empty: pip's own index, whose build on Linux is
+# for CUDA.
 TORCH_INDEX ?=
 LOCKS ?= requirements.txt requirements-test.txt
 INSTALL := $(BIN)/python -m pip install --quiet
@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 install: $(VENV)/.installed
 
-# torch comes last and by version alone: CPU and CUDA builds share it, and what both need is locked and there by then
+# torch comes last and is locked by version alone, which CPU and CUDA builds share; what both need is installed by then
 $(VENV)/.installed: requirements.txt requirements-test.txt requirements-torch.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
 	$(PYTHON) -m venv $(VENV)
@@ -57,7 +57,7 @@ schemas: $(VENV)/.installed
 	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.io.files import write_json; \
 	[write_json(schema, ROOT / f"config/schemas/{name}.json") for name, schema in schemas().items()]'
 
-# Versions move only where pyproject.toml asks for it; delete requirements.txt and requirements-test.txt first to renew all.
+# Versions change only where pyproject.toml requires it; to update all, delete requirements.txt and requirements-test.txt first.
 lock: $(VENV)/.installed
 	$(INSTALL) uv==0.13.9
 	$(COMPILE) --output-file requirements.txt

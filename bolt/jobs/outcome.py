@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -53,9 +54,9 @@ class Outcome:
     ----------
     empty : list of Path
         Outputs that are left empty after a failure.
-    again : str
-        Command that repeats this job.
-    passing : bool
+    command : str
+        Repeats this job.
+    transient : bool
         Whether bad data may be temporary (downloads), so that the hint includes that command.
     limits : Limits, optional
         Time and memory of the last attempt.
@@ -206,7 +207,8 @@ class Outcome:
 
 def repeat_command(output: Path, config: Path) -> str:
     """Return the command that repeats the job behind an output, without the jobs that depend on it."""
-    snakefile = "" if Path("Snakefile").resolve() == ROOT / "Snakefile" else f"--snakefile {ROOT / 'Snakefile'} "
+    shipped = ROOT / "Snakefile"
+    snakefile = "" if Path("Snakefile").resolve() == shipped else f"--snakefile {shlex.quote(str(shipped))} "
     return f"snakemake --cores 1 {snakefile}--configfile {config} --force {output}"
 
 
