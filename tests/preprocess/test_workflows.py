@@ -119,7 +119,7 @@ def test_confounds_are_complete(func):
 @pytest.mark.parametrize("half", ["anatomical", "functional"])
 def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_path, half):
     module, seen = importlib.import_module(f"bolt.preprocess.{half}.workflow"), []
-    for name in ("check_t1w", "check_voxels", "check_image", "check_together", "read_slice_times", "keep"):
+    for name in ("check_t1w", "check_voxels", "check_image", "check_together", "read_slice_times", "link_or_copy"):
         monkeypatch.setattr(module, name, lambda *_: None, raising=False)
     files = defaultdict(lambda: "made.tsv")
     monkeypatch.setattr(module, "_first_that_works", lambda *_: (None, files, SETTINGS), raising=False)
