@@ -331,7 +331,7 @@ def test_text_on_pages_is_escaped():
 
 def test_the_title_of_a_view_is_escaped(tmp_path, monkeypatch):
     """nilearn puts it on the page as it is."""
-    from bolt.report.figures import interactive
+    from bolt.report.figures.brains import interactive
 
     for drawing in ("_volume", "_cortex"):
         monkeypatch.setattr(interactive, drawing, lambda *given: given[-1])

@@ -12,9 +12,9 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import BoltError
 from bolt.io.files import read_table
-from bolt.report.figures.brain import plot_regions
-from bolt.report.figures.interactive import write_views
-from bolt.report.figures.networks import plot_networks
+from bolt.report.figures.brains.interactive import write_views
+from bolt.report.figures.brains.networks import plot_networks
+from bolt.report.figures.brains.regions import plot_regions
 from bolt.report.html import Block, Picture, Table, Text, View
 from bolt.report.runs import figure_folder, run_anchor, run_figure
 from bolt.report.tables.explanation import selected_networks, selected_rois

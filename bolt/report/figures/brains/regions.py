@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import center_of_mass
 
 from bolt.explain.regions import paint
-from bolt.report.figures.brain_key import draw_key, draw_shades, key_height
-from bolt.report.figures.cortex import cortex_view, labels_of_vertices
+from bolt.report.figures.brains.cortex import cortex_view, labels_of_vertices
+from bolt.report.figures.brains.key import draw_key, draw_shades, key_height
 from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours
 
 Box = tuple[float, float, float, float]

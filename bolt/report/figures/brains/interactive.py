@@ -14,7 +14,7 @@ from nilearn.surface import PolyData, PolyMesh, SurfaceImage
 
 from bolt.explain.regions import paint
 from bolt.io.files import write_text
-from bolt.report.figures.cortex import labels_of_vertices, meshes
+from bolt.report.figures.brains.cortex import labels_of_vertices, meshes
 from bolt.report.figures.style import DIVERGING
 
 

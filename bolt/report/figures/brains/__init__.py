@@ -1,0 +1,1 @@
+"""Regions on the brain: pictures, views to turn, and networks."""
