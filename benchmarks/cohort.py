@@ -4,7 +4,7 @@
 
 A fake BIDS dataset (one T1w and one BOLD image per subject, a few voxels each) is written and indexed by `bolt index`.
 Each case is one run of Snakemake with the SLURM profile, from an empty folder to the report, on the virtual clock of
-`virtual.py`; run times come from config/costs.yaml (one core), with random variation. Finished cases are not rerun:
+`virtual.py`; run times are those that stages declare (one core), with random variation. Finished cases are not rerun:
 delete their files in the folder to repeat them. `--only` selects cases.
 """
 
@@ -36,6 +36,7 @@ from bolt.config import ROOT
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
 from bolt.workflow import disk_check as room
+from bolt.workflow.stages import STAGES
 from tests.fake_bids import write_bids
 
 ATLASES = ("schaefer400", "aal116")
@@ -43,7 +44,7 @@ MODELS = ("bolt", "lstm", "svm")
 AT_ONCE = ("svm",)
 """Models without epochs; their training costs as much as `train_features`."""
 SMALL = {"template": 10.0, "index": 60.0, "folds": 5.0, "quality": 60.0, "quality_pages": 120.0, "report": 60.0}
-"""Seconds of rules that run once and are missing from config/costs.yaml."""
+"""Seconds of rules that run once and declare no cost."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def table_of(study: Path, kind: str) -> Path:
 
 def seconds_of(subjects: int) -> Any:
     """Return a function that gives the recorded seconds of a job on one core."""
-    costs = read_yaml(ROOT / "config/costs.yaml")["seconds"]
+    costs = {kind: cost for stage in STAGES.values() for kind, cost in stage.costs.items()}
 
     def seconds(job: Any) -> float:
         rule = job.rule.name
@@ -142,7 +143,7 @@ def seconds_of(subjects: int) -> Any:
             rule = "train_features"
         if rule in SMALL:
             return SMALL[rule]
-        return costs[rule]["per_job"] + costs[rule].get("per_scan", 0.0) * subjects
+        return costs[rule].job + costs[rule].scan * subjects
 
     return seconds
 
