@@ -30,9 +30,9 @@ def run(options: argparse.Namespace) -> None:
 
         return parcellate_image(options)
     if options.command == "explain" and options.checkpoint is not None:
-        from bolt.cli.explain_scan import explain_by_hand
+        from bolt.cli.explain_scan import explain_given_scan
 
-        return explain_by_hand(options)
+        return explain_given_scan(options)
     from bolt.workflow.job import Job
 
     job = Job(options)

@@ -40,7 +40,7 @@ ROI_COLUMNS = {
 }
 
 
-def explain_by_hand(options: argparse.Namespace) -> None:
+def explain_given_scan(options: argparse.Namespace) -> None:
     """Run ``bolt explain --checkpoint DIR --series FILE --out DIR``.
 
     Parameters
