@@ -310,8 +310,10 @@ def test_every_wildcard_that_reaches_a_shell_is_a_name():
     for name in used:
         known = set(re.findall(rf"^\s*{name}=(.*),$", said, re.MULTILINE))
         assert known & {"NAME", "FOLDER", "PREFIX", r'r"\d+"', '"per-fold|paper"'}, (name, known)
-    shells = "".join(re.findall(r'"(?:python -m bolt| --| > |  ?2>).*"', said))
-    fields = set(re.findall(r"(?<!\{)\{([a-z_]+(?:\.\w+)?)\}", shells))
+    shells = "".join(re.findall(r"shell:\n((?:\s+f?\".*\"\n)+)", said))
+    shells += said[said.index("CONFIG = ") : said.index("include:")]  # what the commands share
+    fields = set(re.findall(r"\{([a-z_]+(?:\.\w+)?)\}", shells.replace("{{", "{").replace("}}", "}")))
+    assert {"params.config", "log", "threads", "resources.attempt", "wildcards.scan", "wildcards.fold"} <= fields
     ours = {"params.config", "log", "threads", "params.folds", "params.minimum_volumes"}
     ours |= {"resources.attempt", "resources.mem_mb", "resources.runtime"}
     assert {field for field in fields if not field.startswith("wildcards.")} <= ours, fields
