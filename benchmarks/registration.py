@@ -19,9 +19,9 @@ from bolt.config import load_registration
 from bolt.config.derivatives import anatomical_names
 from bolt.io.files import read_json, write_json
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.normalisation import normalise
 from bolt.preprocess.anatomical.workflow import preprocess_anatomical
 from bolt.preprocess.quality.evidence import normalisation_evidence
+from bolt.preprocess.registration import clip_intensity, crop_to_brain, register, seed
 from bolt.preprocess.templates import stage_template
 
 SPACE = "MNI152NLin6Asym"
@@ -31,7 +31,7 @@ SUBJECT = "sub-01"
 
 
 def affine_alone(anat: Path, template: Path, space: str, prefix: str, folder: Path, name: str = "fast") -> Path:
-    """Write and return the affine transform from a preprocessed T1w to the template, without SyN.
+    """Register a preprocessed T1w brain with the template's, affinely; write and return the transform.
 
     Parameters
     ----------
@@ -46,10 +46,25 @@ def affine_alone(anat: Path, template: Path, space: str, prefix: str, folder: Pa
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = anatomical_names(prefix, space)
-    settings = load_registration(name).model_copy(update={"syn_iterations": [0]})
+    settings = load_registration(name)
     brain = images.read(anat / names["t1w"]) * images.read(anat / names["mask"])
     head = images.read(template / "T1w.nii.gz") * images.read(template / "brain_mask.nii.gz")
-    return normalise(brain, head, settings, folder)[0]
+    spacing = settings.normalisation_resolution or max(head.spacing)
+    fixed, moving = (
+        images.resample_to_spacing(crop_to_brain(clip_intensity(image)), max(spacing, *image.spacing))
+        for image in (head, brain)
+    )
+    seed(settings)
+    found = register(
+        fixed,
+        moving,
+        "Affine",
+        outprefix=f"{folder}/affine_",
+        aff_iterations=tuple(settings.affine_iterations),
+        aff_shrink_factors=(4, 2, 1),
+        aff_smoothing_sigmas=(2, 1, 0),
+    )
+    return Path(found["fwdtransforms"][0])
 
 
 def normalised(t1w: Path, template: Path, space: str, name: str, out: Path, prefix: str) -> Path:

@@ -90,14 +90,16 @@ class Registration(Keys):
     n4_shrink: int = Field(4, ge=1)
     n4_iterations: list[int] = [50, 50, 30, 20]
     working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
-    mask_resolution: float = Field(2.0, gt=0, description="voxel size of the second step of brain extraction, mm")
+    mask_resolution: float = Field(
+        3.0, gt=0, description="voxel size at which the brain is aligned with the template, mm"
+    )
     tissue_resolution: float = Field(1.0, gt=0, description="voxel size of tissue segmentation, mm")
     normalisation_resolution: float | None = Field(
-        None, gt=0, description="voxel size of SyN, mm; null: the template's"
+        None, gt=0, description="voxel size of the refinement by SyN, mm; null: the template's"
     )
     syn_iterations: list[int] = [100, 70, 50, 20]
     syn_metric: Literal["CC", "mattes"] = "mattes"
-    affine_iterations: list[int] = [2100, 1200, 1200, 10]
+    affine_iterations: list[int] = Field([2100, 1200, 1200], min_length=3, max_length=3)
     motion_sampling: float = Field(0.2, gt=0, le=1)
     motion_iterations: int = Field(50, ge=1)
     seed: int = 1

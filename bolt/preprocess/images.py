@@ -38,7 +38,7 @@ def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
     spacing = nib.affines.voxel_sizes(lps)
     refuse_shear(affine)
     return ants.from_numpy(
-        np.ascontiguousarray(data, dtype=np.float32),
+        np.asarray(data, dtype=np.float32),  # copied there into ITK's order
         origin=tuple(lps[:3, 3]),
         spacing=tuple(spacing),
         direction=lps[:3, :3] / spacing,
@@ -78,20 +78,39 @@ def read(path: str | Path) -> ants.ANTsImage:
         raise DataError(error.what, where=path, hint=error.hint) from None
 
 
-def write(image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
+def write(
+    image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER, step: float = 1.0
+) -> None:
     """Write an ANTs image as NIfTI, as `save` does."""
-    save(image.numpy(), affine_of(image), path, dtype, code)
+    save(image.numpy(), affine_of(image), path, dtype, code, step)
 
 
-def save(data: np.ndarray, affine: np.ndarray, path: str | Path, dtype: str = "float32", code: int = SCANNER) -> None:
+def save(
+    data: np.ndarray,
+    affine: np.ndarray,
+    path: str | Path,
+    dtype: str = "float32",
+    code: int = SCANNER,
+    step: float = 1.0,
+) -> None:
     """Write an (X, Y, Z) array as NIfTI with identical sform and qform.
 
-    `code` names the coordinate system: `SCANNER` or `MNI`.
+    Parameters
+    ----------
+    data, affine
+    path : path
+    dtype : str
+    code : int
+        Coordinate system: `SCANNER` or `MNI`.
+    step : float
+        Integers are written as multiples of it (NIfTI's slope); images take a third of the space of float32.
     """
-    nifti = nib.Nifti1Image(np.asarray(data).astype(dtype), affine)
+    data = np.asarray(data)
+    nifti = nib.Nifti1Image((np.rint(data / step) if step != 1 else data).astype(dtype), affine)
     nifti.set_sform(affine, code)
     nifti.set_qform(affine, code)
     nifti.header.set_xyzt_units("mm", "sec")
+    nifti.header.set_slope_inter(step, 0)
     with atomic(path) as temporary:
         nib.save(nifti, temporary)
 

@@ -28,7 +28,8 @@ def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
     a, b = (np.clip(values, *np.quantile(values, [0.01, 0.99])) for values in (a, b))
     if a.min() == a.max() or b.min() == b.max():
         return 0.0
-    joint = np.histogram2d(a, b, BINS)[0] / len(a)
+    bins = (np.minimum((BINS / np.ptp(v) * (v - v.min())).astype(int), BINS - 1) for v in (a, b))
+    joint = np.bincount(next(bins) * BINS + next(bins), minlength=BINS**2).reshape(BINS, BINS) / len(a)
     return float((_entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))) / _entropy(joint) - 1)
 
 

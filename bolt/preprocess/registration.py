@@ -49,14 +49,30 @@ def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | No
         Used instead of ``settings.n4_shrink``.
     """
     image = clip_intensity(image)
-    head = ants.threshold_image(image, "Otsu", 1)
-    head = ants.iMath(head, "MD", 2)
-    return ants.n4_bias_field_correction(
-        image,
+    coarse = images.resample_to_spacing(image, (shrink or settings.n4_shrink) * min(image.spacing))
+    head = ants.iMath(ants.threshold_image(coarse, "Otsu", 1), "MD", 1)
+    field = ants.n4_bias_field_correction(
+        coarse,
         mask=head,
-        shrink_factor=shrink or settings.n4_shrink,
+        shrink_factor=1,
         convergence={"iters": list(settings.n4_iterations), "tol": 1e-5},
+        return_bias_field=True,
     )
+    return image.new_image_like(image.numpy() / _refined(field, image))
+
+
+def _refined(field: ants.ANTsImage, image: ants.ANTsImage) -> np.ndarray:
+    """Interpolate a coarse field linearly, axis by axis, on the (X, Y, Z) grid of an image with the same origin."""
+    values = field.numpy()
+    for axis, (coarse, fine) in enumerate(zip(field.spacing, image.spacing, strict=True)):
+        place = np.minimum(np.arange(image.shape[axis]) * fine / coarse, values.shape[axis] - 1)
+        below = np.minimum(place.astype(int), max(values.shape[axis] - 2, 0))
+        shape = [1, 1, 1]
+        shape[axis] = len(place)
+        share = (place - below).astype(np.float32).reshape(shape)
+        above = np.minimum(below + 1, values.shape[axis] - 1)
+        values = (1 - share) * values.take(below, axis) + share * values.take(above, axis)
+    return np.asarray(values)
 
 
 def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
@@ -68,15 +84,15 @@ def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, MAX_QUANTILE)))
 
 
-def crop_to_brain(image: ants.ANTsImage) -> ants.ANTsImage:
-    """Crop a skull-stripped image to the brain plus `FRAME`, which saves most of the computing time.
+def crop_to_brain(image: ants.ANTsImage, frame: float = FRAME) -> ants.ANTsImage:
+    """Crop a skull-stripped image to the brain plus a frame (mm), which saves most of the computing time.
 
     Beyond the frame, a transform to the image is purely affine.
     """
     voxels = np.argwhere(image.numpy() > 0)
-    frame = np.ceil(FRAME / np.asarray(image.spacing))
-    start = np.maximum(voxels.min(axis=0) - frame, 0)
-    stop = np.minimum(voxels.max(axis=0) + 1 + frame, image.shape)
+    width = np.ceil(frame / np.asarray(image.spacing))
+    start = np.maximum(voxels.min(axis=0) - width, 0)
+    stop = np.minimum(voxels.max(axis=0) + 1 + width, image.shape)
     return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
 
 

@@ -1,9 +1,10 @@
-"""Brain extraction: the template's brain mask, registered to the T1w in two steps."""
+"""Brain extraction: alignment of a T1w with the template, whose brain mask is warped back."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 import ants
 import numpy as np
@@ -18,60 +19,89 @@ COARSE = 4.0
 """Voxel size (mm) at which whole heads are registered."""
 MARGIN = 10.0
 """mm around the first mask that are kept for the second step."""
+FRAME = 4.0
+"""mm of background around the brain and its margin, in which the displacement fades out."""
 SMOOTH = 1.5
 """mm (SD) by which a warped mask is smoothed."""
 MIN_BRAIN = 3e5
 """mm³; below it the extraction has failed."""
 
 
-def brain_mask(
-    t1w: ants.ANTsImage, template: ants.ANTsImage, template_mask: ants.ANTsImage, settings: Registration
-) -> ants.ANTsImage:
-    """Extract the brain by registering the template twice.
+class Alignment(NamedTuple):
+    """Brain mask of a T1w, and the registration with the template that it comes from.
+
+    Attributes
+    ----------
+    mask : ANTs image
+    affine : path
+        Matrix from T1w to template.
+    forward, inverse : path
+        Displacement fields to be applied after the affine from T1w to template, and before its inverse on the way back.
+    """
+
+    mask: ants.ANTsImage
+    affine: Path
+    forward: Path
+    inverse: Path
+
+
+def align_brain(
+    t1w: ants.ANTsImage,
+    template: ants.ANTsImage,
+    template_mask: ants.ANTsImage,
+    settings: Registration,
+    folder: str | Path,
+) -> Alignment:
+    """Extract the brain by registering it with the template in two steps.
 
     First, whole heads are aligned at 4 mm (affine, then coarse SyN), and the template's mask is warped to the T1w. Then
-    both images are masked to the brain plus `MARGIN` mm, so that neck and face no longer interfere, and refined
-    nonlinearly, starting from the affine, at ``settings.mask_resolution``. The warped mask is smoothed, thresholded at
-    one half, reduced to its largest component, and its holes are filled.
+    both images are masked to the brain plus `MARGIN` mm, so that neck and face no longer interfere, and registered by
+    SyN, starting from the affine, at ``settings.mask_resolution``. The warped mask is smoothed, thresholded at one
+    half, reduced to its largest component, and its holes are filled.
+
+    Parameters
+    ----------
+    t1w : ANTs image
+        Bias-corrected.
+    template, template_mask : ANTs image
+    settings : Registration
+    folder : path
+        Where the transforms are written.
 
     Raises
     ------
     DataError
         The result is too small to be a brain.
     """
-    template = clip_intensity(template)
-    with tempfile.TemporaryDirectory() as folder:
-        coarse = max(COARSE, *t1w.spacing)
-        heads = [images.resample_to_spacing(image, coarse) for image in (t1w, template)]
-        seed(settings)
-        nonlinear, affine = register(
-            *heads,
-            outprefix=f"{folder}/head_",
-            aff_iterations=tuple(settings.affine_iterations[:3]),
-            aff_shrink_factors=(4, 2, 1),
-            aff_smoothing_sigmas=(2, 1, 0),
-            reg_iterations=(60, 40, 5),
-        )["fwdtransforms"]
-        first = _warped_mask(t1w, template_mask, [nonlinear, affine])
-        fine = max(settings.mask_resolution, *t1w.spacing)
-        fixed, moving = (
-            images.resample_to_spacing(crop_to_brain(image * _dilated(mask)), fine)
-            for image, mask in ((t1w, first), (template, template_mask))
-        )
-        seed(settings)
-        refined = register(
-            fixed,
-            moving,
-            "SyNOnly",
-            outprefix=f"{folder}/brain_",
-            initial_transform=affine,
-            reg_iterations=(60, 40, 10),
-        )
-        return _warped_mask(t1w, template_mask, refined["fwdtransforms"])
+    template, t1w = clip_intensity(template), clip_intensity(t1w)
+    fixed, moving = (images.resample_to_spacing(image, max(COARSE, *image.spacing)) for image in (template, t1w))
+    seed(settings)
+    head = register(
+        fixed,
+        moving,
+        outprefix=f"{folder}/head_",
+        aff_iterations=tuple(settings.affine_iterations),
+        aff_shrink_factors=(4, 2, 1),
+        aff_smoothing_sigmas=(2, 1, 0),
+        reg_iterations=(60, 40, 0),
+    )
+    affine = head["fwdtransforms"][1]
+    first = _warped_mask(t1w, template_mask, head["invtransforms"])
+    fine = max(settings.mask_resolution, *t1w.spacing)
+    fixed, moving = (
+        images.resample_to_spacing(crop_to_brain(image * _dilated(mask), frame=FRAME), fine)
+        for image, mask in ((template, template_mask), (t1w, first))
+    )
+    seed(settings)
+    brain = register(
+        fixed, moving, "SyNOnly", outprefix=f"{folder}/brain_", initial_transform=affine, reg_iterations=(60, 30)
+    )
+    mask = _warped_mask(t1w, template_mask, brain["invtransforms"])
+    return Alignment(mask, Path(affine), Path(brain["fwdtransforms"][0]), Path(brain["invtransforms"][-1]))
 
 
-def _warped_mask(t1w: ants.ANTsImage, template_mask: ants.ANTsImage, transforms: list[str]) -> ants.ANTsImage:
-    share = ants.smooth_image(warp(t1w, template_mask, transforms), SMOOTH)
+def _warped_mask(t1w: ants.ANTsImage, template_mask: ants.ANTsImage, from_template: list[str]) -> ants.ANTsImage:
+    share = ants.smooth_image(warp(t1w, template_mask, from_template), SMOOTH)
     return t1w.new_image_like(one_piece(share.numpy() > 0.5, t1w.spacing))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.anatomical.extraction import Alignment
 from bolt.preprocess.registration import clip_intensity, crop_to_brain, dice, register, seed, warp
 
 GRID = 4.0
@@ -24,14 +26,22 @@ VOLUMES = (0.35, 1.6)
 
 
 def normalise(
-    brain: ants.ANTsImage, template_brain: ants.ANTsImage, settings: Registration, folder: str | Path
+    brain: ants.ANTsImage,
+    template_brain: ants.ANTsImage,
+    alignment: Alignment,
+    settings: Registration,
+    folder: str | Path,
 ) -> tuple[Path, Path]:
-    """Register a T1w brain to the template's: affine, then SyN (Avants et al. 2008, doi:10.1016/j.media.2007.06.004).
+    """Refine the alignment of a T1w brain with the template's, now without skull.
+
+    The brain is warped by the alignment that brain extraction has found, and registered again by SyN (Avants et al.
+    2008, doi:10.1016/j.media.2007.06.004); both displacements are then composed.
 
     Parameters
     ----------
     brain, template_brain : ANTs image
         Zero outside the brain.
+    alignment : Alignment
     settings : Registration
     folder : path
         Where the transforms are written.
@@ -39,33 +49,45 @@ def normalise(
     Returns
     -------
     forward, inverse : path
-        Composite transforms (``.h5``) from T1w to template and back.
+        Composite transforms (``.h5``) from T1w to template and back: an affine and one displacement field each.
 
     Raises
     ------
     DataError
         ANTs fails.
     """
-    levels = len(settings.affine_iterations)
     spacing = settings.normalisation_resolution or max(template_brain.spacing)
-    fixed, moving = (
-        images.resample_to_spacing(image, spacing) if max(image.spacing) < spacing - 0.05 else image
-        for image in (crop_to_brain(clip_intensity(template_brain)), crop_to_brain(clip_intensity(brain)))
-    )
+    fixed = crop_to_brain(clip_intensity(template_brain))
+    if max(fixed.spacing) < spacing - 0.05:
+        fixed = images.resample_to_spacing(fixed, spacing)
+    moving = warp(fixed, clip_intensity(brain), [alignment.forward, alignment.affine])
     seed(settings)
-    result = register(
+    refined = register(
         fixed,
         moving,
-        outprefix=f"{folder}/t1w_to_template_",
-        aff_iterations=tuple(settings.affine_iterations),
-        aff_shrink_factors=(6, 4, 2, 1)[-levels:],
-        aff_smoothing_sigmas=(3, 2, 1, 0)[-levels:],
+        "SyNOnly",
+        outprefix=f"{folder}/refined_",
+        initial_transform="Identity",
         reg_iterations=tuple(settings.syn_iterations),
         syn_metric=settings.syn_metric,
         syn_sampling=32 if settings.syn_metric == "mattes" else 4,
-        write_composite_transform=True,
     )
-    return Path(result["fwdtransforms"]), Path(result["invtransforms"])
+    affine = ants.read_transform(str(alignment.affine))
+    there, back = (next(path for path in refined[key] if "Warp" in path) for key in ("fwdtransforms", "invtransforms"))
+    forward, inverse = Path(folder, "t1w_to_template.h5"), Path(folder, "template_to_t1w.h5")
+    displacement = _composed(alignment.forward, [there, alignment.forward])
+    ants.write_transform(ants.compose_ants_transforms([displacement, affine]), str(forward))
+    displacement = _composed(alignment.inverse, [alignment.inverse, back])
+    ants.write_transform(ants.compose_ants_transforms([affine.invert(), displacement]), str(inverse))
+    return forward, inverse
+
+
+def _composed(grid: Path, fields: Sequence[str | Path]) -> ants.ANTsTransform:
+    """Compose displacement fields, the first applied first to points, into one on the grid of another."""
+    like = ants.image_read(str(grid)).split_channels()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = ants.apply_transforms(like, like, [str(field) for field in fields], compose=f"{folder}/")
+        return ants.transform_from_displacement_field(ants.image_read(path))
 
 
 def check_transform(forward: Sequence[str | Path], template_mask: ants.ANTsImage, mask: ants.ANTsImage) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ants
 from nipype.interfaces.base import File, TraitedSpec
 
 from bolt.config import Registration
 from bolt.preprocess import images, registration, tissues
-from bolt.preprocess.anatomical.extraction import brain_mask
+from bolt.preprocess.anatomical.extraction import Alignment, align_brain
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
+
+LEVELS = 2000
+"""Levels of intensity of a T1w on disk: far finer than its noise."""
 
 
 class ConformInput(SettingsInput):
@@ -32,7 +36,7 @@ class Conform(Interface):
         if min(image.spacing) < settings.working_resolution - 0.05:
             image = images.resample_to_spacing(image, settings.working_resolution)
         out = folder / "T1w.nii.gz"
-        images.write(registration.bias_correct(image, settings), out)
+        _write_t1w(registration.bias_correct(image, settings), out)
         return {"out": str(out)}
 
 
@@ -44,22 +48,32 @@ class BrainMaskInput(SettingsInput):
     template_mask = File(exists=True, mandatory=True)
 
 
-class BrainMask(Interface):
-    """Brain mask of the T1w."""
+class BrainMaskOutput(TraitedSpec):
+    """Outputs of `BrainMask`."""
 
-    input_spec, output_spec = BrainMaskInput, ImageOutput
+    out = File(exists=True)
+    affine = File(exists=True)
+    forward = File(exists=True)
+    inverse = File(exists=True)
+
+
+class BrainMask(Interface):
+    """Brain mask of the T1w, and its alignment with the template."""
+
+    input_spec, output_spec = BrainMaskInput, BrainMaskOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        """Extract the brain by registration of the template."""
-        mask = brain_mask(
+        """Extract the brain by registration with the template."""
+        mask, *transforms = align_brain(
             images.read(self.inputs.t1w),
             images.read(self.inputs.template),
             images.read(self.inputs.template_mask),
             Registration(**self.inputs.settings),
+            folder,
         )
         out = folder / "mask.nii.gz"
         images.write(mask, out, "uint8")
-        return {"out": str(out)}
+        return {"out": str(out)} | dict(zip(("affine", "forward", "inverse"), map(str, transforms), strict=True))
 
 
 class TissuesInput(SettingsInput):
@@ -92,7 +106,7 @@ class Tissues(Interface):
         )
         paths = {tissue: str(folder / f"{tissue}.nii.gz") for tissue in (*probabilities, "dseg")}
         for tissue, image in probabilities.items():
-            images.write(image, paths[tissue])
+            images.write(image, paths[tissue], "uint8", step=1 / 255)
         images.write(tissues.labels(probabilities), paths["dseg"], "uint8")
         return paths
 
@@ -101,6 +115,9 @@ class NormaliseInput(BrainMaskInput):
     """Inputs of `Normalise`."""
 
     mask = File(exists=True, mandatory=True)
+    affine = File(exists=True, mandatory=True)
+    forward = File(exists=True, mandatory=True)
+    inverse = File(exists=True, mandatory=True)
 
 
 class NormaliseOutput(TraitedSpec):
@@ -112,7 +129,7 @@ class NormaliseOutput(TraitedSpec):
 
 
 class Normalise(Interface):
-    """Normalisation of the T1w brain to the template's."""
+    """Normalisation of the T1w brain to the template's, refined from the alignment."""
 
     input_spec, output_spec = NormaliseInput, NormaliseOutput
 
@@ -121,8 +138,14 @@ class Normalise(Interface):
         t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
         template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
         settings = Registration(**self.inputs.settings)
-        forward, inverse = normalise(t1w * mask, template * template_mask, settings, folder)
+        alignment = Alignment(mask, *(Path(getattr(self.inputs, port)) for port in ("affine", "forward", "inverse")))
+        forward, inverse = normalise(t1w * mask, template * template_mask, alignment, settings, folder)
         check_transform([forward], template_mask, mask)
         warped = folder / "warped.nii.gz"
-        images.write(registration.warp(template, t1w, [forward]), warped, code=images.MNI)
+        _write_t1w(registration.warp(template, t1w, [forward]), warped, images.MNI)
         return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}
+
+
+def _write_t1w(image: ants.ANTsImage, path: Path, code: int = images.SCANNER) -> None:
+    """Write a T1w in `LEVELS` steps."""
+    images.write(image, path, "uint16", code, step=float(image.max()) / LEVELS)

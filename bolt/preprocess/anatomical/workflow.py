@@ -36,10 +36,10 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
     """
     workflow = Workflow(name)
     workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]) and
-        skull-stripped by two-step registration with the template, and grey matter, white matter and cerebrospinal fluid
-        were segmented (Atropos [@ants_atropos]: k-means with a Markov random field). The brain was normalised to the
-        template by affine and symmetric diffeomorphic registration (SyN [@ants_syn], {METRICS[settings.syn_metric]};
-        settings '{settings.name}') using ANTsPy [@antspy] and nipype [@nipype]."""
+        skull-stripped by affine and symmetric diffeomorphic registration (SyN [@ants_syn]) with the template, and grey
+        matter, white matter and cerebrospinal fluid were segmented (Atropos [@ants_atropos]: k-means with a Markov
+        random field). The normalisation of the brain to the template was then refined by SyN without the skull
+        ({METRICS[settings.syn_metric]}; settings '{settings.name}'), using ANTsPy [@antspy] and nipype [@nipype]."""
     keys = settings.model_dump()
     source = Node(IdentityInterface(["t1w", "template", "template_mask"]), "inputnode")
     conform = Node(Conform(settings=keys), "conform")
@@ -56,7 +56,7 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
             (conform, brain, [("out", "t1w")]),
             (conform, tissues, [("out", "t1w")]),
             (conform, normalise, [("out", "t1w")]),
-            (brain, normalise, [("out", "mask")]),
+            (brain, normalise, [("out", "mask"), *((port, port) for port in ("affine", "forward", "inverse"))]),
             (brain, tissues, [("out", "mask")]),
             (conform, result, [("out", "t1w")]),
             (brain, result, [("out", "mask")]),

@@ -83,12 +83,23 @@ def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, in
     (N,) bool array
     """
     inside = np.ones(len(points), dtype=bool)
+    if not len(points):
+        return inside
     upper = np.asarray(shape) - 0.5
     to_voxels = np.linalg.inv(affine)
+    # a rigid motion moves no point further than the farthest corner of a box around all of them
+    corners = np.stack(np.meshgrid(*zip(points.min(axis=0), points.max(axis=0), strict=True)), -1).reshape(-1, 3)
+    start = images.apply(to_voxels @ motion[0], points)
+    reach = np.zeros(3)
     for position in motion:
-        remaining = np.flatnonzero(inside)
-        voxels = images.apply(to_voxels @ position, points[remaining])
-        inside[remaining] = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
+        moved = images.apply(to_voxels @ position, corners) - images.apply(to_voxels @ motion[0], corners)
+        reach = np.maximum(reach, np.abs(moved).max(axis=0))
+    doubtful = np.flatnonzero(((start - reach < -0.5) | (start + reach > upper)).any(axis=1))
+    for position in motion:
+        voxels = images.apply(to_voxels @ position, points[doubtful])
+        within = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
+        inside[doubtful[~within]] = False
+        doubtful = doubtful[within]
     return inside
 
 
@@ -106,6 +117,8 @@ def resample(
 ) -> Iterator[np.ndarray]:
     """Yield the motion-corrected values of each volume at the points, by cubic-spline interpolation.
 
+    Beyond its edges, the volume is continued as its mirror image.
+
     Parameters
     ----------
     volumes : iterable of T (X, Y, Z) arrays
@@ -119,12 +132,13 @@ def resample(
     Yields
     ------
     (N,) float32 array
-        Outside the acquired field of view, the value of the nearest voxel.
     """
-    to_voxels = np.linalg.inv(affine)
+    to_voxels, columns = np.linalg.inv(affine), np.ascontiguousarray(points.T, dtype=np.float64)
     for volume, position in zip(volumes, motion, strict=True):
-        voxels = images.apply(to_voxels @ position, points)
-        yield ndimage.map_coordinates(volume, voxels.T, order=3, mode="nearest", output=np.float32)
+        matrix = to_voxels @ position
+        voxels = matrix[:3, :3] @ columns + matrix[:3, 3:]
+        coefficients = ndimage.spline_filter(volume, order=3, output=np.float32, mode="mirror")
+        yield ndimage.map_coordinates(coefficients, voxels, np.float32, order=3, mode="mirror", prefilter=False)
 
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:

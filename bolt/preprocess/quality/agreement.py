@@ -40,14 +40,14 @@ def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacin
     float
         Ratio of normalised mutual information; below 1, a shifted copy is more similar.
     """
-    values = fixed[mask]
+    values, voxels = fixed[mask], np.argwhere(mask).T.astype(float)
     unshifted = normalised_mutual_information(values, moving[mask])
     shifted = 0.0
     for direction in itertools.product((-1, 0, 1), repeat=3):
         if any(direction):
             step = SHIFT * np.asarray(direction) / np.linalg.norm(direction) / spacing
-            copy = ndimage.shift(moving, step, order=1, mode="nearest")
-            shifted = max(shifted, normalised_mutual_information(values, copy[mask]))
+            copy = ndimage.map_coordinates(moving, voxels - step[:, None], order=1, mode="nearest")
+            shifted = max(shifted, normalised_mutual_information(values, copy))
     return unshifted / shifted if shifted else 0.0
 
 

@@ -20,12 +20,12 @@ matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy import ndimage
 from sklearn.cluster import KMeans
 
 from bolt.io.files import write_bytes, write_text
 from bolt.preprocess import images
 from bolt.preprocess.quality.carpet import DPI, draw_carpet, to_webp
-from bolt.preprocess.registration import warp
 
 BRAIN, GREY, WHITE = "#ff8c42", "#f4e04d", "#19c5e0"
 """Contour colours of the brain, grey matter and white matter."""
@@ -142,9 +142,6 @@ class View:
         points = images.apply(images.affine_of(mask), np.argwhere(mask.numpy() > 0.5))
         self.low, high = points.min(axis=0) - FRAME, points.max(axis=0) + FRAME
         self.shape = tuple(np.ceil((high - self.low) / PIXEL).astype(int))
-        affine = np.diag([PIXEL, PIXEL, PIXEL, 1.0])
-        affine[:3, 3] = self.low
-        self.canvas = images.to_ants(np.zeros(self.shape), affine)
         self.at = []
         for size in self.shape:
             cuts = np.linspace(FRAME, size * PIXEL - FRAME, SLICES + 2)[1:-1]
@@ -157,23 +154,21 @@ class View:
 
         All slices of an orientation are drawn as one strip, which is much faster than one plot per slice.
         """
-        layers = (image, *(contour for contour, _ in contours))
-        shown, *edges = (warp(self.canvas, layer, []).numpy() for layer in layers)
+        shown, *edges = (self._strips(layer) for layer in (image, *(contour for contour, _ in contours)))
         x, y, z = self.shape
         heights = [y / x, z / x, z / y]  # of the strips, relative to the width of a slice
         pixels = WIDTH / SLICES * sum(heights) + 34
         figure = plt.figure(figsize=(WIDTH / DPI, pixels / DPI), facecolor="black")
-        bright = np.quantile(shown[shown > 0], 0.995) if (shown > 0).any() else 1.0
+        positive = np.concatenate([strip[strip > 0] for strip in shown])
+        bright = np.quantile(positive, 0.995) if positive.size else 1.0
         top = 1 - 30 / pixels
         for k, height in zip((2, 1, 0), heights, strict=True):
             share = WIDTH / SLICES * height / pixels
             axes = figure.add_axes((0, top - share, 1, share))
             top -= share
-            picture = axes.imshow(
-                _strip(shown, k, self.at[k]), cmap=colours, vmin=0, vmax=bright, interpolation="bilinear", aspect="auto"
-            )
+            picture = axes.imshow(shown[k], cmap=colours, vmin=0, vmax=bright, interpolation="bilinear", aspect="auto")
             for edge, (_, colour) in zip(edges, contours, strict=True):
-                axes.contour(_strip(edge, k, self.at[k]), levels=[0.5], colors=colour, linewidths=0.8)
+                axes.contour(edge[k], levels=[0.5], colors=colour, linewidths=0.8)
             axes.axis("off")
             self._label(axes, k)
         figure.text(0.006, 1 - 15 / pixels, title, color="white", fontsize=11.5, va="center")
@@ -183,6 +178,18 @@ class View:
             )
             bar.ax.tick_params(colors="white", labelsize=7, pad=1, length=2)
         return to_webp(figure, quality=quality)
+
+    def _strips(self, image: ants.ANTsImage) -> list[np.ndarray]:
+        """Sample the slices across each axis of space, side by side, superior or anterior up, left on the left."""
+        data, to_voxels = image.numpy(), np.linalg.inv(images.affine_of(image))
+        strips = []
+        for k in range(3):
+            places = [np.arange(size) for size in self.shape]
+            places[k] = self.at[k]
+            points = self.low + PIXEL * np.stack(np.meshgrid(*places, indexing="ij"), axis=-1)
+            sampled = ndimage.map_coordinates(data, np.moveaxis(images.apply(to_voxels, points), -1, 0), order=1)
+            strips.append(np.hstack([image_slice.T[::-1] for image_slice in np.moveaxis(sampled, k, 0)]))
+        return strips
 
     def _label(self, axes: plt.Axes, k: int) -> None:
         """Label the sides of the head, and the position (mm) of each slice."""
@@ -207,7 +214,8 @@ def white_matter(t1w: ants.ANTsImage, mask: ants.ANTsImage) -> ants.ANTsImage:
     data, inside = t1w.numpy(), mask.numpy() > 0.5
     values = data[inside]
     sample = np.clip(values[:: max(1, len(values) // 20_000)], *np.quantile(values, [0.01, 0.99]))
-    centres = np.sort(KMeans(3, n_init=3, random_state=0).fit(sample[:, None]).cluster_centers_.ravel())
+    start = np.linspace(sample.min(), sample.max(), 3)[:, None]
+    centres = np.sort(KMeans(3, init=start, n_init=1).fit(sample[:, None]).cluster_centers_.ravel())
     white = inside & (data > centres[1:].mean())
     return ants.smooth_image(t1w.new_image_like(white.astype(np.float32)), 0.7)
 
@@ -237,8 +245,3 @@ def _size(webp: bytes) -> tuple[int, int]:
     """Read width and height of a lossy WebP picture."""
     width, height = struct.unpack("<HH", webp[26:30])
     return width & 0x3FFF, height & 0x3FFF
-
-
-def _strip(data: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
-    """Put slices of a RAS volume side by side, superior or anterior up, left on the left."""
-    return np.hstack([np.take(data, index, axis=axis).T[::-1] for index in at])

@@ -12,7 +12,7 @@ import pytest
 from bolt.config import load_registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import normalisation
+from bolt.preprocess.anatomical import extraction, normalisation
 from bolt.preprocess.anatomical import steps as anatomical_steps
 from bolt.preprocess.anatomical.workflow import preprocess_anatomical
 
@@ -76,10 +76,10 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     """The first settings give an implausible transform; the result and the name of the second are kept."""
     whole = normalisation.normalise
 
-    def broken(brain, template_brain, settings, folder):
+    def broken(brain, template_brain, alignment, settings, folder):
         if settings.name == "broken":
             return (linear(Path(folder) / "wrong.mat", 1.5),) * 2
-        return whole(brain, template_brain, settings, folder)
+        return whole(brain, template_brain, alignment, settings, folder)
 
     monkeypatch.setattr(anatomical_steps, "normalise", broken)
     first = SETTINGS.model_copy(update={"name": "broken"})
@@ -98,4 +98,27 @@ def test_an_error_in_ants_is_bad_data(head, mask, tmp_path, monkeypatch):
     monkeypatch.setattr(ants, "registration", fails)
     t1w = images.read(head.t1w)
     with pytest.raises(DataError, match="could not register"):
-        normalisation.normalise(t1w, t1w, SETTINGS, tmp_path)
+        extraction.align_brain(t1w, t1w, mask, SETTINGS, tmp_path)
+
+
+def test_the_refinement_is_composed_with_the_alignment_and_can_be_undone(mask, tmp_path):
+    """A brain that was displaced by a known affine and wave; forward and inverse cancel out."""
+    brain = mask * 100 + ants.smooth_image(mask, 12) * 80
+    wave = 3 * np.sin(np.indices(mask.shape)[0] * 4.0 / 25)
+    matrix, bent = linear(tmp_path / "a.mat", 1.03, 2.0), field(tmp_path / "bent.nii.gz", mask, wave)
+    back = field(tmp_path / "back.nii.gz", mask, np.zeros(mask.shape))
+    subject = ants.apply_transforms(mask, brain, [str(matrix)], whichtoinvert=[True])
+    alignment = extraction.Alignment(mask, matrix, bent, back)
+    none = SETTINGS.model_copy(update={"syn_iterations": [0]})
+    forward, _ = normalisation.normalise(subject, brain, alignment, none, tmp_path)
+    inner = np.argwhere(mask.numpy() > 0.5)[::50]
+    places = images.places_of_grid(mask.shape, images.affine_of(mask), [forward])[tuple(inner.T)]
+    expected = images.places_of_grid(mask.shape, images.affine_of(mask), [bent, matrix])[tuple(inner.T)]
+    np.testing.assert_allclose(places, expected, atol=0.01)
+    zero = field(tmp_path / "zero.nii.gz", mask, np.zeros(mask.shape))
+    forward, inverse = normalisation.normalise(
+        subject, brain, extraction.Alignment(mask, matrix, zero, zero), SETTINGS, tmp_path
+    )
+    here = images.apply(images.affine_of(mask), inner.astype(float))
+    there = images.places_of_grid(mask.shape, images.affine_of(mask), [forward, inverse])[tuple(inner.T)]
+    np.testing.assert_allclose(there, here, atol=0.3)
