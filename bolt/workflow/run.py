@@ -69,11 +69,15 @@ class Run(ScanFiles):
     def params(self, name: str) -> dict[str, Any]:
         """Return the `params` of a stage's rule: its configuration file, and what runs it again when it changes.
 
-        The settings are put together when the first job of the stage is planned. For some stages models must be
-        imported; a job on a cluster, which plans itself alone, does not wait for those of others.
+        They are put together when the first job of the stage is planned: a job on a cluster, which plans itself alone,
+        does not wait for those of others.
         """
-        settings = cache(lambda: repr(STAGES[name].settings(self.study)))
-        return {"config": self.layout.config, "settings": lambda wildcards: settings(), "code": self.code(name)}
+        settings, code = cache(lambda: repr(STAGES[name].settings(self.study))), cache(lambda: self.code(name))
+        return {
+            "config": self.layout.config,
+            "settings": lambda wildcards: settings(),
+            "code": lambda wildcards: code(),
+        }
 
     def resources(self, name: str, times: int = 1) -> dict[str, Any]:
         """Return the `resources` of a stage's rule; each attempt asks for as much again.
