@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -95,7 +96,7 @@ def _is_module(name: str) -> bool:
 def _imports(tree: ast.Module) -> list[str]:
     """Return all names of this package that a module imports: of modules, and of what is in them."""
     names: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -104,7 +105,15 @@ def _imports(tree: ast.Module) -> list[str]:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return tree
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements within, but none of the many more expressions, as `ast.walk` would."""
+    yield node
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for statement in getattr(node, block, []):
+            yield from _statements(statement)

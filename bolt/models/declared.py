@@ -1,10 +1,10 @@
 """What a model's class declares, read from its source: a dry run needs the settings of models, but not torch."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import sys
-import __future__
 from functools import cache
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Fingerprints change with code, and with nothing else."""
 
+import sys
+
 import pytest
 
 from bolt.config import ROOT
@@ -17,6 +19,7 @@ def package(tmp_path, monkeypatch):
     (folder / "b.py").write_text("def g():\n    return 1\n")
     (folder / "c.py").write_text("X = 1\n")
     monkeypatch.setattr(fingerprint, "PACKAGE", folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     forget()
     yield folder
     forget()

@@ -18,7 +18,6 @@ from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import annotations_of
 from bolt.models.registry import check_model, create_model, known_models
 
-
 HYPER = {"logistic": {"n_covariates": 1}}
 """What a model needs to be created."""
 
@@ -64,7 +63,7 @@ def test_models_are_checked_without_torch():
 
 def test_a_source_that_computes_a_default_is_imported(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
-    text = "@register('odd')\nclass Odd(FeatureModel):\n    def __init__(self, n_rois, n_classes, size: int = compute()): ..."
+    text = "@register('odd')\nclass Odd(FeatureModel):\n    def __init__(self, n_rois, n_classes, size=compute()): ..."
     (tmp_path / "models/odd.py").write_text(text)
     monkeypatch.setattr("bolt.models.declared.PACKAGE", tmp_path)
     assert declared("odd") is None
