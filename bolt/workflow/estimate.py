@@ -109,10 +109,10 @@ def job_counts(plan: Plan) -> dict[str, int]:
 
 
 def _training_jobs(run: Run, trained: Sequence[ModelRun], *, fitted_at_once: bool) -> int:
-    """Return the number of jobs that train models of one kind: one per fold, or one per run with folds side by side."""
-    n_folds = _n_folds(run, [one for one in trained if run.fitted_at_once(one.model) == fitted_at_once])
-    folds = run.config.folds
-    return n_folds // len(folds.of("")) if folds.side_by_side else n_folds
+    """Return the number of jobs that train models of one kind: per run or, if trained apart, per fold."""
+    runs = [one for one in trained if run.fitted_at_once(one.model) == fitted_at_once]
+    together = set(run.trained_together)
+    return sum(1 if one.model in together else len(run.folds_of(one.model)) for one in runs)
 
 
 def _n_folds(run: Run, runs: Sequence[ModelRun]) -> int:
@@ -205,10 +205,10 @@ def _measured_seconds(run: Run, kind: str) -> Iterator[float]:
 
 
 def _benchmark_files(run: Run, kind: str) -> list[Path]:
-    """Return this run's benchmark files of a kind of job; those of the rule that trains by the kind of model."""
-    rule = "train_fold" if kind == "train_features" else kind
+    """Return this run's benchmark files of a kind of job; those of the rules that train by the kind of model."""
+    rule = "train_folds" if kind == "train_features" else kind
     files = sorted((run.layout.results / "benchmarks" / rule).glob("**/*.tsv"))
-    if rule != "train_fold":
+    if kind not in ("train_fold", "train_features"):
         return files
     models = [*run.models, *run.experiment_models]
     quick = {model for model in models if run.fitted_at_once(model)}

@@ -159,8 +159,26 @@ class Run(ScanFiles):
         """Return the minutes that one fold asks for in its first attempt."""
         return 30 if self.fitted_at_once(run_name) else 240
 
+    @cached_property
+    def trained_together(self) -> list[str]:
+        """Return the runs (their names) whose folds are trained in one job.
+
+        A model for which `folds: run` names folds of its own has a job per fold.
+        """
+        folds = self.config.folds
+        return [
+            name
+            for name in self.models | self.experiment_models
+            if folds.side_by_side or (self.fitted_at_once(name) and self.folds_of(name) == folds.of(""))
+        ]
+
+    @cached_property
+    def trained_apart(self) -> list[str]:
+        """Return the runs whose folds are trained in a job each."""
+        return [name for name in self.models | self.experiment_models if name not in set(self.trained_together)]
+
     def training_group(self, workflow: Any, wildcards: Any) -> str | None:
-        """Return with which others of its run a fold shares a job: as many as take seconds, or can share a GPU.
+        """Return with which others of its run a fold shares a job: as many as can share a GPU.
 
         With thousands of scans a fold takes long enough alone; and Snakemake, which walks all that is upstream of each
         job of a group, would plan for minutes.
@@ -168,8 +186,7 @@ class Run(ScanFiles):
         if not self.layout.scans.is_file() or len(self.scans) > MANY_SCANS:
             return None
         place = f"{wildcards.atlas}_{wildcards.variant}_{wildcards.model}_{wildcards.seed}"
-        name = "quick_trainings" if self.fitted_at_once(wildcards.model) else "trainings"
-        return joined(workflow, name, place, int(wildcards.fold))
+        return joined(workflow, "trainings", place, int(wildcards.fold))
 
     # ---- runs of models ------------------------------------------------------------------------
     def folds_of(self, run_name: str) -> list[int]:
