@@ -3,8 +3,8 @@
     python -m benchmarks.svm_folds SERIES --out FOLDER [--baseline CHECKOUT] [--times 3]
 
 SERIES contains the phenotypes and ``cc200_nofilt_noglobal_871.npz``. Index, cache and folds are made first and are not
-timed. Prints wall and processor seconds of `snakemake`, planning included; with a baseline checkout, its own by turns, and
-whether the predictions of both are the same bytes.
+timed. Prints wall and processor seconds of `snakemake`, planning included; with a baseline checkout also those of that
+one, by turns, and whether both predict the same to the last bit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files of a trained fold that do not depend on the kind of model: predictions, and what is wrong with a checkpoint.
 
-This module, `bolt.training.roles` and `bolt.training.targets` do not import torch: models without epochs do not need it.
+Like `bolt.training.roles` and `bolt.training.targets`, it does not import torch: models without epochs do not need it.
 """
 
 from __future__ import annotations
