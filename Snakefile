@@ -28,6 +28,8 @@ from bolt.workflow.lock import hold
 from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
+internals.plan_quickly()
+
 if not internals.has_configfile(workflow):
 
     configfile: f"{workflow.basedir}/config/config.yaml"

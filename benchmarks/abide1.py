@@ -44,7 +44,7 @@ def main() -> None:
     with serve(out / "bucket") as server:
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(out)]
         command += ["--configfile", str(configure(out, server.address)), "--cores", str(options.cores)]
-        command += ["--set-threads", f"train_fold={options.cores}"]
+        command += ["--set-threads", f"train_fold={options.cores}", f"train_folds={options.cores}"]
         command += ["--workflow-profile", str(ROOT / "workflow/profiles/default")]
         start = time.perf_counter()
         code = subprocess.run(command, check=False).returncode

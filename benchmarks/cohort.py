@@ -41,8 +41,6 @@ from tests.fake_bids import write_bids
 
 ATLASES = ("schaefer400", "aal116")
 MODELS = ("bolt", "lstm", "svm")
-AT_ONCE = ("svm",)
-"""Models without epochs; their training costs as much as `train_features`."""
 SMALL = {"template": 10.0, "index": 60.0, "folds": 5.0, "quality": 60.0, "quality_pages": 120.0, "report": 60.0}
 """Seconds of rules that run once and declare no cost."""
 
@@ -68,7 +66,7 @@ QUICK = (*GREEDY, *UNTIMED, "--scheduler-subsample", "50")
 """Choose jobs only when one has ended, not also by the clock, which would take hours of CPU time."""
 COSTS = {"start_seconds": 10.0, "member_start_seconds": 1.0, "queue_seconds": 1.0, "query_seconds": 0.1}
 """Overhead of a cluster job, as measured by `scheduler.py`."""
-JOINED = ("subject=4", "parcellations=20", "quick_trainings=20", "trainings=2")
+JOINED = ("subject=4", "parcellations=20", "trainings=2")
 """Four subjects per job; the rest repeats the profile's list, which this one replaces."""
 SINGLE = ("--groups", "anatomical=one", "functional=two", "parcellate=three")
 CASES = (
@@ -139,7 +137,7 @@ def seconds_of(subjects: int) -> Any:
 
     def seconds(job: Any) -> float:
         rule = job.rule.name
-        if rule == "train_fold" and job.wildcards_dict["model"].split("-")[0] in AT_ONCE:
+        if rule == "train_folds":  # of models without epochs
             rule = "train_features"
         if rule in SMALL:
             return SMALL[rule]

@@ -2,22 +2,25 @@
 
     python benchmarks/dry_run.py
     python benchmarks/dry_run.py --target paper --seeds 1     the shipped experiments instead of the 15 models
+    python benchmarks/dry_run.py --scans 871 --models 1 --seeds 1            ABIDE-I
+    python benchmarks/dry_run.py --baseline ../before         the same with the code of another checkout, and the ratio
     python benchmarks/dry_run.py --raw --scans 1000 --models 1 --seeds 1     raw images on disk, one per subject
 
 9,414 preprocessed scans still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds = 1,200
-trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory.
+trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory, and the
+seconds of Snakemake alone: a dry run of one rule.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -106,22 +109,49 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--raw", action="store_true", help="raw images, one per subject")
     parser.add_argument("--target", default="all", help="such as paper: every shipped experiment on the same scans")
+    parser.add_argument("--baseline", type=Path, help="another checkout")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = configure(folder, options.scans, options.models, options.seeds, options.raw)
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--directory", name]
-        command += ["--configfile", str(config), "--cores", "8", "--dry-run", options.target, "--quiet", "rules"]
-        environment = os.environ | {"BOLT_ATLAS_DIR": os.environ.get("BOLT_ATLAS_DIR", name)}
-        start = time.perf_counter()
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        sys.exit(done.stdout)
-    jobs = done.stdout[done.stdout.index("Job stats") :].split("\n\n")[0]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    print(f"{jobs}\n\n{seconds:.1f} s, {cpu:.1f} s CPU, at most {peak:.0f} MB")
+        (folder / "one.smk").write_text("rule all:\n    output: 'all'\n    shell: 'touch all'\n")
+        floor = dry_run(folder, ROOT, folder / "one.smk", ["all"])
+        arguments = ["--configfile", str(config), options.target]
+        before = options.baseline and dry_run(folder, options.baseline, options.baseline / "Snakefile", arguments)
+        now = dry_run(folder, ROOT, ROOT / "Snakefile", arguments)
+    print(f"{now.jobs}\n\n{now}\nSnakemake alone: {floor}")
+    if before:
+        print(f"{options.baseline}: {before}; ratio of CPU {before.cpu / now.cpu:.2f}")
+
+
+class Used(NamedTuple):
+    """What a dry run has used."""
+
+    jobs: str
+    seconds: float
+    cpu: float
+    megabytes: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} s, {self.cpu:.1f} s CPU, at most {self.megabytes:.0f} MB"
+
+
+def dry_run(folder: Path, checkout: Path, snakefile: Path, arguments: list[str]) -> Used:
+    """Make a dry run with the code of a checkout."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile.resolve()), "--directory", str(folder)]
+    command += ["--cores", "8", "--dry-run", "--quiet", "rules", "--", *arguments[-1:]]
+    command[3:3] = arguments[:-1]
+    environment = os.environ | {"BOLT_ATLAS_DIR": os.environ.get("BOLT_ATLAS_DIR", str(folder))}
+    environment["PYTHONPATH"] = str(checkout.resolve())
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(output)
+    jobs = output[output.index("Job stats") :].split("\n\n")[0]
+    return Used(jobs, time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,6 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pandas as pd
-from nilearn.image import resample_img
-from scipy.spatial import cKDTree
 
 from bolt.atlases.description import AtlasFile, atlas_folder, describe_atlas, find_image, find_labels, verify_image
 from bolt.io.errors import ConfigError, DataError
@@ -152,10 +151,18 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     (X, Y, Z) int32 array
         Label values; 0 outside the atlas.
     """
-    image = resample_img(
-        atlas.image, affine, shape, interpolation="nearest", copy=False, force_resample=False, copy_header=True
-    )
-    return np.asarray(image.dataobj).astype(np.int32)
+    labels, own = atlas.data.astype(np.int32), atlas.image.affine
+    if labels.shape == tuple(shape) and np.allclose(affine, own):
+        return labels
+    from scipy import linalg  # the import of nilearn, which calls the same functions, takes longer than the work
+    from scipy.ndimage import affine_transform
+
+    matrix, offset = nib.affines.to_matvec(linalg.inv(own) @ affine)
+    is_diagonal = np.all(np.diag(np.diag(matrix)) == matrix)  # computed faster, and along each axis separately
+    matrix = np.diag(matrix) if is_diagonal else matrix
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*has changed in SciPy 0.18")  # of a diagonal given as a vector
+        return affine_transform(labels, matrix, offset, tuple(shape), order=0)
 
 
 def _atlas_of_image(path: Path) -> Atlas:
@@ -210,6 +217,8 @@ def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.N
         raise ConfigError(
             "spheres need 'radius_mm' in this file and x, y, z in labels.tsv", where=folder / "atlas.yaml"
         )
+    from scipy.spatial import cKDTree  # only spheres wait for it
+
     voxels = np.indices(SPHERE_SHAPE).reshape(3, -1).T
     centres = cKDTree(labels[["x", "y", "z"]].to_numpy(float))
     positions = nib.affines.apply_affine(SPHERE_AFFINE, voxels)

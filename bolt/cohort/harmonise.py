@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from combatlearn import ComBat
 from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
@@ -115,6 +114,8 @@ def _slopes(
     """Return slope and intercept of each site and feature, (sites, F), by applying the fitted ComBat to 0 and 1."""
     n = len(values)
     batch = pd.Series([*site, *known, *known])
+    from combatlearn import ComBat  # trainings without harmonisation need not wait for it
+
     combat = ComBat(batch=batch, method="fortin")
     combat.fit(pd.DataFrame(values, index=range(n)))
     probes = np.repeat([0.0, 1.0], len(known))[:, None] * np.ones(values.shape[1])

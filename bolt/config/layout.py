@@ -67,6 +67,10 @@ class ModelRun:
         """Return the same run with another seed."""
         return replace(self, seed=seed)
 
+    def with_variant(self, variant: str) -> ModelRun:
+        """Return the same run on series of another variant."""
+        return replace(self, variant=variant)
+
     def _below(self, top: str) -> Path:
         return self.results / top / self.atlas / self.variant / self.model / f"seed-{self.seed}"
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bolt.config import Config, Dataset, Model, load_config, load_dataset, load_model
-from bolt.config.layout import Layout
+from bolt.config.layout import Layout, ModelRun
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,14 @@ class Study:
     def models(self) -> dict[str, Model]:
         """Return the configured models by the names of their runs."""
         return {model.run_name: model for model in map(load_model, self.config.models)}
+
+    @cached_property
+    def runs(self) -> list[ModelRun]:
+        """Return the runs of every configured atlas, model and seed."""
+        config = self.config
+        return [
+            self.layout.run(atlas, model, seed)
+            for atlas in config.atlas_places
+            for model in self.models
+            for seed in config.seeds
+        ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 import nibabel as nib
 import numpy as np
@@ -18,6 +19,8 @@ from nibabel.arrayproxy import ArrayProxy
 from bolt.io.errors import DataError
 from bolt.io.files import atomic
 from bolt.io.volumes import COPY_AGAIN, check_image, space_of
+
+T = TypeVar("T")
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -72,6 +75,16 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
             place = f"at volume {done} of {n_volumes} or soon after"
             place = f"in one of its {n_volumes} volumes" if wrong_checksum else place
             raise DataError(f"the file is damaged {place} ({error})", where=path, hint=COPY_AGAIN) from None
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items in order while the next one is made in another thread, as decompression allows."""
+    end = cast(T, object())
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, items, end)
+        while (item := waiting.result()) is not end:
+            waiting = thread.submit(next, items, end)
+            yield item
 
 
 class VolumeWriter:

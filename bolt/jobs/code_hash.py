@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from bolt.io.files import write_text
 from bolt.io.places import PACKAGE
+
+STORE = f"__pycache__/code_hash.{sys.implementation.cache_tag}.json"
+"""Where the hashes of modules are kept, as Python keeps its compiled modules: parsing all of them takes a second."""
 
 
 @cache
@@ -25,18 +33,54 @@ def fingerprint(*modules: str) -> str:
             continue
         imported, seen[name] = _code(name)
         waiting += imported
+    _store().save()
     text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+class _Store:
+    """Names imported and hash of the code of each module, by the module's name; valid for one content of its files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.changed = path, False
+        self.rules = Path(__file__).read_bytes()
+        self.modules: dict[str, tuple[str, list[str], str]] = {}
+        with suppress(OSError, ValueError, TypeError, AttributeError):  # missing or damaged
+            kept = json.loads(path.read_text(encoding="utf-8")).items()
+            self.modules = {name: (content, names, code) for name, (content, names, code) in kept}
+
+    def code(self, module: str) -> tuple[list[str], str]:
+        """Return the names that a module imports, and the hash of its code."""
+        source, kernel = _source(module).read_bytes(), _source(module).with_suffix(".cpp")
+        source_of_kernel = kernel.read_bytes() if kernel.is_file() else b""
+        content = hashlib.sha256(b"\0".join([self.rules, source, source_of_kernel])).hexdigest()
+        if module not in self.modules or self.modules[module][0] != content:
+            tree = ast.parse(source)
+            names = _imports(tree)
+            code = ast.dump(_without_docstrings(tree)).encode() + source_of_kernel
+            self.modules[module] = content, names, hashlib.sha256(code).hexdigest()
+            self.changed = True
+        _, names, code_hash = self.modules[module]
+        return names, code_hash
+
+    def save(self) -> None:
+        """Write what is new; where the package cannot be written, it is computed again next time."""
+        if self.changed and not sys.dont_write_bytecode:
+            with suppress(OSError):
+                write_text(json.dumps(self.modules), self.path)
+        self.changed = False
+
+
+@cache
+def _store() -> _Store:
+    return _Store(PACKAGE / STORE)
+
+
 @cache
 def _code(module: str) -> tuple[list[str], str]:
-    """Return the `bolt` modules that a module imports, and its code."""
-    tree = ast.parse(_source(module).read_text(encoding="utf-8"))
-    imported = [name for name in _imports(tree) if _is_module(name)]
-    code = ast.dump(_without_docstrings(tree))
-    kernel = _source(module).with_suffix(".cpp")
-    return imported, code + (kernel.read_text(encoding="utf-8") if kernel.is_file() else "")
+    """Return the `bolt` modules that a module imports, and the hash of its code."""
+    names, code = _store().code(module)
+    return [name for name in names if _is_module(name)], code
 
 
 def _source(module: str) -> Path:
@@ -44,22 +88,32 @@ def _source(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@cache
 def _is_module(name: str) -> bool:
-    return name.split(".")[0] == "bolt" and _source(name).is_file()
+    return _source(name).is_file()
 
 
 def _imports(tree: ast.Module) -> list[str]:
-    names: list[str] = []
-    for node in ast.walk(tree):
+    """Return all names of this package that a module imports: of modules, and of what is in them."""
+    names: dict[str, None] = {}
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            names |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return names
+            names |= dict.fromkeys([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
+    return [name for name in names if name.split(".")[0] == "bolt"]
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return tree
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements within, but none of the many more expressions, as `ast.walk` would."""
+    yield node
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for statement in getattr(node, block, []):
+            yield from _statements(statement)

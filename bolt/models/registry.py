@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
+from bolt.models.declared import declared
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import check_value
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
-SHARED = ("base", "layers", "registry", "suitability")
+SHARED = ("base", "declared", "layers", "registry", "suitability")
 """Files of this folder that contain no model."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
@@ -36,10 +38,8 @@ def known_models() -> list[str]:
     """Return the names of all models, sorted."""
     import bolt.models as folder
 
-    for module in pkgutil.iter_modules(folder.__path__):
-        if not module.ispkg and module.name not in SHARED:
-            import_module(f"bolt.models.{module.name}")
-    return sorted(_MODELS)
+    files = {module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg}
+    return sorted(files.difference(SHARED) | set(_MODELS))
 
 
 def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
@@ -65,7 +65,7 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
         An unknown model or setting, with the nearest known name; a value that the setting cannot have.
     """
     check_model(name, hyper)
-    return _MODELS[name](n_rois, n_classes, **hyper)
+    return _imported(name)(n_rois, n_classes, **hyper)
 
 
 def inputs_of(name: str) -> str:
@@ -97,7 +97,7 @@ def check_model(name: str, hyper: Mapping[str, Any]) -> None:
     """Refuse the names and values that `create_model` refuses, without building anything (ConfigError)."""
     check_settings(name, hyper)
     for key, value in hyper.items():
-        check_value(_MODELS[name], key, value)
+        check_value(_class_of(name), key, value)
 
 
 def check_settings(name: str, keys: Iterable[str]) -> None:
@@ -128,8 +128,18 @@ def default_of(name: str, setting: str, otherwise: Any) -> Any:
 
 
 def _class_of(name: str) -> type[SeriesModel] | type[FeatureModel]:
+    """Return a model's class, or what its source declares of it."""
+    return _MODELS.get(name) or _declared(name) or _imported(name)
+
+
+def _imported(name: str) -> type[SeriesModel] | type[FeatureModel]:
     """Return a model's class; refuse an unknown name (ConfigError)."""
     known = known_models()
     if name not in known:
         raise ConfigError(f"unknown model '{name}'", hint=f"Known: {', '.join(known)}{nearest(name, known)}")
+    if name not in _MODELS:
+        import_module(f"bolt.models.{name}")
     return _MODELS[name]
+
+
+_declared = cache(declared)

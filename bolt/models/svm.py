@@ -63,9 +63,7 @@ class SVM(FeatureModel):
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Fit one machine per pair of classes, and the temperature."""
-        gamma = np.array(
-            1 / (features.shape[1] * features.var(dtype=np.float64)) if self.gamma == "scale" else self.gamma
-        )
+        gamma = np.array(self._width(features) if self.kernel == "rbf" else np.nan)
         gram = self._kernel(features, features, gamma)
         dual, intercept = self._machines(gram, labels)
         temperature = self._temperature(gram, labels, groups, seed)
@@ -108,6 +106,12 @@ class SVM(FeatureModel):
             return products
         norms_a, norms_b = (np.einsum("ij,ij->i", x, x, dtype=np.float64) for x in (a, b))
         return np.exp(-gamma * (norms_a[:, None] + norms_b - 2 * products))
+
+    def _width(self, features: Array) -> float:
+        """Return gamma."""
+        if self.gamma == "scale":
+            return float(1 / (features.shape[1] * features.var(dtype=np.float64)))
+        return self.gamma
 
     def _machines(self, gram: Array, labels: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Fit all pairs: signed weights of scans, (pairs, n), and intercepts; positive means the second class."""

@@ -1,4 +1,4 @@
-"""The runs of a study, what they are called on pages, and where their figures are."""
+"""What runs are called on pages, and where their figures are."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ from pathlib import Path
 
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
-
-
-def all_runs(study: Study) -> list[ModelRun]:
-    """Return the runs of every configured atlas, model and seed."""
-    config = study.config
-    return [
-        study.layout.run(atlas, model, seed)
-        for atlas in config.atlas_places
-        for model in study.models
-        for seed in config.seeds
-    ]
 
 
 def run_title(study: Study, run: ModelRun) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from nilearn.connectome import ConnectivityMeasure
 from numpy.typing import NDArray
-from sklearn.covariance import EmpiricalCovariance
 
 from bolt.series.cache import SeriesCache
 
@@ -36,12 +33,10 @@ def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDA
         The strict upper triangle, row by row; 0 for pairs with an ROI that is constant or, in a cache, not covered;
         never NaN.
     """
-    measure = ConnectivityMeasure(
-        EmpiricalCovariance(store_precision=False), kind="correlation", standardize=False, verbose=0
-    )
-    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # a constant ROI: 0 / 0
-        matrix = measure.fit_transform([np.asarray(series, np.float64)])[0]
+    with np.errstate(divide="ignore", invalid="ignore"):  # a constant ROI: 0 / 0
+        covariance = np.atleast_2d(np.cov(np.asarray(series, np.float64).T, bias=True))
+        scale = 1 / np.sqrt(np.diag(covariance))
+        matrix = covariance * scale * scale[:, None]  # nilearn's ConnectivityMeasure, bit for bit, without its checks
     values = matrix[np.triu_indices(len(matrix), k=1)]
     values = np.where(np.isfinite(values), values, 0).clip(-1, 1)
     if fisher_z:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from nilearn import signal
-from nilearn.interfaces.fmriprep import load_confounds_strategy
 
 from bolt.config import AROMA, Denoise
 from bolt.io.errors import DataError
@@ -133,6 +131,8 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
     table = Path(path).resolve()
     if not table.is_file():
         raise DataError("file not found", where=path, hint="Correct the path of the confounds table")
+    from nilearn.interfaces.fmriprep import load_confounds_strategy  # a second that other strategies need not wait
+
     with tempfile.TemporaryDirectory() as folder:
         # nilearn finds the table by the image's name: link it under a matching one
         os.symlink(table, Path(folder) / "sub-1_desc-confounds_timeseries.tsv")
@@ -182,6 +182,8 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
             where=image,
             hint="Choose a strategy with fewer confounds, or exclude the scan",
         )
+    from nilearn import signal  # half a second, which series that stay as they are need not wait for
+
     try:
         return signal.clean(
             series,

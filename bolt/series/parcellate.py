@@ -19,7 +19,7 @@ from bolt.atlases.image import Atlas, check_space, resample_to
 from bolt.config import Denoise
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, write_json, write_status, write_table
-from bolt.io.streams import iter_volumes
+from bolt.io.streams import ahead, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, space_of
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
 from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
@@ -105,7 +105,7 @@ def parcellate(
     located = [_locate(atlas, info, inside) for atlas in atlases]
     voxels = np.concatenate([rois.voxels for rois in located])
     scan = Scan(image, info, space, chosen, denoise, threshold)
-    return finish(atlases, located, average(iter_volumes(image, voxels), info.n_volumes, located), scan)
+    return finish(atlases, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ Safetensors and JSON only, so that loading cannot run code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.cohort.covariates import Covariates
-from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import atomic, read_json, write_json
 from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates
+from bolt.training.outputs import checked_info, checked_weights
 
 RESUME = "resume.safetensors"
 
@@ -140,35 +138,6 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
         net = create_model(*model, **settings)
         net.load_state_dict(load_file(weights))
     return net.eval(), info
-
-
-@contextmanager
-def checked_info(folder: Path) -> Iterator[None]:
-    """Turn errors from the contents of ``checkpoint.json``, used within the block, into a `DataError`."""
-    where, hint = folder / "checkpoint.json", "Restore the file that was written with these weights"
-    try:
-        yield
-    except ConfigError as error:
-        raise DataError(error.what, where=where, hint=hint) from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"not a model's description ({type(error).__name__}: {reason})", where=where, hint=hint
-        ) from None
-
-
-@contextmanager
-def checked_weights(folder: Path) -> Iterator[Path]:
-    """Yield the weights of a fold; turn errors from reading them within the block into a `DataError`."""
-    weights = folder / "checkpoint.safetensors"
-    try:
-        yield weights
-    except FileNotFoundError:
-        raise DataError("file not found", where=weights, hint="Train this fold again") from None
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        what = f"not a readable checkpoint, or its weights do not fit checkpoint.json: {reason}"
-        raise DataError(what, where=weights, hint="Train this fold again") from None
 
 
 def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -28,10 +28,8 @@ from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
-from bolt.training.checkpoint import checked_info, checked_weights
-from bolt.training.prediction import write_predictions
-from bolt.training.roles import fold_table
-from bolt.training.runner import Training
+from bolt.training.outputs import checked_info, checked_weights, write_predictions
+from bolt.training.roles import Training, fold_table
 from bolt.training.targets import Classes, fit_target
 
 log = logging.getLogger(__name__)

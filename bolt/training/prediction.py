@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
 from bolt.cohort.covariates import Covariates
 from bolt.io.errors import ConfigError, MemoryShortage
-from bolt.io.files import write_table
 from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
@@ -23,17 +20,6 @@ from bolt.training.targets import stored_target
 
 log = logging.getLogger(__name__)
 
-PREDICTIONS = {
-    "scan_id": "Scan",
-    "subject": "Subject",
-    "group": "Family if known, else subject",
-    "site": "Site",
-    "role": "Role in the fold: train, validation or test",
-    "fold": "Outer fold",
-    "seed": "Seed of weights, order, crops and dropout",
-    "label": "True class, or number",
-    "predicted": "Most probable class, or number in the unit of the label",
-}
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
 MATRICES_AT_ONCE = 16  # scans per batch of a connectivity model, whose memory depends on ROIs and not on volumes
 
@@ -211,16 +197,3 @@ def predict(
     if info["classes"] is not None and logits.shape[1] == 1:
         raise ConfigError("this model predicts a number", hint="Pass 'info', the second value of load_checkpoint")
     return stored_target(info).decode(logits)
-
-
-def write_predictions(table: pd.DataFrame, path: Path) -> None:
-    """Write ``predictions.tsv``.
-
-    Parameters
-    ----------
-    table : DataFrame
-        One row per scan, with the columns of `PREDICTIONS` and one ``p_<class>`` per class; others are not written.
-    path : Path
-    """
-    probabilities = {name: f"Probability of class {name[2:]}" for name in table if name.startswith("p_")}
-    write_table(table[[*PREDICTIONS, *probabilities]], path, PREDICTIONS | probabilities)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,14 @@ from bolt.io.files import read_table
 from bolt.series.cache import SeriesCache
 
 log = logging.getLogger(__name__)
+
+
+class Training(NamedTuple):
+    """One training on a dataset: its fold, its seed, and the folder for its results."""
+
+    fold: int
+    seed: int
+    folder: Path
 
 
 def fold_table(

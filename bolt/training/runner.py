@@ -28,22 +28,15 @@ from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache
 from bolt.training.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.training.device import device_of
 from bolt.training.loop import Fit, LabelledScans
-from bolt.training.prediction import Pool, Scans, all_logits, predict, write_predictions
-from bolt.training.roles import fold_table
+from bolt.training.outputs import write_predictions
+from bolt.training.prediction import Pool, Scans, all_logits, predict
+from bolt.training.roles import Training, fold_table
 from bolt.training.seeding import seed_step
 from bolt.training.targets import Number, fit_target
 
 __all__ = ["Training", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
 log = logging.getLogger(__name__)
-
-
-class Training(NamedTuple):
-    """One training on a dataset: its fold, its seed, and the folder for its results."""
-
-    fold: int
-    seed: int
-    folder: Path
 
 
 def train_fold(

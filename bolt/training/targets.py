@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import cross_entropy, mse_loss
 
 from bolt.io.errors import DataError
+
+if TYPE_CHECKING:  # models without epochs do not need torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Classes:
 
     def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
         """Compute the cross entropy."""
+        from torch.nn.functional import cross_entropy
+
         return cross_entropy(logits, truth)
 
     def score(self, logits: Tensor, truth: Tensor) -> float:
@@ -77,6 +80,8 @@ class Number:
 
     def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
         """Compute the mean squared error, in standard deviations."""
+        from torch.nn.functional import mse_loss
+
         return mse_loss(logits[:, 0], truth)
 
     def score(self, logits: Tensor, truth: Tensor) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.config import ROOT, load_space
-from bolt.config.layout import folder_of
+from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, read_yaml
@@ -21,7 +21,7 @@ from bolt.jobs.benchmark_files import read_benchmark
 from bolt.models.registry import fitted_at_once
 from bolt.training.tuning.space import spans_of
 from bolt.workflow.plan import Plan
-from bolt.workflow.run import Run, RunName
+from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
 from bolt.workflow.stages import STAGES
 
@@ -59,18 +59,19 @@ def plan_of(run: Run, experiments: Sequence[str] = (), *, search: bool = False) 
     search : bool
         What the target `search` makes, in place of both.
     """
-    scans, explain, models = _scans(run), run.config.explain, list[RunName]()
-    evaluated, explained, checked = models, models, models
-    if experiments:
-        models = list(dict.fromkeys(name for experiment in experiments for name in run.experiment_runs(experiment)))
-        landmarks = [experiment for experiment in experiments if run.experiments[experiment].landmarks]
-        explained = [name for experiment in landmarks for name in run.experiment_runs(experiment)]
-    elif not search:
-        with_oracle = 2 if run.truth() else 1
-        models = evaluated = run.runs() * with_oracle
-        checked = [name for name in run.runs() if run.explained(name[1])]
-        explained = checked * with_oracle
+    scans, explain = _scans(run), run.config.explain
+    experiments = () if search else experiments
     whole = not (experiments or search)
+    trained: list[ModelRun] = []
+    explained: list[ModelRun] = []
+    if whole:
+        with_oracle = 2 if run.truth() else 1  # the oracle's runs are trained and explained as well
+        trained, explained = run.study.runs * with_oracle, run.explained_runs() * with_oracle
+    for experiment in experiments:
+        runs = run.experiment_runs(experiment)
+        trained = list(dict.fromkeys([*trained, *runs]))
+        explained += runs if run.experiments[experiment].landmarks else []
+    checked = run.explained_runs() if whole else []
     return Plan(
         whole=whole,
         phantom=run.dataset.source == "phantom",
@@ -84,9 +85,9 @@ def plan_of(run: Run, experiments: Sequence[str] = (), *, search: bool = False) 
         n_anatomies=len({folder for kind, folder in scans if kind == "raw"}),
         n_images=sum(kind != "series" for kind, _ in scans),
         n_atlases=len(run.config.atlases),
-        n_trainings=_training_jobs(run, models, fitted_at_once=False),
-        n_fits=_training_jobs(run, models, fitted_at_once=True),
-        n_evaluated=len(evaluated),
+        n_trainings=_training_jobs(run, trained, fitted_at_once=False),
+        n_fits=_training_jobs(run, trained, fitted_at_once=True),
+        n_evaluated=len(trained) if whole else 0,
         n_explained=len(explained),
         n_mapped=len(explained) if whole else 0,
         n_checked=len(checked),
@@ -107,15 +108,15 @@ def job_counts(plan: Plan) -> dict[str, int]:
     return {kind: count(plan) for stage in STAGES.values() for kind, count in stage.jobs.items()}
 
 
-def _training_jobs(run: Run, models: Sequence[RunName], *, fitted_at_once: bool) -> int:
-    """Return the number of jobs that train models of one kind: one per fold, or one per run with folds side by side."""
-    n_folds = _n_folds(run, [name for name in models if run.fitted_at_once(name[1]) == fitted_at_once])
-    folds = run.config.folds
-    return n_folds // len(folds.of("")) if folds.side_by_side else n_folds
+def _training_jobs(run: Run, trained: Sequence[ModelRun], *, fitted_at_once: bool) -> int:
+    """Return the number of jobs that train models of one kind: per run or, if trained apart, per fold."""
+    runs = [one for one in trained if run.fitted_at_once(one.model) == fitted_at_once]
+    together = set(run.trained_together)
+    return sum(1 if one.model in together else len(run.folds_of(one.model)) for one in runs)
 
 
-def _n_folds(run: Run, models: Sequence[RunName]) -> int:
-    return sum(len(run.folds_of(model)) for _, model, _ in models)
+def _n_folds(run: Run, runs: Sequence[ModelRun]) -> int:
+    return sum(len(run.folds_of(one.model)) for one in runs)
 
 
 def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False) -> Estimate:
@@ -204,10 +205,10 @@ def _measured_seconds(run: Run, kind: str) -> Iterator[float]:
 
 
 def _benchmark_files(run: Run, kind: str) -> list[Path]:
-    """Return this run's benchmark files of a kind of job; those of the rule that trains by the kind of model."""
-    rule = "train_fold" if kind == "train_features" else kind
+    """Return this run's benchmark files of a kind of job; those of the rules that train by the kind of model."""
+    rule = "train_folds" if kind == "train_features" else kind
     files = sorted((run.layout.results / "benchmarks" / rule).glob("**/*.tsv"))
-    if rule != "train_fold":
+    if kind not in ("train_fold", "train_features"):
         return files
     models = [*run.models, *run.experiment_models]
     quick = {model for model in models if run.fitted_at_once(model)}

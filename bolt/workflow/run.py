@@ -32,8 +32,6 @@ RESERVED |= {"all", "figures", "paper", "search", "series", "tables", "train"}
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
 
-RunName = tuple[str, str, int]
-"""Atlas, model (the name of its runs) and seed."""
 InputFunction = Callable[[Any], list[Path] | Path]
 
 
@@ -71,11 +69,15 @@ class Run(ScanFiles):
     def params(self, name: str) -> dict[str, Any]:
         """Return the `params` of a stage's rule: its configuration file, and what runs it again when it changes.
 
-        The settings are put together when the first job of the stage is planned. For some stages models must be
-        imported; a job on a cluster, which plans itself alone, does not wait for those of others.
+        They are put together when the first job of the stage is planned: a job on a cluster, which plans itself alone,
+        does not wait for those of others.
         """
-        settings = cache(lambda: repr(STAGES[name].settings(self.study)))
-        return {"config": self.layout.config, "settings": lambda wildcards: settings(), "code": self.code(name)}
+        settings, code = cache(lambda: repr(STAGES[name].settings(self.study))), cache(lambda: self.code(name))
+        return {
+            "config": self.layout.config,
+            "settings": lambda wildcards: settings(),
+            "code": lambda wildcards: code(),
+        }
 
     def resources(self, name: str, times: int = 1) -> dict[str, Any]:
         """Return the `resources` of a stage's rule; each attempt asks for as much again.
@@ -157,8 +159,26 @@ class Run(ScanFiles):
         """Return the minutes that one fold asks for in its first attempt."""
         return 30 if self.fitted_at_once(run_name) else 240
 
+    @cached_property
+    def trained_together(self) -> list[str]:
+        """Return the runs (their names) whose folds are trained in one job.
+
+        A model for which `folds: run` names folds of its own has a job per fold.
+        """
+        folds = self.config.folds
+        return [
+            name
+            for name in self.models | self.experiment_models
+            if folds.side_by_side or (self.fitted_at_once(name) and self.folds_of(name) == folds.of(""))
+        ]
+
+    @cached_property
+    def trained_apart(self) -> list[str]:
+        """Return the runs whose folds are trained in a job each."""
+        return [name for name in self.models | self.experiment_models if name not in set(self.trained_together)]
+
     def training_group(self, workflow: Any, wildcards: Any) -> str | None:
-        """Return with which others of its run a fold shares a job: as many as take seconds, or can share a GPU.
+        """Return with which others of its run a fold shares a job: as many as can share a GPU.
 
         With thousands of scans a fold takes long enough alone; and Snakemake, which walks all that is upstream of each
         job of a group, would plan for minutes.
@@ -166,26 +186,22 @@ class Run(ScanFiles):
         if not self.layout.scans.is_file() or len(self.scans) > MANY_SCANS:
             return None
         place = f"{wildcards.atlas}_{wildcards.variant}_{wildcards.model}_{wildcards.seed}"
-        name = "quick_trainings" if self.fitted_at_once(wildcards.model) else "trainings"
-        return joined(workflow, name, place, int(wildcards.fold))
+        return joined(workflow, "trainings", place, int(wildcards.fold))
 
     # ---- runs of models ------------------------------------------------------------------------
     def folds_of(self, run_name: str) -> list[int]:
         """Return the outer folds in which a model is trained."""
         return self.config.folds.of(self.model(run_name).name)
 
-    def runs(self) -> list[RunName]:
-        """Return every configured run; experiments have more."""
-        return [(a, m, s) for a in self.config.atlas_places for m in self.models for s in self.config.seeds]
-
-    def explained_runs(self) -> list[RunName]:
+    def explained_runs(self) -> list[ModelRun]:
         """Return the configured runs whose model has an explanation."""
-        return [name for name in self.runs() if self.explained(name[1])]
+        return [run for run in self.study.runs if self.explained(run.model)]
 
-    def experiment_runs(self, name: str) -> list[RunName]:
+    def experiment_runs(self, name: str) -> list[ModelRun]:
         """Return every run that an experiment needs, each once."""
         rows = [row for row in entries(self.config, self.experiments[name]) if not row.note]
-        return list(dict.fromkeys((row.atlas, row.model.run_name, s) for row in rows for s in self.config.seeds))
+        seeds = self.config.seeds
+        return list(dict.fromkeys(self.layout.run(row.atlas, row.model, seed) for row in rows for seed in seeds))
 
     # ---- input functions of rules whose wildcards name a run -----------------------------------
     def run_of(self, wildcards: Any) -> ModelRun:
@@ -238,31 +254,30 @@ class Run(ScanFiles):
         return file
 
     # ---- files of all configured runs ----------------------------------------------------------
-    def predictions(self, runs: list[RunName] | None = None) -> list[Path]:
+    def predictions(self, runs: list[ModelRun] | None = None) -> list[Path]:
         """Return the predictions of every fold of some runs; by default of the configured ones."""
-        names = self.runs() if runs is None else runs
-        return [
-            self.layout.run(*name).fold(fold) / "predictions.tsv" for name in names for fold in self.folds_of(name[1])
-        ]
+        runs = self.study.runs if runs is None else runs
+        return [run.fold(fold) / "predictions.tsv" for run in runs for fold in self.folds_of(run.model)]
 
     def metrics(self, variant: str | None = None) -> list[Path]:
-        """Return the metrics of every run."""
-        return [self.layout.run(*name, variant).folder / "metrics.tsv" for name in self.runs()]
+        """Return the metrics of every run, on the configured series or those of another variant."""
+        return [run.with_variant(variant or run.variant).folder / "metrics.tsv" for run in self.study.runs]
 
     def explained_metrics(self) -> list[Path]:
         """Return the metrics of every explained run."""
-        return [self.layout.run(*name).folder / "metrics.tsv" for name in self.explained_runs()]
+        return [run.folder / "metrics.tsv" for run in self.explained_runs()]
 
     def regions(self, variant: str | None = None) -> list[Path]:
-        """Return the ROI weights of every explained run."""
-        return [self.layout.run(*name, variant).explanation / "roi_weights.tsv" for name in self.explained_runs()]
+        """Return the ROI weights of every explained run, on the configured series or those of another variant."""
+        runs = [run.with_variant(variant or run.variant) for run in self.explained_runs()]
+        return [run.explanation / "roi_weights.tsv" for run in runs]
 
     def explanations(self) -> list[Path]:
         """Return everything that explains the configured runs."""
         explain = self.config.explain
         names = ["roi_weights.tsv", *["tasks.tsv"] * self.has_tasks, "stability.tsv"]
         names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
-        return [self.layout.run(*run).explanation / name for run in self.explained_runs() for name in names]
+        return [run.explanation / name for run in self.explained_runs() for name in names]
 
     @property
     def has_tasks(self) -> bool:
@@ -284,7 +299,7 @@ class Run(ScanFiles):
         name, layout = wildcards.experiment, self.layout
         kind, atlases = self.experiments[name].kind, self.config.atlas_places
         if kind == "landmarks":
-            return [layout.run(*run).explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
+            return [run.explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
         if kind == "complexity":
             return [layout.complexity(name, atlas) for atlas in atlases]
         if kind == "spectra":

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from functools import lru_cache
 from typing import Any
+
+
+def plan_quickly() -> None:
+    """Spare the planning of thousands of jobs what Snakemake and Python repeat for each.
+
+    Snakemake inspects the parameters of a function whenever it calls it, and Python searches millions of objects that
+    all stay in use for cycles: an eighth of the time each.
+    """
+    from snakemake import common, rules
+
+    common.get_function_params = rules.get_function_params = lru_cache(10_000)(common.get_function_params)
+    gc.set_threshold(200_000, 50, 100)
 
 
 def has_configfile(workflow: Any) -> bool:

@@ -32,7 +32,7 @@ def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checke
     configfiles : sequence of path
         The files it was merged from: names of files beside them are the user's own (`bolt.config.own_files`).
     checked : bool
-        Whether it is known to be right, as in a job on a cluster. To check, all models are imported: seconds.
+        Whether it is known to be right, as in a job on a cluster.
     """
     try:
         raw, notes = with_own_files(raw, configfiles)

@@ -31,6 +31,7 @@ LSTM = {"model": "lstm", "training": {"epochs": 2, "batch_size": 4}}
 HERE = [  # what this machine needs, and how little a test's trainings do
     *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5"),
     *("--set-resources", "train_fold:mem_mb=1200 * attempt", "train_fold:slurm_partition=gpu"),
+    "train_folds:mem_mb=1200 * attempt",
 ]
 PATIENCE = 600
 
@@ -148,14 +149,14 @@ def night(raw, tmp_path_factory):
     night.killed = night.running("rule_cache")
     subprocess.run(["scancel", night.killed["JobId"]], check=True)
 
-    night.cancelled = night.running("quick_trainings")
+    night.cancelled = night.running("rule_train_folds")
     night.before = night.results("scans.tsv", "manifest.json", "folds.tsv")
     night.process.send_signal(signal.SIGINT)
     night.stopped = night.wait()
     night.left = night.jobs("RUNNING", "PENDING")
 
     night.start()
-    night.running("quick_trainings")
+    night.running("rule_train_folds")
     night.process.kill()
     night.wait()
     name = re.findall(r"SLURM run ID: (\S+)", night.output.read_text())[-1]
@@ -180,10 +181,10 @@ def test_jobs_went_through_the_scheduler_with_what_they_asked_for(night):
         rule = re.sub(r"_(wildcards|dosenbach160).*", "", one["Comment"])
         asked[rule] = (one["Partition"], one["MinMemoryNode"], one["TimeLimit"], one["NumCPUs"])
     assert set(asked) == {f"rule_{name}" for name in (
-        "index", "cache", "folds", "quick_trainings", "trainings", "evaluate", "report",
+        "index", "cache", "folds", "train_folds", "trainings", "evaluate", "report",
     )}  # fmt: skip
     assert asked["rule_index"] == ("cpu", "2000M", "01:00:00", "1")
-    assert asked["rule_quick_trainings"] == ("gpu", "2400M", "00:30:00", "2")  # two folds side by side
+    assert asked["rule_train_folds"] == ("cpu", "1200M", "01:00:00", "1")  # two folds of half an hour
     assert len(night.of("rule_evaluate", "COMPLETED")) == 3
 
 
@@ -206,7 +207,7 @@ def test_a_killed_job_is_tried_again_with_more(night):
 
 def test_a_run_that_is_stopped_takes_its_jobs_with_it(night):
     assert night.stopped != 0 and night.left == []
-    assert [one["JobState"] for one in night.of("quick_trainings")] == ["CANCELLED", "CANCELLED", "COMPLETED"]
+    assert [one["JobState"] for one in night.of("rule_train_folds")] == ["CANCELLED", "CANCELLED", "COMPLETED"]
 
 
 def test_a_resumed_run_loses_nothing(night):

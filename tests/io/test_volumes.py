@@ -10,7 +10,7 @@ import pytest
 
 from bolt.io.errors import DataError
 from bolt.io.files import sha256
-from bolt.io.streams import VolumeWriter, iter_volumes
+from bolt.io.streams import VolumeWriter, ahead, iter_volumes
 from bolt.io.volumes import check_bold, check_image, space_of
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
@@ -264,3 +264,16 @@ def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
 )
 def test_space_of(name, space):
     assert space_of(f"/data/space-wrong/{name}") == space
+
+
+def test_items_are_made_ahead_in_order_and_errors_arrive():
+    def items():
+        yield from range(3)
+        raise DataError("cut off")
+
+    seen = []
+    with pytest.raises(DataError, match="cut off"):
+        for item in ahead(items()):
+            seen.append(item)
+    assert seen == [0, 1, 2]
+    assert list(ahead(iter([]))) == []

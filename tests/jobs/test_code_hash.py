@@ -1,5 +1,7 @@
 """Fingerprints change with code, and with nothing else."""
 
+import sys
+
 import pytest
 
 from bolt.config import ROOT
@@ -17,14 +19,15 @@ def package(tmp_path, monkeypatch):
     (folder / "b.py").write_text("def g():\n    return 1\n")
     (folder / "c.py").write_text("X = 1\n")
     monkeypatch.setattr(fingerprint, "PACKAGE", folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     forget()
     yield folder
     forget()
 
 
 def forget():
-    fingerprint.fingerprint.cache_clear()
-    fingerprint._code.cache_clear()
+    for cached in (fingerprint.fingerprint, fingerprint._code, fingerprint._is_module, fingerprint._store):
+        cached.cache_clear()
 
 
 def fresh(*modules):
@@ -50,6 +53,33 @@ def test_comments_docstrings_and_other_modules_do_not_count(package):
     before = fresh("bolt.a")
     (package / "b.py").write_text('"""What it is."""\n\ndef g():\n    """One."""\n    # why\n    return 1\n')
     (package / "c.py").write_text("X = 2\n")
+    assert fresh("bolt.a") == before
+
+
+def test_hashes_are_kept_for_the_next_process(package, monkeypatch):
+    before = fresh("bolt.a")
+    parsed = []
+    parse = fingerprint._imports
+    monkeypatch.setattr(fingerprint, "_imports", lambda tree: parsed.append(tree) or parse(tree))
+    assert fresh("bolt.a") == before and not parsed
+    (package / "b.py").write_text("def g():\n    return 2\n")
+    assert fresh("bolt.a") != before and len(parsed) == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"bolt.b": 1}'])
+def test_a_damaged_store_is_made_anew(package, content):
+    before = fresh("bolt.a")
+    (package / fingerprint.STORE).write_text(content)
+    assert fresh("bolt.a") == before
+
+
+def test_a_package_that_cannot_be_written(package, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    before = fresh("bolt.a")
+    (package / fingerprint.STORE).unlink()
+    monkeypatch.setattr(fingerprint, "write_text", refuse)
     assert fresh("bolt.a") == before
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from bolt.config import known, load_model
 from bolt.io.errors import ConfigError
+from bolt.models import declared as declarations
 from bolt.models.base import ModelOutput
+from bolt.models.declared import declared
+from bolt.models.parts.features import FeatureModel
+from bolt.models.parts.settings import annotations_of
 from bolt.models.registry import check_model, create_model, known_models
+
+HYPER = {"logistic": {"n_covariates": 1}}
+"""What a model needs to be created."""
 
 
 def test_known_models_are_sorted():
@@ -31,6 +42,34 @@ def test_seed_decides_the_weights():
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_the_source_declares_what_the_class_has(name):
+    light, real = declared(name), type(create_model(name, 160, 2, **HYPER.get(name, {})))
+    assert str(inspect.signature(light)) == str(inspect.signature(real))
+    assert annotations_of(light) == annotations_of(real)
+    assert light.inputs == real.inputs and issubclass(light, FeatureModel) == issubclass(real, FeatureModel)
+    if not issubclass(real, FeatureModel):
+        settings = {key: parameter.default for key, parameter in inspect.signature(real).parameters.items()}
+        assert light.shortest(settings) == real.shortest(settings) and light.min_length == real.min_length
+
+
+def test_models_are_checked_without_torch():
+    code = "import sys; from bolt.models.registry import check_model; check_model('bolt', {'window': 8}); "
+    code += "sys.exit(bool({'torch', 'sklearn'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_source_that_computes_a_default_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    text = "@register('odd')\nclass Odd(FeatureModel):\n    def __init__(self, n_rois, n_classes, size=compute()): ..."
+    (tmp_path / "models/odd.py").write_text(text)
+    monkeypatch.setattr("bolt.models.declared.PACKAGE", tmp_path)
+    assert declared("odd") is None
+    (tmp_path / "models/odd.py").write_text(text.replace("compute()", "3"))
+    declarations._tree.cache_clear()
+    assert inspect.signature(declared("odd")).parameters["size"].default == 3
 
 
 def test_unknown_model():

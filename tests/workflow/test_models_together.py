@@ -1,15 +1,18 @@
 """The SVM and BolT in one run of the workflow: the same folds, the same files, one report."""
 
+import re
+
 import pandas as pd
 import pytest
 
 from bolt.config import Folds
 from bolt.io.errors import ConfigError
-from bolt.io.files import read_json, read_yaml
+from bolt.io.files import holds_something, read_json, read_table, read_yaml
 from bolt.workflow.checks import check_names
 from bolt.workflow.estimate import estimate
 from bolt.workflow.run import Run
-from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake
+from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake, write_yaml
+from tests.workflow.test_dag import jobs, last_line
 
 
 def configure(folder, **folds):
@@ -34,6 +37,34 @@ def test_each_model_is_planned_for_its_own_folds(tmp_path, monkeypatch):
     assert run.model_code(names["svm"]) != run.model_code(names["tiny"])
     alone = Run(read_yaml(tmp_path / "config.yaml") | {"models": ["svm"], "folds": {"outer": 3}})
     assert estimate(alone).core_hours < 0.1  # 12 scans: three folds in seconds, none of BolT's minutes
+
+
+def test_all_folds_of_a_model_that_is_fitted_at_once_are_one_job(tmp_path):
+    planned = jobs(snakemake(tmp_path, "-n", "train", config=configure(tmp_path)).stdout)
+    assert (planned["train_fold"], planned["train_folds"]) == (3, 1)
+
+
+def test_folds_that_are_named_for_one_model_are_jobs_of_their_own(tmp_path):
+    done = snakemake(tmp_path, "-n", config=configure(tmp_path, run={"svm": [0, 2]}))
+    planned = jobs(done.stdout)
+    assert planned["train_fold"] == 5 and "train_folds" not in planned
+    assert int(re.search(r"(\d+) jobs", last_line(done.stdout))[1]) == sum(planned.values()) - 1
+
+
+def test_a_fold_that_fails_leaves_the_others(tmp_path):
+    config = configure(tmp_path)
+    write_yaml(config, read_yaml(config) | {"models": ["svm"]})
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    table = read_table(tmp_path / "results/mine/folds.tsv", text=("scan_id",))
+    table.loc[(table["fold"] == 1) & (table["role"] == "test"), "role"] = "validation"
+    table.to_csv(tmp_path / "results/mine/folds.tsv", sep="\t", index=False)
+    assert snakemake(tmp_path, "train", "--rerun-triggers", "mtime", config=config).returncode == 0
+    folders = sorted(path.parent for path in (tmp_path / "results/mine/runs").rglob("predictions.tsv"))
+    states = {folder.name: read_json(folder / "status.json") for folder in folders}
+    assert [states[f"fold-{fold}"]["state"] for fold in range(3)] == ["ok", "failed", "ok"]
+    assert "fold 1 has no test scan" in states["fold-1"]["reason"]
+    assert [holds_something(folder / "predictions.tsv") for folder in folders] == [True, False, True]
+    assert [(folder / "provenance.json").is_file() for folder in folders] == [True, False, True]
 
 
 @pytest.mark.parametrize(("run", "message"), [({"bolr": [0]}, "names model 'bolr'"), ({"svm": [3]}, "names fold 3")])

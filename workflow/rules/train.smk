@@ -1,8 +1,9 @@
-# One job per model, seed and fold; or per model and seed, with all folds side by side. On a cluster short trainings share
-# a job, and long ones a GPU (`group`); the profile sets how many.
+# One job per model, seed and fold; or per model and seed, with all folds in one process: of models that are fitted at once,
+# because a process takes longer to start than they to fit, and of all where `folds: side_by_side` asks for it. On a
+# cluster short trainings share a job, and long ones a GPU (`group`); the profile sets how many.
 
 
-if run.config.folds.side_by_side:
+if run.trained_together:
     folds = run.config.folds.of("")
 
     rule train_folds:
@@ -17,11 +18,13 @@ if run.config.folds.side_by_side:
             layout.log("train_folds", RUN_NAME),
         benchmark:
             layout.benchmark("train_folds", RUN_NAME)
+        wildcard_constraints:
+            model="|".join(run.trained_together),
         conda:
             "../envs/learning.yaml"
         threads: 1
         resources:
-            **run.resources("train", times=run.config.folds.outer),
+            **run.resources("train", times=len(folds)),
         params:
             **run.params("train"),
             model=lambda wildcards: run.model_code(wildcards.model),
@@ -29,7 +32,8 @@ if run.config.folds.side_by_side:
         shell:
             f"python -m bolt train {OF_RUN} --fold {{params.folds}} {THREADS} {GUARDED}"
 
-else:
+
+if run.trained_apart:
 
     rule train_fold:
         input:
@@ -43,6 +47,8 @@ else:
             layout.log("train_fold", FOLD_NAME),
         benchmark:
             layout.benchmark("train_fold", FOLD_NAME)
+        wildcard_constraints:
+            model="|".join(run.trained_apart),
         group:
             lambda wildcards: run.training_group(workflow, wildcards)
         conda:

@@ -12,7 +12,7 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.report.html import Block, Chapter, write_page
-from bolt.report.runs import all_runs, run_anchor, run_title
+from bolt.report.runs import run_anchor, run_title
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.landmarks import landmarks_blocks
 from bolt.report.sections.explanation.moments import moments_blocks
@@ -52,7 +52,7 @@ def write_explanation(study: Study) -> None:
     DataError
         No run of this configuration was explained.
     """
-    runs = all_runs(study)
+    runs = study.runs
     stories = [story for run in runs if (story := story_of(study, run))]
     if not stories and not any((run.explanation / "landmarks.tsv").is_file() for run in runs):
         where = study.layout.results / "explain"

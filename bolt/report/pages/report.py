@@ -21,7 +21,6 @@ from bolt.io.files import read_json, read_table, write_text
 from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
 from bolt.report.html import RunSection, write_page
-from bolt.report.runs import all_runs
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.sections.comparison import comparison
 from bolt.report.sections.costs import costs_section
@@ -68,7 +67,7 @@ def write_report(study: Study) -> None:
 def performance_sections(study: Study) -> list[RunSection]:
     """Return the comparison of all runs, the searches, and each run."""
     compared = comparison(study)
-    runs = [run_section(study, run) for run in all_runs(study)]
+    runs = [run_section(study, run) for run in study.runs]
     return [*([compared] if compared else []), *search_sections(study), *runs]
 
 
@@ -102,7 +101,7 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
-    summary = all_runs(study)[0].folder / "summary.json"
+    summary = study.runs[0].folder / "summary.json"
     pooled: dict[str, Any] | None = read_json(summary)["pooled"] if summary.is_file() else None
     if pooled and study.dataset.classes is None:
         facts[f"r, {names[0]}"] = number(pooled["r"]["value"])

@@ -12,7 +12,7 @@ from bolt.models.registry import inputs_of
 from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Picture, RunSection, Table, Text
-from bolt.report.runs import all_runs, figure_folder, run_title
+from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
 from bolt.report.tables.readable import Evaluated
@@ -26,7 +26,7 @@ PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots);
 
 def comparison(study: Study) -> RunSection | None:
     """Compare all evaluated runs; None if there are fewer than two."""
-    found = {run_title(study, run): readable.read_evaluated(run.folder) for run in all_runs(study)}
+    found = {run_title(study, run): readable.read_evaluated(run.folder) for run in study.runs}
     evaluated = {title: metrics for title, metrics in found.items() if metrics}
     if len(evaluated) < 2:
         return None
@@ -72,7 +72,7 @@ def _reference(study: Study) -> Model:
 def baseline_warnings(study: Study, evaluated: Mapping[str, Evaluated]) -> list[Block]:
     """Warn of each baseline without brain data that does as well as models with it, the reference first."""
     reference = _reference(study)
-    titles = {run: run_title(study, run) for run in all_runs(study) if run_title(study, run) in evaluated}
+    titles = {run: run_title(study, run) for run in study.runs if run_title(study, run) in evaluated}
     blocks: list[Block] = []
     for baseline, title in titles.items():
         if not sees_covariates_only(study.models[baseline.model]):

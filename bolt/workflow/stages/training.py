@@ -26,7 +26,7 @@ def _train_options(parser: ArgumentParser) -> None:
 
 
 @stage(
-    "Train a model on one fold, or on several side by side, and predict.",
+    "Train a model on one fold, or on several in one process, and predict.",
     rules=("train_fold", "train_folds"),
     keys=OF_RUN,
     options=_train_options,
@@ -36,7 +36,7 @@ def _train_options(parser: ArgumentParser) -> None:
         "train_fold": lambda plan: plan.n_trainings,
         "train_features": lambda plan: plan.n_fits,
     },
-    cost={"train_fold": Cost(20, 1.2, phantom=10), "train_features": Cost(6, 0.02, phantom=6)},
+    cost={"train_fold": Cost(20, 1.2, phantom=10), "train_features": Cost(5, 0.01, phantom=5)},
     memory_mb=8000,
     trains=True,
     guarded=True,
@@ -68,11 +68,12 @@ def train(job: Job) -> None:
 def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
     """Train folds side by side; return the error of each, or None."""
     from bolt.models.registry import fitted_at_once
-    from bolt.training.runner import Training, train_folds
+    from bolt.training.roles import Training
 
-    runner = train_folds
-    if fitted_at_once(job.model.model):  # a second of imports that other models need not wait for
+    if fitted_at_once(job.model.model):  # each kind of model needs a second of imports that the other does not
         from bolt.training.features import train_features as runner
+    else:
+        from bolt.training.runner import train_folds as runner
     errors = runner(
         job.run.cache,
         job.layout.folds,

@@ -17,7 +17,6 @@ from bolt.config.study import Study
 from bolt.io.files import read_json, read_table, read_yaml, write_table, write_yaml
 from bolt.report.html import Table, Text
 from bolt.report.pages.report import performance_sections, write_report
-from bolt.report.runs import all_runs
 from bolt.report.sections.cohort import cohort_section
 from bolt.report.sections.comparison import baseline_warnings, comparison
 from bolt.report.sections.runs import run_section
@@ -34,7 +33,7 @@ def two_models(folder: Path) -> Study:
     study = make_results(folder, n=12, everything=False)
     write_yaml({"model": "svm"}, folder / "other.yaml")
     study = with_models(study, [*study.config.models, str(folder / "other.yaml")])
-    first, second = all_runs(study)
+    first, second = study.runs
     shutil.copytree(first.folder, second.folder)
     return study
 
@@ -46,7 +45,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     table = next(block.frame for block in section.performance if isinstance(block, Table))
     assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
-    pooled = read_json(all_runs(study)[0].folder / "summary.json")["pooled"]
+    pooled = read_json(study.runs[0].folder / "summary.json")["pooled"]
     value, low, high = (f"{100 * pooled['auc'][key]:.1f}" for key in ("value", "low", "high"))
     assert table["AUC [95 %]"].iloc[0] == f"{value} [{low}, {high}]"
     assert re.fullmatch(r"[\d.]+ ± [\d.]+", table["accuracy over folds"].iloc[1])
@@ -61,7 +60,7 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
     assert tests.frame[""].tolist() == ["other"] and "tests against tiny" in tests.caption
     assert tests.frame["permutation: p (Holm)"].tolist() == ["1 (1)"]
     assert tests.frame["Wilcoxon: p (Holm)"].tolist() == ["– (–)"] and "2 of at least 6 folds" in tests.caption
-    alone = run_section(study, all_runs(study)[0])
+    alone = run_section(study, study.runs[0])
     titles = [block.frame.iloc[:, 0].tolist() for block in alone.performance if isinstance(block, Table)]
     assert ["balanced accuracy", "Brier score", "expected calibration error"] in titles and ["london", "york"] in titles
     assert list((study.layout.report.parent / "figures").glob("*_calibration.png"))
@@ -69,7 +68,7 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
 
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     study = two_models(tmp_path)
-    folder = all_runs(study)[0].folder
+    folder = study.runs[0].folder
     found = (read_table(folder / "metrics.tsv"), read_json(folder / "summary.json")["pooled"])
     evaluated = {f"{name} on {ATLAS}": found for name in ("tiny", "other", "motion_only")}
     study = with_models(study, ["motion_only", *study.config.models])

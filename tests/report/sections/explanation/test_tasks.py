@@ -16,7 +16,6 @@ from bolt.io.files import write_json, write_table
 from bolt.report.figures.style import MANY
 from bolt.report.figures.tasks import draw_tasks
 from bolt.report.html import Picture, Table
-from bolt.report.runs import all_runs
 from bolt.report.sections.explanation.tasks import tasks_blocks
 from bolt.report.tables.explanation import alignment_table, task_titles
 from tests.report.figures.test_plots import has_colour
@@ -60,7 +59,7 @@ def place(tmp_path: Path) -> tuple[Study, ModelRun]:
     places = {"paths": {"results": tmp_path}, "explain": {"hrf_shift": 5}}
     config = Config(dataset="hcp_task", atlases=["aal116"], models=["bolt"], **places)
     study = Study.of(config)
-    return study, all_runs(study)[0]
+    return study, study.runs[0]
 
 
 def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
