@@ -37,7 +37,7 @@ template <class S> class Head {
   public:
     explicit Head(const Call& call) : call_(call), inner_(call.n_heads * call.head_dim), d_(call.head_dim) {
         wide_ = up(d_, LANES<S>);
-        margin_ = ROWS * larger(call.window, LANES<S>) + 4 * WIDE_LANES<S> + ROWS;
+        margin_ = ROWS * larger(call.window, ALIGN) + 4 * ALIGN + ROWS;
         scale_ = S(1) / std::sqrt(S(d_));
         threshold_ = uint32_t(smaller(call.dropout * 4294967296.0, 4294967295.0));
         kept_ = S(1) / S(1 - call.dropout);
@@ -100,9 +100,11 @@ template <class S> class Head {
         });
     }
 
-    static constexpr Int ALIGN = WIDE_LANES<S>, ALIGNMENT = 64;  // first key and width of a tile; bytes
+    static constexpr Int STEP = PARTS * LANES<S>;  // keys of a group
+    static constexpr Int ALIGN = STEP > WIDE_LANES<S> ? STEP : WIDE_LANES<S>;  // of a tile's first key and width
+    static constexpr Int ALIGNMENT = 64;  // bytes
 
-    static Int padded(Int n_keys) { return up(n_keys, ALIGN) + up(ROWS, ALIGN) + 4 * ALIGN; }
+    static Int padded(Int n_keys) { return up(n_keys + ROWS, ALIGN) + 4 * ALIGN; }
 
     // Place the arrays in `memory_`; return the number of bytes.
     Int allocate(Int n_keys, Int n_windows) {
@@ -329,7 +331,7 @@ template <class S> class Head {
         }
     }
 
-    Int begin(const Member<S>& m) const { return (m.lo - lo_) / LANES<S> * LANES<S>; }
+    Int begin(const Member<S>& m) const { return (m.lo - lo_) / STEP * STEP; }
 
     void mix(Int rows, bool gradients) {  // E C, the mean of the windows' weights after dropout; and D of each window
         const bool drop = call_.dropout > 0;
@@ -349,15 +351,20 @@ template <class S> class Head {
         const S *e = e_ + r * width_, *gv = gv_ + r * width_;
         S* a = weights_ + r * width_;
         Random<S> random = random_;  // a copy, to stay in registers
-        const bool keep_cls = !DROP || random.next()[0] >= threshold_;
+        if (DROP) random.step();
+        const bool keep_cls = !DROP || random.state[0][0] >= threshold_;
         m.mixed = keep_cls ? m.e * m.weight : S(0);
         Vec<S> d{};
-        for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>) {
-            Mask<S> kept = inside<Mask<S>>(lo_ + j, m.lo, m.hi);
-            if (DROP) kept &= __builtin_convertvector(random.next() >= threshold_, Mask<S>);
-            const Vec<S> w = kept ? exponentials<APART>(e + j, m) * m.weight : Vec<S>{};
-            at(a + j) += w;
-            if (gradients) d += w * at(gv + j);
+        for (Int group = begin(m); group < m.hi - lo_; group += STEP) {
+            if (DROP) random.step();
+            for (int part = 0; part < PARTS; part++) {
+                const Int j = group + part * LANES<S>;
+                Mask<S> kept = inside<Mask<S>>(lo_ + j, m.lo, m.hi);
+                if (DROP) kept &= __builtin_convertvector(random.state[part] >= threshold_, Mask<S>);
+                const Vec<S> w = kept ? exponentials<APART>(e + j, m) * m.weight : Vec<S>{};
+                at(a + j) += w;
+                if (gradients) d += w * at(gv + j);
+            }
         }
         random_ = random;
         if (gradients) m.d = sum<S>(d) + m.mixed * m.gv;

@@ -7,11 +7,15 @@
 
 namespace {
 
-constexpr int BYTES = 32;  // per vector; the compiler splits vectors that the machine does not have
-#ifdef __AVX512F__
-constexpr int WIDE_BYTES = 64;  // per vector of matrix products and exponentials
+constexpr int GROUP = 32;  // bytes of the keys that share one step of the random numbers
+#if defined(__AVX512F__)
+constexpr int BYTES = 32, WIDE_BYTES = 64, BLOCK_ROWS = 8;  // per vector; per vector of matrix products and exponentials
+#elif defined(__AVX2__)
+constexpr int BYTES = 32, WIDE_BYTES = 32, BLOCK_ROWS = 4;
+#elif defined(__aarch64__)
+constexpr int BYTES = 16, WIDE_BYTES = 16, BLOCK_ROWS = 8;
 #else
-constexpr int WIDE_BYTES = BYTES;
+constexpr int BYTES = 16, WIDE_BYTES = 16, BLOCK_ROWS = 4;
 #endif
 
 template <class S, int SIZE> struct Simd;
@@ -29,6 +33,7 @@ template <int SIZE> struct Simd<double, SIZE> {
 };
 template <class S> constexpr Int LANES = BYTES / sizeof(S);
 template <class S> constexpr Int WIDE_LANES = WIDE_BYTES / sizeof(S);
+constexpr int PARTS = GROUP / BYTES;
 template <class S> using Vec = typename Simd<S, BYTES>::V;
 template <class S> using Wide = typename Simd<S, WIDE_BYTES>::V;
 template <class S> using WideLoose = typename Simd<S, WIDE_BYTES>::Loose;
@@ -105,22 +110,23 @@ inline uint64_t mixed(uint64_t a, uint64_t b) {  // splitmix64 hash of two numbe
     return z ^ (z >> 31);
 }
 
-// One xorshift generator per lane, seeded for every tile: the same masks in both passes, for any number of threads and
-// any instruction set.
+// One xorshift generator per key of a group, seeded for every tile: the same masks in both passes, for any number of
+// threads and any instruction set.
 template <class S> struct Random {
-    Bits<S> state;
+    Bits<S> state[PARTS];
     void seed(uint64_t key) {
-        for (Int i = 0; i < LANES<S>; i += 2) {
+        for (Int i = 0; i < PARTS * LANES<S>; i += 2) {
             const uint64_t bits = mixed(key, i);
-            state[i] = uint32_t(bits) | 1;
-            state[i + 1] = uint32_t(bits >> 32) | 1;
+            state[i / LANES<S>][i % LANES<S>] = uint32_t(bits) | 1;
+            state[i / LANES<S>][i % LANES<S> + 1] = uint32_t(bits >> 32) | 1;
         }
     }
-    inline Bits<S> next() {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        return state;
+    inline void step() {
+        for (auto& part : state) {
+            part ^= part << 13;
+            part ^= part >> 17;
+            part ^= part << 5;
+        }
     }
 };
 
@@ -152,19 +158,18 @@ inline void block(const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int 
     }
 }
 
-// c[rows, columns] (+)= a b; rows in groups of eight or four, as many as the registers hold, columns in vectors
+// c[rows, columns] (+)= a b; rows in blocks, as many as the registers hold, columns in vectors
 template <class S, bool ADD>
 void multiply(Int rows, Int columns, Int depth, const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int ldc) {
     constexpr bool HALVES = WIDE_BYTES > BYTES;
-    constexpr int R = HALVES ? 8 : 4;
     for (Int j = 0; j < columns;) {
         const Int left = (columns - j) / LANES<S>, wide = left * LANES<S> / WIDE_LANES<S>;
         const bool half = HALVES && left % 2;
         Int done = 0;
-        for (Int i = 0; i < rows; i += R) {
+        for (Int i = 0; i < rows; i += BLOCK_ROWS) {
             const S *from = a + i * row, *right = b + j;
             S* to = c + i * ldc + j;
-#define BLOCK(N, HALF) (block<S, R, N, HALF, ADD>(from, row, step, right, ldb, to, ldc, depth), done = N * WIDE_LANES<S> + HALF * LANES<S>)
+#define BLOCK(N, HALF) (block<S, BLOCK_ROWS, N, HALF, ADD>(from, row, step, right, ldb, to, ldc, depth), done = N * WIDE_LANES<S> + HALF * LANES<S>)
             if (wide >= 3) BLOCK(3, false);
             else if (wide == 2) half ? BLOCK(2, HALVES) : BLOCK(2, false);
             else if (wide == 1) half ? BLOCK(1, HALVES) : BLOCK(1, false);
