@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 SOURCES = ("call.h", "simd.h", "kernel.cpp", "native.cpp", "build.py")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fvisibility=hidden")
 X86_LEVELS = {
@@ -52,7 +52,7 @@ def build(compiler: str, folder: Path) -> Path:
         With the compiler's messages in `stderr`.
     OSError
     """
-    with tempfile.TemporaryDirectory(prefix=".window_attention-", dir=folder) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".window_attention-", dir=folder.resolve()) as temporary:
         parts = {"native": ("native.cpp",)}
         parts |= {level: (f"-DLEVEL={level}", *flags, "kernel.cpp") for level, flags in levels().items()}
         objects = {name: str(Path(temporary, f"{name}.o")) for name in parts}

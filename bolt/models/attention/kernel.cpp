@@ -101,7 +101,8 @@ template <class S> class Head {
     }
 
     static constexpr Int STEP = PARTS * LANES<S>;  // keys of a group
-    static constexpr Int ALIGN = STEP > WIDE_LANES<S> ? STEP : WIDE_LANES<S>;  // of a tile's first key and width
+    static constexpr Int MOST = STEP > WIDE_LANES<S> ? STEP : WIDE_LANES<S>;
+    static constexpr Int ALIGN = MOST > BLOCK_ROWS ? MOST : BLOCK_ROWS;  // of a tile's first key and width
     static constexpr Int ALIGNMENT = 64;  // bytes
 
     static Int padded(Int n_keys) { return up(n_keys + ROWS, ALIGN) + 4 * ALIGN; }
@@ -284,8 +285,8 @@ template <class S> class Head {
             Wide<S> most = Wide<S>{} + low;
             for (Int j = 0; j < width_; j += WIDE_LANES<S>) {
                 const auto within = inside<typename Simd<S, WIDE_BYTES>::I>(lo_ + j, row.lo, row.hi);
-                const Wide<S> here = within ? wide(s + j) + wide(bias + j) : Wide<S>{} + low;
-                wide(s + j) = here;
+                const Wide<S> here = within ? load(s + j) + load(bias + j) : Wide<S>{} + low;
+                store(here, s + j);
                 most = here > most ? here : most;
             }
             S top = largest<Wide<S>, S>(most, low);
@@ -295,7 +296,7 @@ template <class S> class Head {
                 top = larger(top, m.score);
             }
             S* e = e_ + r * width_;
-            for (Int j = 0; j < width_; j += WIDE_LANES<S>) wide(e + j) = exponential<S>(wide(s + j) - top);
+            for (Int j = 0; j < width_; j += WIDE_LANES<S>) store(exponential<S>(load(s + j) - top), e + j);
             S least = 1;
             for (Int p = row.first; p < row.last; p++) {
                 normalise<false>(members_[p], r, top);
@@ -394,14 +395,14 @@ template <class S> class Head {
         for (Int r = 0; r < rows; r++) {
             S* a = weights_ + r * width_;
             const S* gv = gv_ + r * width_;
-            for (Int j = 0; j < width_; j += WIDE_LANES<S>) wide(a + j) *= wide(gv + j);
+            for (Int j = 0; j < width_; j += WIDE_LANES<S>) store(load(a + j) * load(gv + j), a + j);
             for (Int p = rows_[r].first; p < rows_[r].last; p++) {
                 const Member<S>& m = members_[p];
                 rows_[r].apart ? take_share<true>(m, r) : take_share<false>(m, r);
                 if (m.cls >= 0) backward_cls(m, r, m.mixed * m.gv - m.e * m.d / m.z);
             }
             S* dbias = (rows_[r].cls ? dcls_near_ : dnear_) + rows_[r].shift + lo_;
-            for (Int j = 0; j < width_; j += WIDE_LANES<S>) wide(dbias + j) += wide(a + j);
+            for (Int j = 0; j < width_; j += WIDE_LANES<S>) store(load(dbias + j) + load(a + j), dbias + j);
         }
         multiply<S, true>(width_, wide_, ROWS, weights_, 1, width_, query_, wide_, dk_ + lo_ * wide_, wide_);
         multiply<S, true>(ROWS, wide_, width_, weights_, width_, 1, k_ + lo_ * wide_, wide_, result_, wide_);

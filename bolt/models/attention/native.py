@@ -27,6 +27,7 @@ from bolt.models.attention import build
 from bolt.models.attention.window import Maps, Shape
 
 log = logging.getLogger(__name__)
+PACKAGE = Path(__file__).parent
 DTYPES = (torch.float32, torch.float64)
 PASSES = ("forward", "backward", "relevance")
 CLS_KINDS = {"none": 0, "local": 1, "global": 2}
@@ -199,7 +200,7 @@ def _level(loaded: ctypes.CDLL, wanted: str) -> int:
 
 def _candidates() -> Iterator[Path]:
     """Yield the library of these sources: the package's, the cache's, or a new one."""
-    shipped = Path(__file__).with_name(build.file_name())
+    shipped = PACKAGE / build.file_name()
     if shipped.exists():
         yield shipped
     folder = _cache_folder()

@@ -21,13 +21,11 @@ constexpr int BYTES = 16, WIDE_BYTES = 16, BLOCK_ROWS = 4;
 template <class S, int SIZE> struct Simd;
 template <int SIZE> struct Simd<float, SIZE> {
     typedef float V __attribute__((vector_size(SIZE), may_alias));
-    typedef float Loose __attribute__((vector_size(SIZE), may_alias, aligned(4)));
     typedef int32_t I __attribute__((vector_size(SIZE), may_alias));
     typedef uint32_t U __attribute__((vector_size(SIZE)));
 };
 template <int SIZE> struct Simd<double, SIZE> {
     typedef double V __attribute__((vector_size(SIZE), may_alias));
-    typedef double Loose __attribute__((vector_size(SIZE), may_alias, aligned(8)));
     typedef int64_t I __attribute__((vector_size(SIZE), may_alias));
     typedef uint32_t U __attribute__((vector_size(SIZE / 2)));
 };
@@ -36,14 +34,20 @@ template <class S> constexpr Int WIDE_LANES = WIDE_BYTES / sizeof(S);
 constexpr int PARTS = GROUP / BYTES;
 template <class S> using Vec = typename Simd<S, BYTES>::V;
 template <class S> using Wide = typename Simd<S, WIDE_BYTES>::V;
-template <class S> using WideLoose = typename Simd<S, WIDE_BYTES>::Loose;
 template <class S> using Mask = typename Simd<S, BYTES>::I;
 template <class S> using Bits = typename Simd<S, BYTES>::U;
 
 template <class S> inline Vec<S>& at(S* p) { return *reinterpret_cast<Vec<S>*>(p); }
 template <class S> inline Vec<S> at(const S* p) { return *reinterpret_cast<const Vec<S>*>(p); }
-template <class S> inline WideLoose<S>& wide(S* p) { return *reinterpret_cast<WideLoose<S>*>(p); }  // need not be aligned
-template <class S> inline WideLoose<S> wide(const S* p) { return *reinterpret_cast<const WideLoose<S>*>(p); }
+template <class S, int SIZE> struct __attribute__((packed, may_alias)) Unaligned {
+    typename Simd<S, SIZE>::V value;
+};
+template <class S, int SIZE = WIDE_BYTES> inline typename Simd<S, SIZE>::V load(const S* p) {
+    return reinterpret_cast<const Unaligned<S, SIZE>*>(p)->value;
+}
+template <class S, int SIZE = WIDE_BYTES> inline void store(typename Simd<S, SIZE>::V v, S* p) {
+    reinterpret_cast<Unaligned<S, SIZE>*>(p)->value = v;
+}
 
 template <class T> inline T smaller(T a, T b) { return b < a ? b : a; }
 template <class T> inline T larger(T a, T b) { return a < b ? b : a; }
@@ -138,13 +142,13 @@ inline void block(const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int 
     Wide<S> total[R][N + !N];
     Vec<S> rest[R];
     for (int i = 0; i < R; i++) {
-        for (int j = 0; j < N; j++) total[i][j] = ADD ? wide(c + i * ldc + j * WIDE_LANES<S>) : Wide<S>{};
+        for (int j = 0; j < N; j++) total[i][j] = ADD ? load(c + i * ldc + j * WIDE_LANES<S>) : Wide<S>{};
         if (HALF) rest[i] = ADD ? at(c + i * ldc + REST) : Vec<S>{};
     }
     for (Int k = 0; k < depth; k++) {
         Wide<S> right[N + !N];
         Vec<S> last;
-        for (int j = 0; j < N; j++) right[j] = wide(b + k * ldb + j * WIDE_LANES<S>);
+        for (int j = 0; j < N; j++) right[j] = load(b + k * ldb + j * WIDE_LANES<S>);
         if (HALF) last = at(b + k * ldb + REST);
         for (int i = 0; i < R; i++) {
             const S left = a[i * row + k * step];
@@ -153,7 +157,7 @@ inline void block(const S* a, Int row, Int step, const S* b, Int ldb, S* c, Int 
         }
     }
     for (int i = 0; i < R; i++) {
-        for (int j = 0; j < N; j++) wide(c + i * ldc + j * WIDE_LANES<S>) = total[i][j];
+        for (int j = 0; j < N; j++) store(total[i][j], c + i * ldc + j * WIDE_LANES<S>);
         if (HALF) at(c + i * ldc + REST) = rest[i];
     }
 }
@@ -182,10 +186,9 @@ void multiply(Int rows, Int columns, Int depth, const S* a, Int row, Int step, c
 
 // Copy a row of a head. (A loop over scalars would be compiled into a call of memcpy, for a few bytes.)
 template <class S> inline void copy(const S* from, Int n, S* to) {
-    using Some = typename Simd<S, 16>::Loose;
     constexpr Int SOME = 16 / sizeof(S);
     Int c = 0;
-    for (; c + SOME <= n; c += SOME) *reinterpret_cast<Some*>(to + c) = *reinterpret_cast<const Some*>(from + c);
+    for (; c + SOME <= n; c += SOME) store<S, 16>(load<S, 16>(from + c), to + c);
     for (; c < n; c++) to[c] = from[c];
 }
 template <class S> inline void clear(S* p, Int n) { __builtin_memset(p, 0, n * sizeof(S)); }
