@@ -122,7 +122,8 @@ template <class S> class Head {
         for (S** array : {&cls_near_, &dcls_near_}) take(*array, call_.cls_positions + 2 * margin_);
         for (S** array : {&scores_, &e_, &weights_, &gv_}) take(*array, ROWS * keys);
         for (S** array : {&query_, &given_, &result_}) take(*array, ROWS * wide_);
-        take(members_, ROWS * n_windows);
+        take(all_rows_, n_keys + n_cls);
+        take(members_, n_windows * (call_.window + 1));
         return next - first;
     }
 
@@ -132,6 +133,7 @@ template <class S> class Head {
         head_ = head;
         task_ = mixed(call_.seed, scan * call_.n_heads + head);
         n_cls_ = call_.cls_kind == NONE ? 0 : call_.cls_kind == LOCAL ? scan_.n_windows : 1;
+        plan(scan);
         keys_ = padded(scan_.n_keys);
         S* rows = gradients ? k_ : v_;
         clear(rows + scan_.n_keys * wide_, (keys_ - scan_.n_keys) * wide_);
@@ -181,24 +183,26 @@ template <class S> class Head {
 
     // ---- which queries meet which keys ----
     template <class Work> void tiles(Work work) {
+        for (Int first = 0; first < n_all_; first += n_rows_) {
+            rows_ = all_rows_ + first;
+            n_rows_ = smaller<Int>(ROWS, (first < n_bold_ ? n_bold_ : n_all_) - first);
+            fill();
+            work(n_rows_);
+        }
+    }
+
+    void plan(Int scan) {  // list the queries, BOLD first, and their windows; they are the same for all heads
+        if (scan == planned_) return;
+        planned_ = scan;
+        n_all_ = n_members_ = 0;
+        n_bold_ = call_.bold_rows ? scan_.n_tokens : 0;
         const Int* starts = call_.starts + scan_.first_window;
-        const Int n_bold = call_.bold_rows ? scan_.n_tokens : 0;
         Int from = 0;  // first window that has not ended before t
-        for (Int t = 0; t < n_bold; t += ROWS) {
-            n_rows_ = n_members_ = 0;
-            for (Int r = 0; r < smaller<Int>(ROWS, n_bold - t); r++) {
-                while (starts[from] + call_.window <= t + r) from++;
-                add_bold(t + r, from);
-            }
-            fill();
-            work(n_rows_);
+        for (Int t = 0; t < n_bold_; t++) {
+            while (starts[from] + call_.window <= t) from++;
+            add_bold(t, from);
         }
-        for (Int i = 0; i < n_cls_; i += ROWS) {
-            n_rows_ = n_members_ = 0;
-            for (Int j = i; j < smaller(i + ROWS, n_cls_); j++) add_cls(j);
-            fill();
-            work(n_rows_);
-        }
+        for (Int i = 0; i < n_cls_; i++) add_cls(i);
     }
 
     Member<S> member(Int window, Int cls, Int slot) const {
@@ -243,7 +247,7 @@ template <class S> class Head {
             row.lo = smaller(row.lo, members_[p].lo);
             row.hi = larger(row.hi, members_[p].hi);
         }
-        rows_[n_rows_++] = row;
+        all_rows_[n_all_++] = row;
     }
 
     void fill() {  // load the keys and queries of a tile
@@ -279,7 +283,8 @@ template <class S> class Head {
         const S low = S(-1e30);
         multiply<S, false>(ROWS, width_, d_, query_, wide_, 1, kt_ + lo_, keys_, scores_, width_);
         for (Int r = 0; r < rows; r++) {
-            const Row<S>& row = rows_[r];
+            Row<S>& row = rows_[r];
+            row.apart = false;
             const S* bias = (row.cls ? cls_near_ : near_) + row.shift + lo_;
             S* s = scores_ + r * width_;
             Wide<S> most = Wide<S>{} + low;
@@ -476,9 +481,9 @@ template <class S> class Head {
     char* memory_ = nullptr;
     S *kt_, *vt_, *k_, *v_, *cls_k_, *cls_v_, *dk_, *dv_, *dcls_k_, *dcls_v_, *near_, *cls_near_, *dnear_, *dcls_near_;
     S *scores_, *e_, *weights_, *gv_, *query_, *given_, *result_;
-    Row<S> rows_[ROWS];
+    Row<S> *all_rows_, *rows_;  // of the scan, of the tile
     Member<S>* members_;
-    Int n_rows_ = 0, n_members_ = 0;
+    Int planned_ = -1, n_all_ = 0, n_bold_ = 0, n_rows_ = 0, n_members_ = 0;
 };
 
 template <class S> bool work(const Call& call, Queue& queue, Int thread) {
