@@ -315,8 +315,7 @@ template <class S> class Head {
         m.e = m.cls < 0 ? S(0) : exponential<S>(Vec<S>{} + (m.score - top))[0];
         Vec<S> total{};
         const S* e = e_ + r * width_;
-        for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
-            total += inside<Mask<S>>(lo_ + j, m.lo, m.hi) ? exponentials<APART>(e + j, m) : Vec<S>{};
+        for_keys(m, [&](Int j, auto within) __attribute__((always_inline)) { total += kept<S>(within, exponentials<APART>(e + j, m)); });
         m.z = m.e + sum<S>(total);
     }
 
@@ -337,7 +336,14 @@ template <class S> class Head {
         }
     }
 
-    Int begin(const Member<S>& m) const { return (m.lo - lo_) / STEP * STEP; }
+    // Call work(j, within) for the vectors of a window's keys, from the start of a group; `within` masks both ends.
+    template <class Work> void for_keys(const Member<S>& m, Work work) const {
+        const Int first = m.lo - lo_, end = m.hi - lo_;
+        Int j = first / STEP * STEP;
+        for (; j < first; j += LANES<S>) work(j, inside<Mask<S>>(lo_ + j, m.lo, m.hi));
+        for (; j + LANES<S> <= end; j += LANES<S>) work(j, All{});
+        for (; j < end; j += LANES<S>) work(j, inside<Mask<S>>(lo_ + j, m.lo, m.hi));
+    }
 
     void mix(Int rows, bool gradients) {  // E C, the mean of the windows' weights after dropout; and D of each window
         const bool drop = call_.dropout > 0;
@@ -361,17 +367,13 @@ template <class S> class Head {
         const bool keep_cls = !DROP || random.state[0][0] >= threshold_;
         m.mixed = keep_cls ? m.e * m.weight : S(0);
         Vec<S> d{};
-        for (Int group = begin(m); group < m.hi - lo_; group += STEP) {
-            if (DROP) random.step();
-            for (int part = 0; part < PARTS; part++) {
-                const Int j = group + part * LANES<S>;
-                Mask<S> kept = inside<Mask<S>>(lo_ + j, m.lo, m.hi);
-                if (DROP) kept &= __builtin_convertvector(random.state[part] >= threshold_, Mask<S>);
-                const Vec<S> w = kept ? exponentials<APART>(e + j, m) * m.weight : Vec<S>{};
-                at(a + j) += w;
-                if (gradients) d += w * at(gv + j);
-            }
-        }
+        for_keys(m, [&](Int j, auto within) __attribute__((always_inline)) {
+            if (DROP && j % STEP == 0) random.step();
+            Vec<S> w = kept<S>(within, exponentials<APART>(e + j, m) * m.weight);
+            if (DROP) w = __builtin_convertvector(random.state[j % STEP / LANES<S>] >= threshold_, Mask<S>) ? w : Vec<S>{};
+            at(a + j) += w;
+            if (gradients) d += w * at(gv + j);
+        });
         random_ = random;
         if (gradients) m.d = sum<S>(d) + m.mixed * m.gv;
     }
@@ -420,8 +422,7 @@ template <class S> class Head {
     template <bool APART> void take_share(const Member<S>& m, Int r) {
         const S share = m.d / m.z, *e = e_ + r * width_;
         S* a = weights_ + r * width_;
-        for (Int j = begin(m); j < m.hi - lo_; j += LANES<S>)
-            at(a + j) -= inside<Mask<S>>(lo_ + j, m.lo, m.hi) ? exponentials<APART>(e + j, m) * share : Vec<S>{};
+        for_keys(m, [&](Int j, auto within) __attribute__((always_inline)) { at(a + j) -= kept<S>(within, exponentials<APART>(e + j, m) * share); });
     }
 
     void backward_cls(const Member<S>& m, Int r, S ds) {

@@ -75,6 +75,10 @@ template <class I> inline I inside(Int u, Int lo, Int hi) {  // which keys from 
     return (key >= Lane(lo)) & (key < Lane(hi));
 }
 
+struct All {};  // the mask of a vector whose keys are all inside
+template <class S> inline Vec<S> kept(Mask<S> within, Vec<S> v) { return within ? v : Vec<S>{}; }
+template <class S> inline Vec<S> kept(All, Vec<S> v) { return v; }
+
 // exp for x <= 0: range reduction by powers of two, then a polynomial (relative errors below 2e-7 and 1e-15).
 template <int SIZE> inline typename Simd<float, SIZE>::V exponential_of(typename Simd<float, SIZE>::V x, float) {
     typedef typename Simd<float, SIZE>::V V;
