@@ -1,5 +1,8 @@
-"""Build: what a clone has beside the package goes into a wheel as `bolt/_project/` (`bolt.io.places`), and the compiled
-attention library beside its source (`bolt.models.attention.native`)."""
+"""Build a wheel with all that a clone has.
+
+What is beside the package goes into it as `bolt/_project/` (`bolt.io.places`), and the compiled attention library
+beside its source (`bolt.models.attention.native`).
+"""
 
 import platform
 import re
@@ -61,7 +64,7 @@ class WheelWithLibrary(bdist_wheel):
         super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tags of Python, ABI and platform; on Linux with glibc the oldest version that the library needs."""
+        """Return the tags of Python, ABI and platform: with glibc, the oldest version that the library runs on."""
         python, abi, system = super().get_tag()
         library = self.library()
         if library is None:

@@ -68,10 +68,13 @@ def main() -> None:
     options = parser.parse_args()
     rows = table(measure(options.cases, counts(options.threads), options.repeats))
     cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    machine = [cpu.split(":")[1].strip(), f"{cores} cores", f"Python {sys.version.split()[0]}", f"torch {torch.__version__}"]
-    heading = [f"{date.today()}: {', '.join(machine)}, float32", f"python {shlex.join(sys.argv)}"]
+    versions = f"Python {sys.version.split()[0]}, torch {torch.__version__}, float32"
+    heading = [
+        f"{date.today()}: {cpu.split(':')[1].strip()}, {cores} cores, {versions}",
+        f"python {shlex.join(sys.argv)}",
+    ]
     if options.threads > cores:
-        heading.append(f"rows with more than {cores} threads share cores: their efficiency cannot exceed cores / threads")
+        heading.append(f"with more than {cores} threads they share cores: efficiency is at most {cores} / threads")
     print("\n".join(f"- {line}" for line in heading), end="\n\n")
     print("\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]))
     if options.out:

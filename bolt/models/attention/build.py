@@ -53,7 +53,7 @@ def build(compiler: str, folder: Path) -> Path:
     OSError
     """
     with tempfile.TemporaryDirectory(prefix=".window_attention-", dir=folder.resolve()) as temporary:
-        parts = {"native": ("native.cpp",)}
+        parts: dict[str, tuple[str, ...]] = {"native": ("native.cpp",)}
         parts |= {level: (f"-DLEVEL={level}", *flags, "kernel.cpp") for level, flags in levels().items()}
         objects = {name: str(Path(temporary, f"{name}.o")) for name in parts}
         commands = [[compiler, *FLAGS, *parts[name], "-c", "-o", objects[name]] for name in parts]

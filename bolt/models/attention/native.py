@@ -1,9 +1,9 @@
 """The functions of `window` in C++ for the CPU.
 
 The library (`build`) contains the kernel for several instruction sets and uses the best that the processor has. A wheel
-brings it; otherwise it is compiled on first use (some seconds) and kept in the user's cache folder. Without it, on other
-devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same. ``BOLT_NATIVE=avx2`` or ``baseline``
-chooses an instruction set.
+brings it; otherwise it is compiled on first use (about ten seconds) and kept in the user's cache folder. Without it, on
+other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same. ``BOLT_NATIVE=avx2`` or
+``baseline`` chooses an instruction set.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Call(ctypes.Structure):
         ("dropout", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
-            "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient", "out", "dq", "dkv", "dbias",
-            "near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map",
+            "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
+            "out", "dq", "dkv", "dbias", "near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map",
         )),
     )  # fmt: skip
 
@@ -234,4 +234,3 @@ def _cache_folder() -> Path:
         return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="bolt-"))
-
