@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,22 @@ def dropout(x: Tensor, p: float) -> Tensor:
     dropped = min(round(p * 2**16), 2**16 - 1)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
-    return x * kept * (2**16 / (2**16 - dropped))
+    return _Masked.apply(x, kept, 2**16 / (2**16 - dropped))
+
+
+class _Masked(torch.autograd.Function):
+    """`x * kept * scale` and its gradient, computed in place; torch would make two more copies of each."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(kept)
+        ctx.scale = scale
+        return kept.to(x.dtype).mul_(scale).mul_(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (kept,) = ctx.saved_tensors
+        return _Masked.apply(gradient, kept, ctx.scale), None, None
 
 
 class Dropout(nn.Module):

@@ -15,6 +15,7 @@ from bolt.atlases.description import known_atlases
 from bolt.config import ROOT, known
 from bolt.io.files import read_json, read_table, read_yaml, write_yaml
 from bolt.io.places import PACKAGE
+from bolt.models.attention.build import file_name, find_compiler
 from tests.atlases.test_atlases import GRID, write_own
 
 pytestmark = pytest.mark.slow
@@ -88,13 +89,42 @@ def test_a_wheel_holds_all_that_a_clone_reads_also_when_made_from_an_sdist(wheel
     atlases = set().union(*(files(ROOT / "atlases", name) for name in ("atlas.yaml", "labels.tsv", "labels.json")))
     profiles = {name.removeprefix("workflow/") for name in files(ROOT / "workflow/profiles")}
     project = {"Snakefile", *files(ROOT / "config"), *files(ROOT / "workflow"), *atlases, *profiles}
-    assert contents(wheel) == files(PACKAGE) | {f"bolt/_project/{name}" for name in project}
+    library = {f"bolt/models/attention/{file_name()}"} if find_compiler() else set()
+    assert contents(wheel) == files(PACKAGE) | {f"bolt/_project/{name}" for name in project} | library
 
     done = subprocess.run([sys.executable, "-c", SDIST, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True)
     sdist = tmp_path / done.stdout.splitlines()[-1]
     build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, sdist)
     subprocess.run(build, env=ENVIRONMENT, check=True)
     assert contents(tmp_path / wheel.name) == contents(wheel)
+
+
+USED = """
+import logging, torch
+logging.basicConfig(level="INFO")
+from bolt.models.attention import native
+from bolt.models.bolt import BolT
+BolT(5, 2, hidden=12, n_heads=2, head_dim=6, n_blocks=2)(torch.randn(2, 40, 5)).logits.sum().backward()
+print(native.library().library._name)
+"""
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler")
+def test_the_wheels_library_computes_attention_without_a_compiler_or_a_cache(wheel, installed, tmp_path):
+    assert "-py3-none-" in wheel.name and not wheel.name.endswith("-any.whl")
+    nowhere = {"PATH": str(tmp_path), "CXX": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = installed.run("-c", USED, **nowhere)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(installed.package / "models/attention" / file_name())
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_without_a_compiler_the_wheel_is_for_any_platform(tmp_path):
+    build_wheel = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, ROOT)
+    subprocess.run(build_wheel, cwd=tmp_path, env=ENVIRONMENT | {"PATH": str(tmp_path), "CXX": ""}, check=True)
+    (pure,) = tmp_path.glob("*.whl")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert not [name for name in contents(pure) if name.endswith(".so")]
 
 
 def test_commands_find_configuration_and_atlases(installed):

@@ -1,11 +1,17 @@
-"""The attention kernel: equality with torch at realistic sizes, dropout, threads, and fallback without a compiler."""
+"""The attention kernel: equality with torch at realistic sizes and between instruction sets, dropout, threads, and
+where the library comes from."""
 
 from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
 
 import pytest
 import torch
 
-from bolt.models.attention import native
+from bolt.io.errors import ConfigError
+from bolt.models.attention import build, native
 from bolt.models.attention import window as plain
 from bolt.models.attention.window import Shape
 from bolt.models.attention.windows import one_window, windows_of
@@ -115,6 +121,56 @@ def test_threads_do_not_change_a_bit():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+def supported():
+    """Names of the instruction sets that this processor has."""
+    if (kernel := native.library()) is None:
+        return []
+    return [name for i, name in enumerate(native.levels(kernel.library)) if kernel.library.supported(ctypes.c_int64(i))]
+
+
+@needs_kernel
+@pytest.mark.parametrize("case", [{}, {"lengths": (33, 20, 47), "d": 7}, {"dtype": torch.float64}], ids=str)
+@pytest.mark.parametrize("level", supported())
+def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level, case):
+    tensors, shape = inputs(**case)
+    given, results = torch.randn_like(tensors[0]), []
+    for chosen in (level, ""):
+        monkeypatch.setenv("BOLT_NATIVE", chosen)
+        native.library.cache_clear()
+        if chosen:
+            assert native.levels(native.library().library)[native.library().level] == level
+        torch.manual_seed(1)
+        out = native.attend(*tensors, shape, 0.3)
+        maps = native.attention_maps(*tensors, shape, given)
+        results.append([out, *torch.autograd.grad(out, tensors, given), *maps])
+    exact = {"rtol": 1e-12, "atol": 1e-12} if "dtype" in case else {"rtol": 1e-4, "atol": 1e-4}
+    for ours, best in zip(*results, strict=True):
+        torch.testing.assert_close(ours, best, **exact)
+    monkeypatch.setenv("BOLT_NATIVE", level)
+    native.library.cache_clear()
+    torch.testing.assert_close(native.attend(*tensors, shape), plain.attend(*tensors, shape), rtol=1e-4, atol=1e-5)
+
+
+@needs_kernel
+def test_an_instruction_set_that_the_processor_lacks_is_refused(fresh, monkeypatch):
+    monkeypatch.setenv("BOLT_NATIVE", "avx1024")
+    with pytest.raises(ConfigError, match="avx1024"):
+        native.library()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (build.find_compiler() and shutil.which("nm")), reason="no C++ compiler or no nm")
+def test_instruction_sets_share_no_function(tmp_path):
+    """The linker would keep one copy of it for all, possibly one that this processor cannot run."""
+    for level, flags in build.levels().items():
+        command = [build.find_compiler(), *build.FLAGS, *flags, f"-DLEVEL={level}", "-c", "-o", tmp_path / "part.o"]
+        subprocess.run([*command, build.HERE / "kernel.cpp"], check=True)
+        table = subprocess.run(["nm", tmp_path / "part.o"], capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[1:] for line in table.splitlines() if " U " not in line]  # type and name
+        visible = {name.lstrip("_") for kind, name in symbols if not kind.islower() or kind in "uvw"}
+        assert visible == {f"{level}_float", f"{level}_double"}
+
+
 @pytest.fixture
 def fresh():
     """The library is looked for again, and once more after the test."""
@@ -123,19 +179,20 @@ def fresh():
     native.library.cache_clear()
 
 
-def test_without_a_compiler_torch_computes(fresh, monkeypatch, caplog):
-    monkeypatch.setattr(native.shutil, "which", lambda name: None)
+def test_without_a_compiler_torch_computes(fresh, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with caplog.at_level("INFO"):
         assert not native.usable(torch.zeros(1))
     assert "no C++ compiler" in caplog.text
 
 
 def test_a_source_that_does_not_compile_is_reported(fresh, monkeypatch, tmp_path, caplog):
-    if native.library() is None:
+    if build.find_compiler() is None:
         pytest.skip("no C++ compiler")
-    native.library.cache_clear()
-    (tmp_path / "broken.cpp").write_text("int main( {")
-    monkeypatch.setattr(native, "SOURCE", tmp_path / "broken.cpp")
+    for name in build.SOURCES:
+        (tmp_path / name).write_text("int main( {")
+    monkeypatch.setattr(build, "HERE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert native.library() is None
     assert "does not compile" in caplog.text
@@ -143,14 +200,42 @@ def test_a_source_that_does_not_compile_is_reported(fresh, monkeypatch, tmp_path
 
 
 @needs_kernel
-def test_the_kernel_is_compiled_once_into_the_cache_folder(fresh, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_the_library_is_compiled_once_and_a_package_that_has_it_needs_no_compiler(fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if build.find_compiler() is None:
+        pytest.skip("no C++ compiler")
     assert native.library() is not None
-    (library,) = (tmp_path / "bolt").iterdir()
-    written = library.stat().st_mtime_ns
+    (library,) = (tmp_path / "cache/bolt").iterdir()
     native.library.cache_clear()
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    assert native.library().library._name == str(library)
+
+    library.rename(tmp_path / library.name)
+    native.library.cache_clear()
+    assert native.library() is None
+
+    monkeypatch.setattr(native, "PACKAGE", tmp_path)
+    native.library.cache_clear()
+    assert native.library().library._name == str(tmp_path / library.name)
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path):
+    before = build.file_name()
+    for name in build.SOURCES:
+        shutil.copy(build.HERE / name, tmp_path)
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    assert build.file_name() == before
+    with (tmp_path / "simd.h").open("a") as source:
+        source.write("// changed")
+    assert build.file_name() != before
+
+
+@needs_kernel
+def test_a_library_that_cannot_be_loaded_is_reported_and_replaced(fresh, monkeypatch, tmp_path, caplog):
+    (tmp_path / build.file_name()).write_text("not a library")
+    monkeypatch.setattr(native, "PACKAGE", tmp_path)
     assert native.library() is not None
-    assert library.stat().st_mtime_ns == written
+    assert "cannot be loaded" in caplog.text
 
 
 def test_it_can_be_switched_off(fresh, monkeypatch):

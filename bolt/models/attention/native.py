@@ -1,49 +1,51 @@
-"""The functions of `window` in C++ for the CPU (`native.cpp`), if a compiler is found.
+"""The functions of `window` in C++ for the CPU.
 
-The library is compiled on first use (a few seconds) and kept in the user's cache folder, one per type of processor.
-Without a compiler, on other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same.
+The library (`build`) contains the kernel for several instruction sets and uses the best that the processor has. A wheel
+brings it; otherwise it is compiled on first use (about ten seconds) and kept in the user's cache folder. Without it, on
+other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same. ``BOLT_NATIVE=avx2`` or
+``baseline`` chooses an instruction set.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
 import os
-import platform
-import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bolt.io.errors import ConfigError
+from bolt.models.attention import build
 from bolt.models.attention.window import Maps, Shape
 
 log = logging.getLogger(__name__)
-SOURCE = Path(__file__).with_suffix(".cpp")
-FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread")
-TYPES = {torch.float32: "float", torch.float64: "double"}
+PACKAGE = Path(__file__).parent
+DTYPES = (torch.float32, torch.float64)
+PASSES = ("forward", "backward", "relevance")
 CLS_KINDS = {"none": 0, "local": 1, "global": 2}
 
 
 class _Call(ctypes.Structure):
-    """The struct `Call` of the C++ source."""
+    """The struct `Call` of call.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in (
             "n_scans", "n_heads", "head_dim", "window", "fringe", "reach", "cls_positions", "window_positions",
-            "cls_kind", "bold_rows", "n_cls", "threads",
+            "cls_kind", "bold_rows", "n_cls", "threads", "pass", "is_double",
         )),
         ("dropout", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
-            "scans", "starts", "q", "kv", "bias", "gradient", "out", "dq", "dkv", "dbias",
-            "near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map",
+            "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
+            "out", "dq", "dkv", "dbias", "near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map",
         )),
     )  # fmt: skip
 
@@ -56,13 +58,13 @@ def usable(q: Tensor) -> bool:
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
     """Compute `window.attend`; the seed of dropout comes from torch's generator."""
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
-    dtype = q.dtype if q.dtype in TYPES else torch.float32  # half precision is computed in single
+    dtype = q.dtype if q.dtype in DTYPES else torch.float32  # half precision is computed in single
     return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)
 
 
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:
     """Compute `window.attention_maps`."""
-    dtype = q.dtype if q.dtype in TYPES else torch.float32
+    dtype = q.dtype if q.dtype in DTYPES else torch.float32
     q, kv, bias, gradient = (tensor.detach().to(dtype).contiguous() for tensor in (q, kv, bias, gradient))
     near, field, window, _ = shape.bias_sizes
     windows, copies = shape.windows, min(torch.get_num_threads(), len(shape.windows.lengths) * shape.n_heads)
@@ -111,7 +113,9 @@ def _run(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> None:
-    """Call a function of the library: ``forward``, ``backward`` or ``relevance``."""
+    """Run a pass of the kernel: ``forward``, ``backward`` or ``relevance``."""
+    kernel = library()
+    assert kernel is not None
     windows = shape.windows
     _, field, window, _ = shape.bias_sizes
     rows = windows.n_cls + windows.n_tokens * shape.bold_rows
@@ -133,49 +137,91 @@ def _run(
         bold_rows=shape.bold_rows,
         n_cls=windows.n_cls,
         threads=torch.get_num_threads(),
+        is_double=q.dtype == torch.float64,
         dropout=dropout,
         seed=seed,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
+        **_thread_functions(),
+        **{"pass": PASSES.index(function)},
     )
-    if getattr(library(), f"{function}_{TYPES[q.dtype]}")(ctypes.byref(call)):
+    if kernel.library.compute(ctypes.byref(call), ctypes.c_int64(kernel.level)):
         raise MemoryError("out of memory or threads in window attention")
 
 
+class Kernel(NamedTuple):
+    """The loaded library, and the place of the chosen instruction set among those it was compiled for."""
+
+    library: ctypes.CDLL
+    level: int
+
+
 @cache
-def library() -> ctypes.CDLL | None:
-    """Load the kernel, compiling it if needed; None if that is impossible or disabled."""
-    if os.environ.get("BOLT_NATIVE") == "0":
+def library() -> Kernel | None:
+    """Load the kernel, compiling it if needed; None if that is impossible or disabled.
+
+    Raises
+    ------
+    ConfigError
+        ``BOLT_NATIVE`` names an instruction set that this processor lacks.
+    """
+    wanted = os.environ.get("BOLT_NATIVE", "")
+    if wanted == "0":
         return None
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    for path in _candidates():
+        try:
+            loaded = ctypes.CDLL(str(path))
+        except OSError as error:
+            log.warning("the attention kernel %s cannot be loaded: %s", path, error)
+            continue
+        kernel = Kernel(loaded, _level(loaded, wanted))
+        log.info("attention is computed by %s, %s", path, levels(loaded)[kernel.level])
+        return kernel
+    return None
+
+
+def levels(loaded: ctypes.CDLL) -> list[str]:
+    """Return the names of the instruction sets of a library, best first, whether or not this processor has them."""
+    loaded.levels.restype = ctypes.c_char_p
+    return loaded.levels().decode().split()
+
+
+def _level(loaded: ctypes.CDLL, wanted: str) -> int:
+    """Return the place of the best instruction set of this processor, or of the one that the user wants."""
+    usable = {name: i for i, name in enumerate(levels(loaded)) if loaded.supported(ctypes.c_int64(i))}
+    if wanted in ("", "1"):
+        return min(usable.values())
+    if wanted not in usable:
+        raise ConfigError(
+            f"this processor cannot compute attention with BOLT_NATIVE={wanted}",
+            hint=f"Set it to one of 0, {', '.join(usable)}, or unset it",
+        )
+    return usable[wanted]
+
+
+def _candidates() -> Iterator[Path]:
+    """Yield the library of these sources: the package's, the cache's, or a new one."""
+    shipped = PACKAGE / build.file_name()
+    if shipped.exists():
+        yield shipped
+    folder = _cache_folder()
+    if (folder / shipped.name).exists():
+        yield folder / shipped.name
+    compiler = build.find_compiler()
     if compiler is None:
         log.info("no C++ compiler found, torch computes attention several times slower")
-        return None
+        return
     try:
-        path = _compiled(compiler)
-        log.info("attention is computed by %s", path)
-        return ctypes.CDLL(str(path))
+        yield build.build(compiler, folder)
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error
         log.warning("the attention kernel does not compile, torch computes several times slower: %s", reason)
-        return None
 
 
-def _compiled(compiler: str) -> Path:
-    """Compile the kernel, unless this source was compiled before with the same tools on such a processor."""
-    flags = [*FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = "\n".join([SOURCE.read_text(encoding="utf-8"), compiler, version, *flags, platform.platform(), _processor()])
-    name = f"window_attention-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    folder = _cache_folder()
-    if not (folder / name).exists():
-        handle, temporary = tempfile.mkstemp(suffix=".so", dir=folder)
-        os.close(handle)
-        try:
-            subprocess.run([compiler, *flags, str(SOURCE), "-o", temporary], capture_output=True, text=True, check=True)
-            os.replace(temporary, folder / name)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    return folder / name
+@cache
+def _thread_functions() -> dict[str, int | None]:
+    """Return the addresses of the C library's functions that start and join threads."""
+    process = ctypes.CDLL(None)
+    return {name: ctypes.cast(process[name], ctypes.c_void_p).value for name in ("pthread_create", "pthread_join")}
 
 
 def _cache_folder() -> Path:
@@ -188,12 +234,3 @@ def _cache_folder() -> Path:
         return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="bolt-"))
-
-
-def _processor() -> str:
-    """Describe the processor, because machines of several types may share a home folder."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
