@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 
 from bolt.config import ROOT
+from tests.forks import run_module
 
 
 def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
@@ -23,11 +24,16 @@ def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
 def snakemake(
     folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 2400
 ) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in `folder`; its output and the programme's are in `.stdout`."""
+    """Run Snakemake in `folder`; its output and the programme's are in `.stdout`.
+
+    In an interpreter of its own if variables are set for it, else in a fork that need not import anything.
+    """
+    if env is None:
+        return run_module(command(*arguments, config=config)[2:], folder, timeout)
     return subprocess.run(
         command(*arguments, config=config),
         cwd=folder,
-        env=os.environ | (env or {}),
+        env=os.environ | env,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
