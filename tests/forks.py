@@ -1,7 +1,8 @@
 """Start Snakemake and the jobs of a run within a moment: by forks of a process that has imported what they import.
 
-A new interpreter spends seconds on imports, of which a test that runs the workflow starts dozens. Arguments, folder,
-environment and streams are those of a new process; tests of processes themselves (kills, memory, imports) start new ones.
+A new interpreter spends seconds on imports, and a test that runs the workflow starts dozens. Arguments, folder,
+environment and streams are those of a new process. Tests of processes themselves (kills, memory, imports) start new
+interpreters.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+PYTHON = "BASH_FUNC_python%%"
+"""Environment variable of a shell function `python`."""
 CLIENT = Path(__file__).with_name("fork_client.py")
 ROOT = CLIENT.parents[1]
 
@@ -47,11 +50,17 @@ def _address() -> str:
     return address
 
 
-def run_module(arguments: list[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run `python -m` with arguments, a module's name first, in a folder; kill it after some seconds."""
+def run_module(
+    arguments: list[str], folder: Path, environment: dict[str, str] | None = None, seconds: float = 2400
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m` with arguments, a module's name first, in a folder; kill it after some seconds.
+
+    Variables of `environment` are added to this process's own.
+    """
     with tempfile.TemporaryFile("w+") as output, Path(os.devnull).open() as nothing:
         command = [sys.executable, "-I", "-S", CLIENT, _address(), *arguments]
-        status = subprocess.call(command, cwd=folder, stdin=nothing, stdout=output, stderr=output, timeout=seconds)
+        streams = {"stdin": nothing, "stdout": output, "stderr": output}
+        status = subprocess.call(command, cwd=folder, env=os.environ | (environment or {}), timeout=seconds, **streams)
         output.seek(0)
         return subprocess.CompletedProcess(arguments, status, output.read())
 
@@ -128,7 +137,7 @@ def _become(address: str, streams: list[int], arguments: list[str], folder: str,
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    os.environ["BASH_FUNC_python%%"] = _shell_function(address)
+    os.environ[PYTHON] = _shell_function(address)
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)

@@ -22,18 +22,24 @@ def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
 
 
 def snakemake(
-    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 2400
+    folder: Path,
+    *arguments: str,
+    config: Path,
+    env: dict[str, str] | None = None,
+    timeout: float = 2400,
+    fresh: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in `folder`; its output and the programme's are in `.stdout`.
+    """Run Snakemake in `folder`; its output and that of jobs are in `.stdout`.
 
-    In an interpreter of its own if variables are set for it, else in a fork that need not import anything.
+    It and its jobs are forks that need not import anything, or else `fresh`: new interpreters, seconds slower each.
     """
-    if env is None:
-        return run_module(command(*arguments, config=config)[2:], folder, timeout)
+    words = command(*arguments, config=config)
+    if not fresh:
+        return run_module(words[2:], folder, env, timeout)
     return subprocess.run(
-        command(*arguments, config=config),
+        words,
         cwd=folder,
-        env=os.environ | env,
+        env=os.environ | (env or {}),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

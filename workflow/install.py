@@ -1,6 +1,7 @@
-"""Run `pip install` by uv, which is several times faster, with the index, proxy and certificates that pip is configured with.
+"""Install with uv, which is several times faster than pip, using pip's configuration: index, proxy, certificates.
 
-pip itself installs if uv is missing or fails, or if pip's configuration has a setting without a counterpart in uv.
+Arguments are those of `pip install`. pip itself installs if uv is missing or fails, or if pip's configuration has a
+setting without a counterpart in uv.
 """
 
 import ast
@@ -23,8 +24,10 @@ VARIABLES = {
     "proxy": "ALL_PROXY",
 }
 """pip's settings, and the environment variables that mean the same to uv."""
-IRRELEVANT = {"cache-dir", "disable-pip-version-check", "no-color", "no-input", "progress-bar", "quiet", "root-user-action"}
-IRRELEVANT |= {"verbose", "no-index"}  # the latter is passed as an option
+TRUE = ("1", "true", "yes", "on", "t", "y")
+SWITCHES = {"no-index": "--no-index"}
+IRRELEVANT = {"cache-dir", "disable-pip-version-check", "no-color", "no-input", "progress-bar", "root-user-action"}
+"""Settings of pip that do not change what is installed."""
 
 
 def pip_settings() -> dict[str, str]:
@@ -38,27 +41,27 @@ def pip_settings() -> dict[str, str]:
     return found
 
 
-def uv_command(settings: dict[str, str], arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment with which uv installs what pip would."""
+def uv_options(settings: dict[str, str], arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments and the environment with which uv installs what pip would."""
     # as pip: the best version of all indexes, not of the first that knows a name
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1"}
     for name in VARIABLES.keys() & settings.keys():
         separator = "," if name == "find-links" else " "
         variables[VARIABLES[name]] = separator.join(settings[name].split())
-    offline = ["--no-index"] if settings.get("no-index", "0").lower() in ("1", "true", "yes", "on") else []
-    return ["uv", "pip", "install", "--quiet", "--python", sys.executable, *offline, *arguments], variables
+    switches = [option for name, option in SWITCHES.items() if settings.get(name, "").lower() in TRUE]
+    return ["pip", "install", "--quiet", "--python", sys.executable, *switches, *arguments], variables
 
 
 def main(arguments: list[str]) -> int:
     """Install with uv if possible, else with pip; return the exit status."""
     uv = os.path.join(os.path.dirname(sys.executable), "uv")
     settings = pip_settings()
-    unknown = settings.keys() - VARIABLES.keys() - IRRELEVANT
+    unknown = settings.keys() - VARIABLES.keys() - SWITCHES.keys() - IRRELEVANT
     if unknown:
         print(f"uv has no counterpart of pip's {', '.join(sorted(unknown))}; pip installs, which takes longer")
     elif os.path.exists(uv):
-        (_, *command), variables = uv_command(settings, arguments)
-        if subprocess.run([uv, *command], env=variables | os.environ, check=False).returncode == 0:
+        options, variables = uv_options(settings, arguments)
+        if subprocess.run([uv, *options], env=variables | os.environ, check=False).returncode == 0:
             return 0
         print("uv failed; pip installs, which takes longer", flush=True)
     return subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=False).returncode
