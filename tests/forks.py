@@ -110,8 +110,11 @@ def _import_stage(arguments: list[str]) -> None:
     from bolt.workflow.stages import STAGES
 
     stage = next((stage for stage in STAGES.values() if arguments[0] == "bolt" and stage.command == arguments[1]), None)
-    for module in stage.code if stage and isinstance(stage.code, tuple) else ():
+    modules = stage.code if stage and isinstance(stage.code, tuple) else ()
+    for module in modules:
         importlib.import_module(module)
+    if any(module.startswith("bolt.training") for module in modules):
+        importlib.import_module("torch._dynamo")  # as torch does for the first optimizer
 
 
 def _attend(connection: socket.socket, address: str, request: dict, streams: list[int]) -> None:
