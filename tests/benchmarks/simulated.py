@@ -1,4 +1,4 @@
-"""Run Snakemake on a virtual cluster, with settings in JSON; print how many jobs there were, and when the last ended."""
+"""Run Snakemake on a virtual cluster set up by JSON; print how many jobs there were, and when the last one ended."""
 
 import json
 import sys

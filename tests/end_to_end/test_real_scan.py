@@ -27,8 +27,8 @@ from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
 from bolt.preprocess.anatomical.workflow import preprocess_anatomical
-from bolt.preprocess.functional.confounds import MOTION
 from bolt.preprocess.functional import workflow as functional
+from bolt.preprocess.functional.confounds import MOTION
 from bolt.preprocess.functional.steps import Coregister, HeadMotion, Reference
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
 from bolt.preprocess.quality.agreement import coregistration_numbers
