@@ -52,7 +52,7 @@ coverage: test-fast
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check bolt tests setup.py
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/codespell
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow

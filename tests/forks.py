@@ -32,14 +32,14 @@ ROOT = CLIENT.parents[1]
 
 @cache
 def _address() -> str:
-    """Start a server, and return its address; it ends with this process."""
+    """Start a server, and return its address; it ends with this process, which holds the other end of its stdin."""
     folder = tempfile.TemporaryDirectory(prefix="forks")
     address = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         command = [sys.executable, "-m", "tests.forks", address, str(listener.fileno())]
-        server = subprocess.Popen(command, cwd=ROOT, pass_fds=[listener.fileno()], start_new_session=True)
+        server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
     def stop() -> None:
         server.kill()
@@ -67,7 +67,7 @@ def run_module(
 
 def _serve(address: str, listener: socket.socket) -> None:
     _import_workflow()
-    while True:
+    while listener in select.select([listener, sys.stdin], [], [])[0]:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
