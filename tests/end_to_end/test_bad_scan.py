@@ -16,9 +16,9 @@ from tests.snake import half_written, snakemake, write_yaml
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Six tiny subjects: one BOLD file is cut off, one T1w is NaN, the rest are whole."""
+    """Eight tiny subjects: one BOLD file is cut off, one T1w is NaN, the rest are whole."""
     folder = tmp_path_factory.mktemp("bad")
-    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 6}), n_jobs=2)
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 8}), n_jobs=2)
     cut = folder / "bids/sub-01/func/sub-01_task-rest_bold.nii.gz"
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     t1w = folder / "bids/sub-02/anat/sub-02_T1w.nii.gz"
@@ -29,7 +29,9 @@ def run(tmp_path_factory):
     shipped = yaml.safe_load((ROOT / "config/datasets/phantom.yaml").read_text())
     about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
     dataset = write_yaml(folder / "small.yaml", about | {"source": "bids", "path": "bids"})
-    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
+    testing = yaml.safe_load((ROOT / "config/registration/testing.yaml").read_text())
+    coarse = write_yaml(folder / "coarse.yaml", testing | {"working_resolution": 4.0, "tissue_resolution": 4.0})
+    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": str(coarse)}
     config = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
     done = snakemake(folder, "series", config=write_yaml(folder / "config.yaml", config))
     return folder, done
@@ -40,7 +42,7 @@ def test_the_others_go_on(run):
     folder, done = run
     assert done.returncode == 0, done.stdout
     index = pd.read_csv(next((folder / "results").rglob("index.tsv")), sep="\t")
-    assert sorted(index.subject) == [f"sub-{i:02d}" for i in range(3, 7)]
+    assert sorted(index.subject) == [f"sub-{i:02d}" for i in range(3, 9)]
     assert not half_written(folder)
 
 
@@ -61,7 +63,7 @@ def test_the_reasons_are_listed_where_people_look(run):
 def test_series_of_the_others_are_whole(run):
     folder, _ = run
     found = sorted((folder / "results/small/series").rglob("*_timeseries.npy"))
-    assert len(found) == 6
+    assert len(found) == 8
     for path in found:
         series = np.load(path)
         if path.name.startswith(("sub-01", "sub-02")):
