@@ -32,7 +32,7 @@ def straight(tmp_path_factory):
     folder, start = tmp_path_factory.mktemp("straight"), time.monotonic()
     whole = snakemake(folder, config=dataset(folder))
     assert whole.returncode == 0, whole.stdout
-    return folder, 2.5 * (time.monotonic() - start)
+    return folder, 1.5 * (time.monotonic() - start)
 
 
 @pytest.mark.slow
