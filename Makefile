@@ -1,8 +1,8 @@
 # make install   make a virtual environment (.venv) of the locked packages
 # make demo      install, then run the whole workflow on the phantom; ends with the path of the report
-# make test      install, then run lint and the tests (about twelve minutes on two cores)
-# make lint      install, then check style, types, spelling, and that imports between rooms only go down
-# make coverage  install, then run the tests and print the share of statements that they reach
+# make test      install what tests need too, then run lint and the tests (about six minutes on two cores)
+# make lint      … then check style, types, spelling, and that imports between rooms only go down
+# make coverage  … then run the tests and print the share of statements that they reach
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -10,23 +10,27 @@ BIN := $(VENV)/bin
 # Package index with the build of torch that you want (pytorch.org lists them); empty: pip's own index, whose build on Linux is
 # for CUDA.
 TORCH_INDEX ?=
-LOCKS ?= requirements.txt requirements-test.txt
-INSTALL := $(BIN)/python -m pip install --quiet
+INSTALL := $(BIN)/python workflow/install.py
+LOCKED := $(INSTALL) --require-hashes --no-deps
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-	--custom-compile-command "make lock" --no-emit-package torch pyproject.toml
+	--custom-compile-command "make lock" --no-emit-package torch
 
 .PHONY: install demo test test-fast test-slow coverage lint lock schemas clean
 
 install: $(VENV)/.installed
 
 # torch comes last and is locked by version alone, which CPU and CUDA builds share; what both need is installed by then
-$(VENV)/.installed: requirements.txt requirements-test.txt requirements-torch.txt pyproject.toml
+$(VENV)/.installed: requirements.txt requirements-install.txt requirements-torch.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) pip==26.3
-	$(INSTALL) --require-hashes --no-deps $(addprefix -r ,$(LOCKS))
+	$(LOCKED) -r requirements-install.txt || echo "uv cannot be installed; pip does its work, which takes longer"
+	$(LOCKED) -r requirements.txt
 	$(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements-torch.txt
 	$(INSTALL) --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed requirements-test.txt
+	$(LOCKED) -r requirements-test.txt
 	touch $@
 
 demo: $(VENV)/.installed
@@ -35,20 +39,20 @@ demo: $(VENV)/.installed
 
 test: lint test-fast
 
-test-fast: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
+test-fast: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5 -m slow
 
 coverage: PYTEST_ARGS := --cov --cov-report=
 coverage: test-fast
 	@echo "Statements of bolt/ that the fast tests reach: $$($(BIN)/coverage report --format=total) %"
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check bolt tests setup.py
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/codespell
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
@@ -59,9 +63,9 @@ schemas: $(VENV)/.installed
 
 # Versions change only where pyproject.toml requires it; to update all, delete requirements.txt and requirements-test.txt first.
 lock: $(VENV)/.installed
-	$(INSTALL) uv==0.13.9
-	$(COMPILE) --output-file requirements.txt
-	$(COMPILE) --output-file requirements-test.txt --extra test --constraints requirements.txt \
+	$(COMPILE) --output-file requirements.txt pyproject.toml
+	echo uv==0.13.9 | $(COMPILE) --output-file requirements-install.txt -
+	$(COMPILE) --output-file requirements-test.txt --extra test --constraints requirements.txt pyproject.toml \
 		$$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt)
 
 clean:

@@ -1,7 +1,9 @@
 """Settings for all tests: one thread a process that waits asleep, no network, no display."""
 
 import os
+from pathlib import Path
 
+TESTS = Path(__file__).parent
 for variable in ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads starve the other test
@@ -10,6 +12,21 @@ os.environ.setdefault("NIPYPE_NO_ET", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 
+LONGEST = (
+    *("end_to_end/test_demo.py", "end_to_end/test_real_scan.py", "end_to_end/test_paper.py"),
+    *("end_to_end/test_bad_scan.py", "benchmarks/test_preprocessing.py", "end_to_end/test_kill.py"),
+    *("end_to_end/test_abide.py", "end_to_end/test_slurm.py", "preprocess/test_reproducible.py"),
+    *("workflow/test_dag.py", "workflow/test_experiments.py", "end_to_end/test_wheel.py"),
+    *("preprocess/anatomical/test_normalisation.py", "training/test_runner.py", "workflow/test_cluster.py"),
+    *("report/sections/test_comparison.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
+    *("workflow/test_conda.py", "report/figures/test_plots.py", "explain/test_inner.py"),
+    *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_agreement.py"),
+)
+"""Files that take longest."""
+
+
 def pytest_collection_modifyitems(items):
-    """The longest file first, so that of two processes neither waits long for the other at the end."""
-    items.sort(key=lambda item: item.path.name != "test_demo.py")
+    """Sort the longest files first, so that of two processes neither waits long for the other at the end."""
+    order = {name: place for place, name in enumerate(LONGEST)}
+    assert all((TESTS / name).is_file() for name in LONGEST)
+    items.sort(key=lambda item: order.get(item.path.relative_to(TESTS).as_posix(), len(order)))

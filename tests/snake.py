@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 
 from bolt.config import ROOT
+from tests.forks import run_module
 
 
 def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
@@ -21,11 +22,22 @@ def command(*arguments: str, config: Path, cores: int = 2) -> list[str]:
 
 
 def snakemake(
-    folder: Path, *arguments: str, config: Path, env: dict[str, str] | None = None, timeout: float = 2400
+    folder: Path,
+    *arguments: str,
+    config: Path,
+    env: dict[str, str] | None = None,
+    timeout: float = 2400,
+    fresh: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in `folder`; its output and the programme's are in `.stdout`."""
+    """Run Snakemake in `folder`; its output and that of jobs are in `.stdout`.
+
+    It and its jobs are forks that need not import anything, or else `fresh`: new interpreters, seconds slower each.
+    """
+    words = command(*arguments, config=config)
+    if not fresh:
+        return run_module(words[2:], folder, env, timeout)
     return subprocess.run(
-        command(*arguments, config=config),
+        words,
         cwd=folder,
         env=os.environ | (env or {}),
         text=True,

@@ -1,12 +1,10 @@
 """Check the benchmark's virtual cluster: known jobs on a given number of slots end at a known virtual time."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from bolt.config import ROOT
+from tests.forks import run_module
 
 SNAKEFILE = """
 rule all:
@@ -21,31 +19,14 @@ rule b:
     group: "pair"
     shell: "false"
 """
-RUN = """
-import json, sys
-from benchmarks import virtual
-from snakemake.cli import main
-
-virtual.Clock.spent = staticmethod(lambda: 0.0)  # Snakemake's own time varies between runs
-settings = json.loads(sys.argv[1])
-cluster = virtual.Cluster(seconds=lambda job: 100.0, **settings["cluster"])
-clock = virtual.install(cluster)
-try:
-    main(["--executor", "virtual", "--scheduler", "greedy", "--quiet", "all", *settings["arguments"]])
-except SystemExit as end:
-    log = virtual.Executor.log
-    print(json.dumps({"code": end.code, "jobs": len(log), "end": max(entry.noticed for entry in log)}))
-"""
 PROMPT = {"submit_seconds": 0.0, "poll": 1.0, "poll_step": 0.0}
 
 
 def simulated(folder, arguments, **cluster):
     (folder / "Snakefile").write_text(SNAKEFILE)
     settings = json.dumps({"arguments": arguments, "cluster": PROMPT | cluster})
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, settings], cwd=folder, text=True, capture_output=True, env={"PYTHONPATH": str(ROOT)}
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_module(["tests.benchmarks.simulated", settings], folder)
+    assert done.returncode == 0, done.stdout
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -29,7 +29,9 @@ def run(tmp_path_factory):
     shipped = yaml.safe_load((ROOT / "config/datasets/phantom.yaml").read_text())
     about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
     dataset = write_yaml(folder / "small.yaml", about | {"source": "bids", "path": "bids"})
-    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
+    testing = yaml.safe_load((ROOT / "config/registration/testing.yaml").read_text())
+    coarse = write_yaml(folder / "coarse.yaml", testing | {"working_resolution": 4.0, "tissue_resolution": 4.0})
+    preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": str(coarse)}
     config = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
     done = snakemake(folder, "series", config=write_yaml(folder / "config.yaml", config))
     return folder, done

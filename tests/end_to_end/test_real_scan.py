@@ -6,7 +6,8 @@ Registration is judged by evidence that no brain mask can bring about, and again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import ants
 import numpy as np
@@ -26,8 +27,9 @@ from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
 from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.functional import workflow as functional
 from bolt.preprocess.functional.confounds import MOTION
-from bolt.preprocess.functional.steps import Reference
+from bolt.preprocess.functional.steps import Coregister, HeadMotion, Reference
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
 from bolt.preprocess.quality.agreement import coregistration_numbers
 from bolt.preprocess.quality.evidence import normalisation_evidence
@@ -44,6 +46,8 @@ SPACE = "MNI152NLin6Asym"
 SCAN = "sub-02_task-oneback_run-01"
 COREGISTRATION = functional_names(SCAN, SPACE)["bold_to_t1w"]
 TR = 2.0
+STEPS = (Reference, HeadMotion, Coregister)
+"""Steps that come before resampling, whatever the space of the output."""
 NETWORKS = {"Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default"}
 
 
@@ -56,6 +60,8 @@ class Real(NamedTuple):
     confounds: pd.DataFrame
     rois: dict[str, Parcellated]
     networks: pd.Series
+    steps: dict[type, dict[str, Any]]
+    """Outputs of `STEPS`."""
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +74,14 @@ def real(tmp_path_factory) -> Real:
     t1w = raw / "sub-02" / "anat" / "sub-02_T1w.nii.gz"
     preprocess_anatomical(t1w, template, SPACE, settings, anat, out / "work" / "anat", prefix="sub-02_")
     bold = raw / "sub-02" / "func" / f"{SCAN}_bold.nii.gz"
-    preprocess_functional(
-        bold, anat, template, SPACE, 2.0, settings, func, out / "work" / "func", scan_id=SCAN, prefix="sub-02_", tr=TR
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        steps = recorded_steps(patch)
+        preprocess_functional(
+            *(bold, anat, template, SPACE, 2.0, settings, func, out / "work" / "func"),
+            scan_id=SCAN,
+            prefix="sub-02_",
+            tr=TR,
+        )
     names = functional_names(SCAN, SPACE)
     atlases = [load_atlas(name, atlas_dir=atlas_dir) for name in ("schaefer400", "aal116")]
     rois = parcellate(func / names["bold"], atlases, mask=func / names["mask"], denoise=load_denoise("none"), tr=TR)
@@ -83,7 +94,22 @@ def real(tmp_path_factory) -> Real:
         read_table(func / names["confounds"]),
         rois,
         atlases[0].labels["network"],
+        steps,
     )
+
+
+def recorded_steps(patch: pytest.MonkeyPatch) -> dict[type, dict[str, Any]]:
+    """Record the outputs of `STEPS`, and keep their files."""
+    outputs: dict[type, dict[str, Any]] = {}
+    for step in STEPS:
+
+        def work(self, folder, step=step, original=step.work):
+            outputs[step] = original(self, folder)
+            return outputs[step]
+
+        patch.setattr(step, "work", work)
+    patch.setattr(functional, "shutil", SimpleNamespace(rmtree=lambda _: None))
+    return outputs
 
 
 class Fit(NamedTuple):
@@ -132,12 +158,9 @@ def test_normalisation_is_better_than_affine_alone(real, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def fit(real, tmp_path_factory) -> Fit:
+def fit(real) -> Fit:
     """What the fit of BOLD and T1w is judged by."""
-    settings = load_registration("fast")
-    names = anatomical_names("sub-02_", SPACE)
-    reference = Reference(settings=settings.model_dump(), bold=str(real.bold), tr=TR)
-    made = reference.work(tmp_path_factory.mktemp("reference"))
+    names, made = anatomical_names("sub-02_", SPACE), real.steps[Reference]
     head = [images.read(real.anat / names[port]) for port in ("t1w", "mask")]
     return Fit(images.read(made["reference"]), images.read(made["mask"]), *head)
 
@@ -162,8 +185,11 @@ def test_a_scan_the_wrong_way_round_is_flagged(fit):
     assert any("mirror" in reason for reason in failed_cutoffs(numbers, Quality())), numbers
 
 
-def test_the_scans_own_voxels_give_the_same_series(real, tmp_path):
+def test_the_scans_own_voxels_give_the_same_series(real, tmp_path, monkeypatch):
     settings, anat = load_registration("fast"), anatomical_names("sub-02_", SPACE)
+    assert set(real.steps) == set(STEPS)
+    for step in STEPS:
+        monkeypatch.setattr(step, "work", lambda self, folder, step=step: real.steps[step])
     preprocess_functional(
         *(real.bold, real.anat, real.template, SPACE, 2.0, settings, tmp_path / "func", tmp_path / "work"),
         scan_id=SCAN,

@@ -1,11 +1,8 @@
 """What a crashed job says to type is typed: the very text does that job again, and nothing that follows."""
 
 import argparse
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from bolt.config import ROOT
 from bolt.io.files import read_json
 from bolt.jobs.outcome import Outcome
 from bolt.workflow.run import Run
+from tests.forks import run_module
 from tests.snake import snakemake
 from tests.workflow.test_dag import bids_config, jobs
 
@@ -27,9 +25,7 @@ def crash(*_, **__):
 
 
 def planned_by(command):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    words, env = [*shlex.split(command), "-n"], os.environ | {"PATH": path}
-    done = subprocess.run(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = run_module([*shlex.split(command), "-n"], Path.cwd())
     assert done.returncode == 0, done.stdout
     return jobs(done.stdout)
 

@@ -38,7 +38,7 @@ def test_jobs_run_in_the_configured_image(tmp_path):
     config = series_dataset(tmp_path, container=str(image))
     path = {"PATH": f"{tmp_path / 'host'}{os.pathsep}{os.environ['PATH']}"}
     asked = ("--sdm", "apptainer", "--apptainer-args=--nv")
-    done = snakemake(tmp_path, *asked, "results/mine/scans.tsv", config=config, env=path)
+    done = snakemake(tmp_path, *asked, "results/mine/scans.tsv", config=config, env=path, fresh=True)
     assert done.returncode == 0, done.stdout
     assert len(results(tmp_path, "scans.tsv")) == 1
     (line,) = [line for line in calls.read_text().splitlines() if "-m bolt index" in line]

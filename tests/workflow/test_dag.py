@@ -300,7 +300,7 @@ def test_a_subjects_job_on_a_cluster_does_not_wait_for_torch(tmp_path):
         "remote",
         "--target-files-omit-workdir-adjustment",
     ]
-    done = snakemake(tmp_path, *one, config=config, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    done = snakemake(tmp_path, *one, config=config, env={"PYTHONPROFILEIMPORTTIME": "1"}, fresh=True)
     assert "Execute 1 jobs" in done.stdout, done.stdout  # what becomes of it does not matter here
     imported = set(re.findall(r"^import time: .*\| +(\w+)$", done.stdout, re.M))
     assert "pandas" in imported and not imported & {"torch", "sklearn", "nilearn"}

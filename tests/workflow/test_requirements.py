@@ -66,7 +66,7 @@ def closure(roots: list[Requirement], machine: dict[str, str]) -> dict[str, list
     return found
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", [*LOCKS, "requirements-install.txt"])
 def test_every_requirement_is_one_version_with_hashes(name):
     for block in blocks(name):
         requirement, *hashes = block.split(" --hash=")
@@ -75,7 +75,7 @@ def test_every_requirement_is_one_version_with_hashes(name):
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64} *", one) for one in hashes), requirement
 
 
-@pytest.mark.parametrize("name", [*LOCKS, "requirements-torch.txt"])
+@pytest.mark.parametrize("name", [*LOCKS, "requirements-install.txt", "requirements-torch.txt"])
 def test_requirements_name_no_host_and_no_local_version(name):
     listed = "".join(line for line in blocks(name))
     assert "://" not in listed and "+" not in listed and "@" not in listed and "index" not in listed.split()

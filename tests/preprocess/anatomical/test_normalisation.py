@@ -12,7 +12,7 @@ import pytest
 from bolt.config import load_registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import extraction, normalisation
+from bolt.preprocess.anatomical import extraction, normalisation, workflow
 from bolt.preprocess.anatomical import steps as anatomical_steps
 from bolt.preprocess.anatomical.workflow import preprocess_anatomical
 
@@ -87,8 +87,16 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     preprocess_anatomical(head.t1w, head.template, SPACE, [first, SETTINGS], out, tmp_path / "work", prefix="sub-01_")
     assert json.loads((out / "sub-01_desc-quality.json").read_text())["registration"] == "testing"
     assert "'broken' failed, trying 'testing' next" in caplog.text
-    with pytest.raises(DataError, match="volume"):
-        preprocess_anatomical(head.t1w, head.template, SPACE, [first], out, tmp_path / "work", prefix="sub-01_")
+
+
+def test_the_error_of_the_last_settings_is_raised(head, tmp_path, monkeypatch):
+    def fails(flow, folder, where):
+        raise DataError(f"no transform is plausible: {flow.inputs.normalise.settings['name']}", where=where)
+
+    monkeypatch.setattr(workflow, "run", fails)
+    settings = [SETTINGS.model_copy(update={"name": name}) for name in ("one", "two")]
+    with pytest.raises(DataError, match="plausible: two"):
+        preprocess_anatomical(head.t1w, head.template, SPACE, settings, tmp_path, tmp_path / "work", prefix="sub-01_")
 
 
 def test_an_error_in_ants_is_bad_data(head, mask, tmp_path, monkeypatch):

@@ -1,0 +1,163 @@
+"""Start Snakemake and the jobs of a run within a moment: by forks of a process that has imported what they import.
+
+A new interpreter spends seconds on imports, and a test that runs the workflow starts dozens. Arguments, folder,
+environment and streams are those of a new process. Tests of processes themselves (kills, memory, imports) start new
+interpreters.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+PYTHON = "BASH_FUNC_python%%"
+"""Environment variable of a shell function `python`."""
+CLIENT = Path(__file__).with_name("fork_client.py")
+ROOT = CLIENT.parents[1]
+
+
+@cache
+def _address() -> str:
+    """Start a server, and return its address; it ends with this process, which holds the other end of its stdin."""
+    folder = tempfile.TemporaryDirectory(prefix="forks")
+    address = f"{folder.name}/socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        command = [sys.executable, "-m", "tests.forks", address, str(listener.fileno())]
+        server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+
+    def stop() -> None:
+        server.kill()
+        server.wait()
+        folder.cleanup()
+
+    atexit.register(stop)
+    return address
+
+
+def run_module(
+    arguments: list[str], folder: Path, environment: dict[str, str] | None = None, seconds: float = 2400
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m` with arguments, a module's name first, in a folder; kill it after some seconds.
+
+    Variables of `environment` are added to this process's own.
+    """
+    with tempfile.TemporaryFile("w+") as output, Path(os.devnull).open() as nothing:
+        command = [sys.executable, "-I", "-S", CLIENT, _address(), *arguments]
+        streams = {"stdin": nothing, "stdout": output, "stderr": output}
+        status = subprocess.call(command, cwd=folder, env=os.environ | (environment or {}), timeout=seconds, **streams)
+        output.seek(0)
+        return subprocess.CompletedProcess(arguments, status, output.read())
+
+
+def _serve(address: str, listener: socket.socket) -> None:
+    _import_workflow()
+    while listener in select.select([listener, sys.stdin], [], [])[0]:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        connection, _ = listener.accept()
+        request, streams = _receive(connection)
+        _import_stage(request["arguments"])
+        if os.fork() == 0:
+            listener.close()
+            _attend(connection, address, request, streams)
+        connection.close()
+        for stream in streams:
+            os.close(stream)
+
+
+def _receive(connection: socket.socket) -> tuple[dict, list[int]]:
+    """Return a request, and the three streams that come with it."""
+    length, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    with connection.makefile("rb") as stream:
+        return json.loads(stream.read(int.from_bytes(length, "big"))), streams
+
+
+def _import_workflow() -> None:
+    """Import what Snakemake and the Snakefile import, and read the code of all stages."""
+    import snakemake.cli  # noqa: F401
+
+    from bolt.jobs.code_hash import fingerprint
+    from bolt.models.registry import known_models
+    from bolt.workflow import run  # noqa: F401
+    from bolt.workflow.stages import STAGES
+
+    known_models()
+    for stage in STAGES.values():
+        if isinstance(stage.code, tuple):
+            fingerprint(*stage.code)
+    gc.freeze()
+
+
+def _import_stage(arguments: list[str]) -> None:
+    """Import what the stage of a job imports."""
+    from bolt.workflow.stages import STAGES
+
+    stage = next((stage for stage in STAGES.values() if arguments[0] == "bolt" and stage.command == arguments[1]), None)
+    modules = stage.code if stage and isinstance(stage.code, tuple) else ()
+    for module in modules:
+        importlib.import_module(module)
+    if any(module.startswith("bolt.training") for module in modules):
+        importlib.import_module("torch._dynamo")  # as torch does for the first optimizer
+
+
+def _attend(connection: socket.socket, address: str, request: dict, streams: list[int]) -> None:
+    """Fork the process that is asked for, and answer with its exit status; kill it if nobody waits for it any more."""
+    ended, held = os.pipe()
+    process = os.fork()
+    if process == 0:
+        connection.close()
+        os.close(ended)
+        _become(address, streams, **request)
+    os.close(held)
+    ready, _, _ = select.select([connection, ended], [], [])
+    if connection in ready:
+        os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _become(address: str, streams: list[int], arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Be a new process, which ends by `SystemExit` as any interpreter."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.environ[PYTHON] = _shell_function(address)
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    for module in list(sys.modules.values()):
+        if hasattr(module, "BEGUN"):
+            module.BEGUN = time.monotonic()
+    sys.argv = arguments
+    sys.path[0] = folder
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+def _shell_function(address: str) -> str:
+    """Return what `python` is in the shells of jobs: `python -m bolt` is a fork, too."""
+    client = f'command python -I -S {CLIENT} {address} "${{@:2}}"'
+    return f'() {{ if [ "$1 $2" = "-m bolt" ]; then {client}; else command python "$@"; fi; }}'
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))

@@ -1,0 +1,78 @@
+"""`make install` with uv: it is configured as pip is, and pip installs where uv cannot."""
+
+import importlib.util
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bolt.config import ROOT
+
+SPEC = importlib.util.spec_from_file_location("install", ROOT / "workflow/install.py")
+install = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(install)
+LISTED = """\
+:env:.find-links='/opt/wheels https://mirror.example/wheels'
+:env:.no-index='1'
+global.cert='/etc/ca.pem'
+global.find-links='/elsewhere'
+global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
+global.timeout='30'
+install.timeout='180'
+download.timeout='1'
+"""
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """Commands that are run, and what pip's configuration lists and uv returns."""
+    known = SimpleNamespace(listed=LISTED, uv=0, run=[])
+
+    def run(command, **options):
+        if command[1:] == ["-m", "pip", "config", "list"]:
+            return SimpleNamespace(stdout=known.listed)
+        known.run.append((command, options.get("env", {})))
+        return SimpleNamespace(returncode=known.uv if command[0].endswith("uv") else 3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    (tmp_path / "uv").touch()
+    return known
+
+
+def test_uv_has_the_settings_of_pip(calls):
+    assert install.main(["-r", "requirements.txt"]) == 0
+    ((command, environment),) = calls.run
+    assert command[1:4] == ["pip", "install", "--quiet"] and command[-3:] == ["--no-index", "-r", "requirements.txt"]
+    assert environment["UV_FIND_LINKS"] == "/opt/wheels,https://mirror.example/wheels"
+    assert environment["UV_INDEX"] == "https://a.example/simple https://b.example/simple"
+    assert environment["UV_HTTP_TIMEOUT"] == "180" and environment["SSL_CERT_FILE"] == "/etc/ca.pem"
+    assert environment["UV_INDEX_STRATEGY"] == "unsafe-best-match" and "UV_DEFAULT_INDEX" not in environment
+
+
+def test_variables_of_uv_come_first(calls, monkeypatch):
+    monkeypatch.setenv("UV_INDEX", "https://mine.example/simple")
+    install.main(["x"])
+    assert calls.run[0][1]["UV_INDEX"] == "https://mine.example/simple"
+
+
+def test_pip_installs_where_uv_cannot(calls, tmp_path, capsys):
+    pip = [str(tmp_path / "python"), "-m", "pip", "install", "--quiet", "x"]
+    calls.uv = 2
+    assert install.main(["x"]) == 3
+    assert [command[0] for command, _ in calls.run] == [str(tmp_path / "uv"), pip[0]]
+    calls.run.clear()
+    calls.listed += "global.constraint='mine.txt'\n"
+    assert install.main(["x"]) == 3 and [command for command, _ in calls.run] == [pip]
+    assert "uv has no counterpart of pip's constraint" in capsys.readouterr().out
+    calls.run.clear()
+    calls.listed = ""
+    (tmp_path / "uv").unlink()
+    assert install.main(["x"]) == 3 and [command for command, _ in calls.run] == [pip]
+
+
+def test_what_this_pip_lists_is_read(monkeypatch):
+    monkeypatch.setenv("PIP_RETRIES", "7")
+    assert install.pip_settings()["retries"] == "7"
