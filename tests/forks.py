@@ -149,6 +149,7 @@ def _become(address: str, streams: list[int], arguments: list[str], folder: str,
             module.BEGUN = time.monotonic()
     sys.argv = arguments
     sys.path[0] = folder
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     sys.exit()
 

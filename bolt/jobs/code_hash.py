@@ -22,8 +22,8 @@ STORE = f"__pycache__/code_hash.{sys.implementation.cache_tag}.json"
 def fingerprint(*modules: str) -> str:
     """Return eight characters that change with the code of modules and of all `bolt` modules that they import.
 
-    C++ sources beside a module count. Comments, docstrings and formatting do not; nor do the package's version and the
-    definitions of configuration keys, because stages depend on the values of keys.
+    The C++ files in a module's folder count if one has its name. Comments, docstrings and formatting do not; nor do the
+    package's version and the definitions of configuration keys, because stages depend on the values of keys.
     """
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
@@ -51,12 +51,15 @@ class _Store:
 
     def code(self, module: str) -> tuple[list[str], str]:
         """Return the names that a module imports, and the hash of its code."""
-        source, kernel = _source(module).read_bytes(), _source(module).with_suffix(".cpp")
-        source_of_kernel = kernel.read_bytes() if kernel.is_file() else b""
+        path = _source(module)
+        source = path.read_bytes()
+        kernel = sorted(path.parent.glob("*.cpp")) + sorted(path.parent.glob("*.h"))
+        has_kernel = path.with_suffix(".cpp") in kernel
+        source_of_kernel = b"".join(file.read_bytes() for file in kernel) if has_kernel else b""
         content = hashlib.sha256(b"\0".join([self.rules, source, source_of_kernel])).hexdigest()
         if module not in self.modules or self.modules[module][0] != content:
             tree = ast.parse(source)
-            names = _imports(tree)
+            names = [name for name in _imports(tree) if name.split(".")[0] == "bolt"]
             code = ast.dump(_without_docstrings(tree)).encode() + source_of_kernel
             self.modules[module] = content, names, hashlib.sha256(code).hexdigest()
             self.changed = True
@@ -94,14 +97,14 @@ def _is_module(name: str) -> bool:
 
 
 def _imports(tree: ast.Module) -> list[str]:
-    """Return all names of this package that a module imports: of modules, and of what is in them."""
+    """Return all names that a module imports: of modules, and of what is in them."""
     names: dict[str, None] = {}
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             names |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= dict.fromkeys([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
-    return [name for name in names if name.split(".")[0] == "bolt"]
+    return list(names)
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bolt.config import ROOT
 from tests.forks import run_module
 
 SNAKEFILE = """
@@ -25,7 +26,7 @@ PROMPT = {"submit_seconds": 0.0, "poll": 1.0, "poll_step": 0.0}
 def simulated(folder, arguments, **cluster):
     (folder / "Snakefile").write_text(SNAKEFILE)
     settings = json.dumps({"arguments": arguments, "cluster": PROMPT | cluster})
-    done = run_module(["tests.benchmarks.simulated", settings], folder)
+    done = run_module(["tests.benchmarks.simulated", settings], folder, {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -46,7 +46,9 @@ def test_a_kernel_counts_with_its_module(package):
     (package / "b.cpp").write_text("int g() { return 1; }")
     with_kernel = fresh("bolt.a")
     (package / "b.cpp").write_text("int g() { return 2; }")
-    assert len({before, with_kernel, fresh("bolt.a")}) == 3
+    changed = fresh("bolt.a")
+    (package / "shared.h").write_text("#define N 3")
+    assert len({before, with_kernel, changed, fresh("bolt.a")}) == 4
 
 
 def test_comments_docstrings_and_other_modules_do_not_count(package):
