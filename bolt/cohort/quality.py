@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bolt.config import Config, Dataset, Quality
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, write_status, write_table
+from bolt.io.files import read_columns, read_json, read_table, to_numbers, write_status, write_table
 from bolt.io.series_files import read_series
 from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 
@@ -143,7 +144,8 @@ def _length(scan: Any, config: Config, layout: Layout) -> int | None:
 
 
 def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
-    return float(read_table(layout.coverage(scan_id, atlas))["covered"].mean())
+    (covered,) = read_columns(layout.coverage(scan_id, atlas), ["covered"])
+    return float(np.nanmean(to_numbers(covered)))
 
 
 def is_judged(config: Config, dataset: Dataset) -> bool:

@@ -6,6 +6,7 @@ a file that looks complete.
 
 from __future__ import annotations
 
+import csv
 import glob
 import hashlib
 import json
@@ -19,8 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
+from numpy.typing import NDArray
 
 from bolt.io.errors import BoltError, DataError
 
@@ -202,6 +205,30 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
         raise DataError("file not found", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
+    """Read columns of a TSV as text; much faster than `read_table` for the small tables of many scans.
+
+    Raises
+    ------
+    DataError
+        The file is missing, lacks a column, or is not a table.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file, delimiter="\t")
+        places = [header.index(name) for name in names]
+        return [[row[place].strip() for row in rows] for place in places]
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except (ValueError, IndexError, csv.Error) as error:
+        raise DataError(f"not a readable tab-separated table with {', '.join(names)} ({error})", where=path) from None
+
+
+def to_numbers(cells: Sequence[str]) -> NDArray[np.floating]:
+    """Convert cells of a table to numbers; ``n/a`` and empty cells are NaN."""
+    return np.array([np.nan if cell in (MISSING, "") else cell for cell in cells], float)
 
 
 def sha256(path: str | Path) -> str:
