@@ -7,7 +7,6 @@ a file that looks complete.
 from __future__ import annotations
 
 import csv
-import glob
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
+TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
+"""Process, host and final name of a temporary file."""
 ABANDONED = 86400.0
 """Seconds after which a temporary file counts as left by a killed job, on whichever host that ran."""
 
@@ -46,9 +48,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}-{HOST}.{path.name}")
-    for leftover in path.parent.glob(f".[0-9]*.{glob.escape(path.name)}"):
-        if leftover == temporary or _is_abandoned(leftover):  # other jobs may be writing the same file right now
+    for leftover in _temporary_files(os.path.abspath(path.parent)).get(path.name, ()):
+        if _is_abandoned(leftover):  # other jobs may be writing the same file right now
             leftover.unlink(missing_ok=True)
+    temporary.unlink(missing_ok=True)  # of an earlier process with the same number
     try:
         yield temporary
         if temporary.stat().st_nlink == 1:  # some libraries write files that only their owner may read
@@ -63,9 +66,22 @@ def holds_something(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+@lru_cache(maxsize=32)
+def _temporary_files(folder: str) -> dict[str, list[Path]]:
+    """Return the temporary files of other processes in a folder by their final names.
+
+    It is listed once: with every write, thousands of files in one folder would take the square of their number.
+    """
+    files: dict[str, list[Path]] = {}
+    for name in os.listdir(folder):
+        if match := TEMPORARY.fullmatch(name):
+            files.setdefault(match[3], []).append(Path(folder, name))
+    return files
+
+
 def _is_abandoned(temporary: Path) -> bool:
     """Return whether the job that was writing a temporary file is gone."""
-    name = re.match(r"\.(\d+)-([^.]*)\.", temporary.name)
+    name = TEMPORARY.fullmatch(temporary.name)
     if name and name[2] == HOST and not is_alive(int(name[1])):
         return True
     try:  # ctime, because a hard link keeps the old mtime
