@@ -1,6 +1,6 @@
 """Measure time and memory of the stages that see all scans at once, on simulated cohorts of growing size.
 
-    TEMPLATEFLOW_HOME=… python -m benchmarks.scale --folder /tmp/scale --out benchmarks/scale.tsv
+    python -m benchmarks.scale --folder /tmp/scale --out benchmarks/scale.tsv
 
 Each cohort is raw BIDS, one T1w and one BOLD image of a few voxels per subject, indexed by `bolt index`. What
 preprocessing, parcellation and training would have left is then simulated (`simulated_results.py`), and each stage runs

@@ -19,6 +19,8 @@ from bolt.io.series_files import read_series
 from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 
 log = logging.getLogger("bolt")
+MOTION = ("framewise_displacement", "std_dvars")
+"""Columns of confounds, often among hundreds, that quality is judged by."""
 QUALITY_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
@@ -124,7 +126,7 @@ def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
         numbers |= read_json(layout.anatomical(anatomy) / f"{prefix_of(anatomy)}desc-quality.json")
         numbers |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
     elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
-        numbers |= motion_numbers(read_table(scan.confounds))
+        numbers |= motion_numbers(read_table(scan.confounds, columns=MOTION))
     if pd.isna(numbers["n_volumes"]):  # unknown before a scan is downloaded
         numbers["n_volumes"] = _length(scan, config, layout)
     if scan.kind != "series":

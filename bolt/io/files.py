@@ -14,7 +14,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -192,7 +192,7 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
     write_json(entries, path.with_suffix(".json"))
 
 
-def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection[str] | None = None) -> pd.DataFrame:
     """Read a TSV; ``n/a`` and empty cells are missing.
 
     Parameters
@@ -200,6 +200,8 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
     path : path
     text : tuple of str
         Columns that stay strings (labels such as ``001`` would otherwise become numbers), without surrounding spaces.
+    columns : collection of str, optional
+        Columns to read, as far as the table has them; default: all.
 
     Raises
     ------
@@ -210,6 +212,7 @@ def read_table(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
         table = pd.read_csv(
             path,
             sep="\t",
+            usecols=None if columns is None else lambda name: name in columns,
             dtype=dict.fromkeys(text, str),
             na_values=[MISSING, ""],
             keep_default_na=False,

@@ -52,6 +52,14 @@ def test_columns_are_those_of_the_table(tmp_path):
         read_columns(path, ["b"])
 
 
+def test_only_named_columns_are_read(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("a\tb\tc\n1\tx\tn/a\n2\ty\t3\n")
+    whole = read_table(path)
+    pd.testing.assert_frame_equal(read_table(path, columns=("c", "a", "absent")), whole[["a", "c"]])
+    assert list(read_table(path, columns=("absent",)).columns) == []
+
+
 def test_temporary_names_keep_their_suffix(tmp_path):
     with atomic(tmp_path / "b.nii.gz") as temporary:
         assert temporary.name.endswith(".nii.gz") and temporary.name.startswith(".")
