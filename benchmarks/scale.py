@@ -89,8 +89,9 @@ def run_cohort(n: int, folder: Path, keep: bool) -> list[dict[str, Any]]:
         if stage == "index":
             shutil.rmtree(study, ignore_errors=True)
             write_cohort(study, n)
-        if stage == "quality":
+        if stage == "quality" and not (simulated := study / "simulated").is_file():
             simulate_results(study)
+            simulated.touch()
         measured = measure(command_of(stage, study), study, file.with_suffix(".log"))
         write_json({"stage": stage, "scans": n, **measured}, file)
         print(*(f"{name} {value:.1f}" for name, value in measured.items()), stage, n, flush=True)

@@ -87,7 +87,7 @@ def _write_preprocessed(layout: Layout, scan: Any, random: np.random.Generator) 
         quality[about.about][measure] = value * random.lognormal(0, 0.02)
     anatomical, functional = layout.anatomical(folder), layout.functional(folder)
     for place, start, stage in ((anatomical, subject, "anatomical"), (functional, name, "functional")):
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         write_status(place / f"{start}_status.json", "ok", stage)
         _write_note(place / f"{start}_provenance.json", layout, stage, f"{folder}/{start}")
     _write_json(quality["T1w"], anatomical / f"{subject}_desc-quality.json")
@@ -97,7 +97,7 @@ def _write_preprocessed(layout: Layout, scan: Any, random: np.random.Generator) 
     _write_json({"Methods": [METHODS]}, anatomical / f"{subject}_desc-preproc_T1w.json")
     _write_json({"Methods": [METHODS]}, functional / f"{name}_space-{layout.space}_boldref.json")
     figures = layout.derivatives / folder / "figures"
-    figures.mkdir()
+    figures.mkdir(exist_ok=True)
     for picture in PICTURES:
         start = subject if picture.endswith("T1w") else name
         (figures / f"{start}_desc-{picture}.webp").touch()
@@ -107,7 +107,7 @@ def _write_series(study: Study, scan: Any, labels: pd.DataFrame, random: np.rand
     """Write the ROI series of a scan with what parcellation writes beside them."""
     layout, name = study.layout, str(scan.scan_id)
     path = layout.series_file(name, ATLAS)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, random.standard_normal((VOLUMES, len(labels)), dtype=np.float32))
     denoising = load_denoise(study.config.denoise).model_dump(mode="json")
     about = {"Atlas": ATLAS, "Denoising": denoising, "NumberOfVolumes": VOLUMES, "NumberOfVolumesKept": VOLUMES}
@@ -147,7 +147,7 @@ def _write_run(study: Study, run: ModelRun, scans: pd.DataFrame, random: np.rand
 def _write_explanation(out: Path, n_folds: int, random: np.random.Generator) -> None:
     """Write landmark regressions and regions of a run."""
     rois = load_labels(ATLAS)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     np.save(out / "coefficients.npy", random.normal(0, 0.1, (n_folds, len(CLASSES), len(rois))))
     write_regions(out / "coefficients.npy", rois, CLASSES, load_atlas(ATLAS).image, out, fraction=0.02)
     landmarks = [
