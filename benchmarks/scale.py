@@ -34,6 +34,8 @@ SIZES = (40, 300, 1000, 3000, 10_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
 STAGES = ("index", "dry run", "quality", "cache", "folds", "quality-pages", "evaluate", "explanation", "report")
 """In the order in which a run needs them; files are simulated after the dry run."""
+NOISE = 0.15
+"""Share of the start-up by which processor time varies; growth below it has no slope."""
 LAUNCHER = """
 import json, resource, subprocess, sys, time
 begin = time.perf_counter()
@@ -107,9 +109,10 @@ def with_slopes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     table = table.sort_values("stage", kind="stable", ignore_index=True).astype({"stage": str})
     table["slope"] = np.nan
     for _, part in table.groupby("stage"):
-        above = (part["cpu_seconds"] - part["cpu_seconds"].iloc[0]).clip(lower=1e-3)
-        slopes = np.diff(np.log(above)) / np.diff(np.log(part["scans"]))
-        table.loc[part.index[2:], "slope"] = slopes[1:]  # the first size has nothing above the start-up
+        start_up = part["cpu_seconds"].iloc[0]
+        above = part["cpu_seconds"] - start_up
+        above = above.where(above > NOISE * start_up)
+        table.loc[part.index[1:], "slope"] = np.diff(np.log(above)) / np.diff(np.log(part["scans"]))
     return table.round({"seconds": 1, "cpu_seconds": 1, "peak_mb": 0, "slope": 2})
 
 
@@ -118,11 +121,12 @@ def draw(table: pd.DataFrame, out: Path) -> None:
     with canvas(out, height=3.6) as figure:
         axes = figure.subplots(1, 2)
         measures = {"cpu_seconds": "processor time (s)", "peak_mb": "peak memory (MB)"}
-        for axis, (column, label) in zip(axes, measures.items(), strict=True):
+        for axis, (column, title) in zip(axes, measures.items(), strict=True):
             for (stage, part), colour in zip(table.groupby("stage", sort=False), MANY, strict=False):
                 slope = part["slope"].iloc[-1]
-                axis.plot(part["scans"], part[column], "o-", ms=3, lw=1.2, color=colour, label=f"{stage} ({slope:.2f})")
-            axis.set(xscale="log", yscale="log", xlabel="scans", ylabel=label)
+                label = stage if np.isnan(slope) else f"{stage} ({slope:.2f})"
+                axis.plot(part["scans"], part[column], "o-", ms=3, lw=1.2, color=colour, label=label)
+            axis.set(xscale="log", yscale="log", xlabel="scans", ylabel=title)
             ends = np.array(axis.get_xlim())
             axis.plot(ends, ends * table[column].min() / ends[0], ":", color=MUTED, lw=1, label="linear")
             axis.set_xlim(ends)
