@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, write_table
+from bolt.io.files import read_columns, read_json, to_numbers, write_table
 from bolt.io.text import shorten_list
 
 EXCLUSION_COLUMNS = {
@@ -85,7 +85,10 @@ def roi_warnings(
     """
     uncovered = np.isnan(series[0])
     coverage = path.with_name(path.stem.removesuffix("_timeseries") + "_coverage.tsv")
-    damaged = read_table(coverage)["n_nonfinite"].to_numpy() > 0 if coverage.is_file() else np.zeros(len(names), bool)
+    damaged = np.zeros(len(names), bool)
+    if coverage.is_file():
+        (n_nonfinite,) = read_columns(coverage, ["n_nonfinite"])
+        damaged = to_numbers(n_nonfinite) > 0
     for problem, affected in (
         ("not covered", uncovered),
         ("all zero or constant (zeros after z-scoring)", constant & ~uncovered),

@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bolt.config import Config, Dataset, Quality
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, write_status, write_table
+from bolt.io.files import read_columns, read_json, read_table, to_numbers, write_status, write_table
 from bolt.io.series_files import read_series
 from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 
 log = logging.getLogger("bolt")
+MOTION = ("framewise_displacement", "std_dvars")
+"""Columns of confounds, often among hundreds, that quality is judged by."""
 QUALITY_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
@@ -123,7 +126,7 @@ def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
         numbers |= read_json(layout.anatomical(anatomy) / f"{prefix_of(anatomy)}desc-quality.json")
         numbers |= read_json(layout.functional(folder_of(scan.scan_id)) / f"{scan.scan_id}_desc-quality.json")
     elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
-        numbers |= motion_numbers(read_table(scan.confounds))
+        numbers |= motion_numbers(read_table(scan.confounds, columns=MOTION))
     if pd.isna(numbers["n_volumes"]):  # unknown before a scan is downloaded
         numbers["n_volumes"] = _length(scan, config, layout)
     if scan.kind != "series":
@@ -143,7 +146,8 @@ def _length(scan: Any, config: Config, layout: Layout) -> int | None:
 
 
 def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
-    return float(read_table(layout.coverage(scan_id, atlas))["covered"].mean())
+    (covered,) = read_columns(layout.coverage(scan_id, atlas), ["covered"])
+    return float(np.nanmean(to_numbers(covered)))
 
 
 def is_judged(config: Config, dataset: Dataset) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from bolt.io.volumes import check_image
 
 log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
+_T1w = tuple[str | None, str]
+"""Session and path."""
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
@@ -26,7 +29,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     layout = open_layout(dataset.path)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
     subjects = read_participants(where)
-    rows = [_row(layout, bold, dataset) for bold in find_images(layout, dataset, suffix="bold")]
+    t1w = _anatomical_images(layout)
+    rows = [_row(layout, bold, dataset, t1w) for bold in find_images(layout, dataset, suffix="bold")]
     with_bold = {row["subject"] for row in rows}
     filtered = bool(dataset.tasks or dataset.sessions or dataset.runs)
     rows += [
@@ -87,9 +91,8 @@ def find_images(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[A
     return sorted(layout.get(extension=IMAGES, **entities), key=lambda file: file.path)
 
 
-def entities_of(file: Any) -> dict[str, Any]:
-    """Return subject, session, run and task of a scan, from its file name."""
-    entities = file.get_entities()
+def entities_of(entities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return subject, session, run and task of a scan, from the entities of its file name."""
     return {
         "subject": f"sub-{entities['subject']}",
         "session": entities.get("session"),
@@ -98,23 +101,25 @@ def entities_of(file: Any) -> dict[str, Any]:
     }
 
 
-def _row(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
-    row = entities_of(bold) | {
+def _row(layout: BIDSLayout, bold: Any, dataset: Dataset, t1w: Mapping[str, list[_T1w]]) -> dict[str, Any]:
+    entities = bold.get_entities()
+    row = entities_of(entities) | {
         "scan_id": bold.filename.split("_bold.nii")[0],
         "kind": "raw",
         "bold": bold.path,
         "exclude_reason": None,
     }
     exclusion = pd.DataFrame([row])
-    if bold.get_entities().get("part", "mag") != "mag":
+    if entities.get("part", "mag") != "mag":
         exclude(exclusion, 0, "not a magnitude image", SELECTION)
-    if "echo" in bold.get_entities():
+    if "echo" in entities:
         exclude(exclusion, 0, "multi-echo data: combine the echoes first (as fMRIPrep does)")
     try:
         row |= _timing(layout, bold, dataset)
     except DataError as error:
         exclude(exclusion, 0, str(error))
-    row["t1w"] = _anatomical(layout, row)
+    images = t1w.get(row["subject"], [])  # from the same session if there is one, else the first
+    row["t1w"] = min(((session != row["session"], path) for session, path in images), default=(None, None))[1]
     if row["t1w"] is None:
         exclude(exclusion, 0, "the subject has no T1w image")
     else:
@@ -143,8 +148,10 @@ def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     return read_timing(bold.path, tr, dataset)
 
 
-def _anatomical(layout: BIDSLayout, row: dict[str, Any]) -> str | None:
-    """Return the subject's T1w image: from the same session if there is one, else the first."""
-    images = layout.get(subject=row["subject"].removeprefix("sub-"), suffix="T1w", extension=IMAGES)
-    paths = sorted((image.get_entities().get("session") != row["session"], image.path) for image in images)
-    return paths[0][1] if paths else None
+def _anatomical_images(layout: BIDSLayout) -> dict[str, list[_T1w]]:
+    """Return session and path of the T1w images of each subject; one query, because each takes long."""
+    images: dict[str, list[_T1w]] = {}
+    for image in layout.get(suffix="T1w", extension=IMAGES):
+        entities = image.get_entities()
+        images.setdefault(f"sub-{entities.get('subject')}", []).append((entities.get("session"), image.path))
+    return images

@@ -61,7 +61,7 @@ def _resolution(path: str) -> str | None:
 def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
     stem = bold.path.rsplit("_desc-", 1)[0]
     start = stem.split(f"_space-{space}")[0]
-    row = entities_of(bold) | {
+    row = entities_of(bold.get_entities()) | {
         "scan_id": Path(start).name,
         "kind": "preprocessed",
         "space": space,

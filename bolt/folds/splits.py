@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
 from bolt.folds.audit import HINT, find_leaks
@@ -246,6 +245,8 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
 
 def _parts(units: pd.DataFrame, n_parts: int, seed: int) -> list[set[str]]:
     """Divide the groups into `n_parts` disjoint parts, stratified by label and site."""
+    from sklearn.model_selection import StratifiedGroupKFold  # slow to import, and the report needs only `quarters`
+
     splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,30 +73,31 @@ class RunSection:
     explanation: list[Block] = field(default_factory=list)
 
 
-def page_environment() -> Environment:
-    """Return the environment of the page templates: text is escaped, an undefined name is an error."""
-    return Environment(
+@cache
+def page_environment(folder: Path = Path()) -> Environment:
+    """Return the templates of the pages in a folder: text is escaped, an undefined name is an error."""
+
+    def place(file: Path | str) -> str:
+        return Path(file).relative_to(folder).as_posix()
+
+    def vectors(file: Path) -> dict[str, str]:
+        drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
+        return {name: place(path) for name, path in drawings.items() if path.is_file()}
+
+    environment = Environment(
         loader=PackageLoader("bolt.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"place": place, "vectors": vectors, "alignment": _alignment}
+    return environment
 
 
 def write_page(template: str, out: Path, **content: Any) -> None:
     """Fill a template of ``bolt/report/templates``; pictures must be below the folder of the page."""
-
-    def place(file: Path | str) -> str:
-        return Path(file).relative_to(out.parent).as_posix()
-
-    def vectors(file: Path) -> dict[str, str]:
-        drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
-        return {name: place(path) for name, path in drawings.items() if path.is_file()}
-
-    environment = page_environment()
-    environment.filters |= {"place": place, "vectors": vectors, "alignment": _alignment}
-    write_text(environment.get_template(template).render(**content), out)
+    write_text(page_environment(out.parent).get_template(template).render(**content), out)
 
 
 def _alignment(frame: pd.DataFrame) -> list[str]:

@@ -10,7 +10,17 @@ import pytest
 
 from bolt.io import files
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import atomic, read_table, read_yaml, write_if_new, write_status, write_table, write_text
+from bolt.io.files import (
+    atomic,
+    read_columns,
+    read_table,
+    read_yaml,
+    to_numbers,
+    write_if_new,
+    write_status,
+    write_table,
+    write_text,
+)
 
 
 def test_failed_write_keeps_the_old_file_and_no_temporary_one(tmp_path):
@@ -21,6 +31,33 @@ def test_failed_write_keeps_the_old_file_and_no_temporary_one(tmp_path):
         raise RuntimeError
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_columns_are_those_of_the_table(tmp_path):
+    path = tmp_path / "t.tsv"
+    table = pd.DataFrame({"name": ["a\tb", 'c "d"', "n/a"], "share": [0.1 + 0.2, None, -3.0], "n": [1, 2, 3]})
+    write_table(table, path, dict.fromkeys(table.columns, "Column"))
+    shares, names = read_columns(path, ["share", "name"])
+    assert names == ["a\tb", 'c "d"', "n/a"]
+    pd.testing.assert_series_equal(pd.Series(to_numbers(shares), name="share"), table["share"], check_exact=True)
+    with pytest.raises(DataError, match="absent"):
+        read_columns(path, ["absent"])
+    with pytest.raises(DataError, match="file not found"):
+        read_columns(tmp_path / "no.tsv", ["share"])
+    path.write_text("a\tb\n1\n")
+    with pytest.raises(DataError, match="not a readable"):
+        read_columns(path, ["b"])
+    path.write_text("")
+    with pytest.raises(DataError, match="not a readable"):
+        read_columns(path, ["b"])
+
+
+def test_only_named_columns_are_read(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("a\tb\tc\n1\tx\tn/a\n2\ty\t3\n")
+    whole = read_table(path)
+    pd.testing.assert_frame_equal(read_table(path, columns=("c", "a", "absent")), whole[["a", "c"]])
+    assert list(read_table(path, columns=("absent",)).columns) == []
 
 
 def test_temporary_names_keep_their_suffix(tmp_path):

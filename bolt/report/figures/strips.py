@@ -56,17 +56,18 @@ def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: fl
     )
 
 
-def coverage_strip(coverage: pd.DataFrame, networks: Sequence[str | None], threshold: float) -> str:
-    """Draw the coverage of an atlas's ROIs (`COVERAGE_COLUMNS`) as bars by network; red if below the threshold."""
-    order = sorted(range(len(coverage)), key=lambda i: (str(networks[i] or ""), i))
-    step, height = 900 / len(coverage), 46
+def coverage_strip(
+    rois: Sequence[str], shares: Sequence[float], networks: Sequence[str | None], threshold: float
+) -> str:
+    """Draw the coverage of an atlas's ROIs (names, shares) as bars by network; red if below the threshold."""
+    order = sorted(range(len(rois)), key=lambda i: (str(networks[i] or ""), i))
+    step, height = 900 / len(rois), 46
     bars, names, start = [], [], 0
     for x, i in enumerate(order):
-        row = coverage.iloc[i]
-        share = float(row["coverage"])
+        share = shares[i]
         colour = "#1f6f8b" if share >= threshold else "#b42318"
         tall = max(2.0, share * height)
-        title = html.escape(f"{row['name']}: {100 * share:.0f} %")
+        title = html.escape(f"{rois[i]}: {100 * share:.0f} %")
         bars.append(
             f'<rect x="{x * step:.2f}" y="{height - tall:.1f}" width="{step * 0.92:.2f}" height="{tall:.1f}" '
             f'fill="{colour}"><title>{title}</title></rect>'

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from fontTools import subset
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from bolt.io.files import atomic
@@ -27,8 +28,9 @@ TWO = ("#c0392b", "#2166ac")
 MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
 LANDMARK = "#f5c35b"
 DIVERGING = "RdBu_r"
-FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Suffix to the metadata without which equal figures are equal files."""
+DPI = 180
+NOT_EMBEDDED = ("GDEF", "GPOS", "GSUB")
+"""Tables of fonts for kerning and ligatures: text in a PDF is already laid out, and reducing them takes longest."""
 RC: Any = {  # matplotlib's stubs want each key as a literal
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Helvetica", "Arial"],  # for viewers of SVG
@@ -66,13 +68,37 @@ def class_colours(classes: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def canvas(out: Path, width: float = WIDTH, height: float = 3.0, **options: Any) -> Iterator[Figure]:
     """Save a figure as `out` (PNG, for screens), with SVG and PDF beside it (for papers); sizes in inches."""
-    with plt.rc_context(RC):
-        figure = plt.figure(figsize=(width, height), **{"layout": "constrained", **options})
-        try:
-            yield figure
-            for suffix, undated in FORMATS.items():
-                with atomic(out.with_suffix(suffix)) as temporary:
-                    figure.savefig(temporary, dpi=180, metadata=undated)
-                figure.set_layout_engine("none")  # one layout for all three
-        finally:
-            plt.close(figure)
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(width, height), **{"layout": "constrained", **options})
+        FigureCanvasAgg(figure)
+        yield figure
+        _save(figure, out)
+
+
+def _save(figure: Figure, out: Path) -> None:
+    """Save a figure in three formats with one layout; equal figures are equal files.
+
+    `Figure.savefig` would draw each format twice, the first time to find the layout.
+    """
+    figure.dpi = DPI
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    with atomic(out) as temporary:
+        FigureCanvasAgg(figure).print_png(temporary)
+    with atomic(out.with_suffix(".svg")) as temporary:
+        FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None})
+    figure.dpi = DPI  # the resolution of images in vector files
+    with atomic(out.with_suffix(".pdf")) as temporary, _plain_fonts():
+        FigureCanvasPdf(figure).print_pdf(temporary, metadata={"CreationDate": None})
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """Embed fonts without the tables `NOT_EMBEDDED`, which matplotlib has no option for."""
+    default = subset.Options._drop_tables_default
+    subset.Options._drop_tables_default = [*default, *NOT_EMBEDDED]
+    try:
+        yield
+    finally:
+        subset.Options._drop_tables_default = default

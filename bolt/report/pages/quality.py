@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, pictures_of
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.io.files import holds_something, read_json, read_table
+from bolt.io.files import holds_something, read_columns, read_json, read_table, to_numbers
 from bolt.jobs.crash_report import report_path
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.figures.strips import coverage_strip, outlying, strip
@@ -134,9 +135,10 @@ def write_pages(study: Study) -> None:
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     table = read_table(layout.quality, text=("scan_id", "subject", "anatomy", "state", "reason")).fillna({"reason": ""})
     rater, pages = Rater(study.config, table), {}
+    scans_of = dict(list(scans.groupby("subject")))
     for subject, rows in table[table["anatomy"].notna()].groupby("subject"):
         page = layout.derivatives / f"{subject}.html"
-        paragraphs, references = cite(preprocessing_texts(layout, scans[scans["subject"] == subject]))
+        paragraphs, references = cite(preprocessing_texts(layout, scans_of[subject]))
         write_page(
             "subject.html",
             page,
@@ -200,18 +202,26 @@ def _coverage(study: Study, scan: str) -> list[Figure]:
         file = study.layout.coverage(scan, atlas)
         if not holds_something(file):
             continue
-        table = read_table(file, text=("name",))
-        lost = table["name"][table["covered"] == 0].tolist()
-        labels = load_labels(place, atlas_dir=config.paths.atlas_dir)
-        networks = labels.set_index("value")["network"].reindex(table["value"]).where(lambda s: s.notna(), None)
+        values, rois, shares, covered = read_columns(file, ["value", "name", "coverage", "covered"])
+        lost = [name for name, cell in zip(rois, covered, strict=True) if cell == "0"]
+        networks = _networks(place, config.paths.atlas_dir)
         caption = (
-            f"{atlas}: {len(table) - len(lost)} of {len(table)} ROIs are covered. One bar per ROI, by network: the "
+            f"{atlas}: {len(rois) - len(lost)} of {len(rois)} ROIs are covered. One bar per ROI, by network: the "
             "share that was acquired; red bars are below the threshold (dashed)."
         )
         if lost:
             caption += f" Not covered: {', '.join(lost[:LISTED])}{' and others' if len(lost) > LISTED else ''}."
-        figures.append(Figure("", caption, coverage_strip(table, networks.tolist(), config.parcellate.coverage)))
+        of_rois = [networks.get(int(value)) for value in values]
+        drawing = coverage_strip(rois, to_numbers(shares).tolist(), of_rois, config.parcellate.coverage)
+        figures.append(Figure("", caption, drawing))
     return figures
+
+
+@cache
+def _networks(place: str, atlas_dir: Path | None) -> dict[int, str]:
+    """Return the network of each ROI of an atlas, by its value; ROIs without one are missing."""
+    labels = load_labels(place, atlas_dir=atlas_dir).dropna(subset=["network"])
+    return dict(zip(labels["value"].astype(int), labels["network"], strict=True))
 
 
 def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ Missing parts are omitted: ready ROI series have no registration, real data no t
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
 from typing import Any
@@ -36,6 +37,7 @@ from bolt.report.tables.numbers import number, percent
 
 def write_report(study: Study) -> None:
     """Write the report, with its figures beside it, and the methods text ``methods.md``."""
+    gc.freeze()  # figures leave garbage: do not search all imported modules for it
     config, dataset, layout = study.config, study.dataset, study.layout
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     exclusions = _exclusions(layout, scans)

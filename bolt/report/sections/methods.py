@@ -5,6 +5,7 @@ References are those of ``references.yaml`` that the text cites.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -74,9 +75,15 @@ def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:
     functional = [
         file  # at most one per scan, whatever its space
         for scan in map(str, raw["scan_id"])
-        for file in sorted(layout.functional(folder_of(scan)).glob(f"{scan}_*boldref.json"))[:1]
+        for file in _files(layout.functional(folder_of(scan)), f"{scan}_", "boldref.json")[:1]
     ]
     return [*_paragraphs(anatomical, "T1-weighted images"), *_paragraphs(functional, "BOLD scans")]
+
+
+def _files(folder: Path, start: str, end: str) -> list[Path]:
+    """Return the sorted files of a folder by the start and end of their names; a pattern per scan would be slow."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    return [folder / name for name in sorted(names) if name.startswith(start) and name.endswith(end)]
 
 
 def _paragraphs(files: Iterable[Path], images: str) -> list[str]:

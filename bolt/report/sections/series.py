@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from bolt.config.layout import Layout
 from bolt.config.study import Study
-from bolt.io.files import holds_something, read_table
+from bolt.io.files import holds_something, read_columns, read_table, to_numbers
 from bolt.io.series_files import kept_volumes
 from bolt.report.figures import series as figures
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import figure_folder
 from bolt.series.cache import SeriesCache
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Coverage of each ROI in one scan, by its value, and the number of damaged voxels of all of them."""
+
+    shares: pd.Series
+    n_nonfinite: int
 
 
 def series_section(study: Study, atlas: str) -> list[Block]:
@@ -22,11 +32,10 @@ def series_section(study: Study, atlas: str) -> list[Block]:
     if not (layout.cache(atlas) / "manifest.json").is_file():
         return [Text(f"{atlas}: no series were made.", warning=True)]
     cache_coverage = read_table(layout.cache(atlas) / "coverage.tsv", text=("name",))
-    files = sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv"))
-    coverage = {file: read_table(file) for file in files if holds_something(file)}
+    coverage = _read_coverage(layout, atlas)
     return [
         _example(layout, atlas),
-        *_coverage(study, atlas, list(coverage.values())),
+        *_coverage(study, atlas, coverage),
         _uncovered(layout, atlas, cache_coverage),
         *_warnings(atlas, int(cache_coverage["n_constant"].sum()), coverage),
     ]
@@ -42,10 +51,21 @@ def _example(layout: Layout, atlas: str) -> Picture:
     return Picture(picture, f"{counts} The z-scored series of one scan, ROIs grouped by network.")
 
 
-def _coverage(study: Study, atlas: str, tables: list[pd.DataFrame]) -> list[Block]:
-    if not tables:
+def _read_coverage(layout: Layout, atlas: str) -> dict[str, Coverage]:
+    """Read the coverage of an atlas's ROIs in every scan, by scan."""
+    coverage = {}
+    for file in sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv")):
+        if holds_something(file):
+            values, shares, n_nonfinite = read_columns(file, ["value", "coverage", "n_nonfinite"])
+            n_damaged = int(np.nansum(to_numbers(n_nonfinite)))
+            coverage[file.parent.name] = Coverage(pd.Series(to_numbers(shares), values), n_damaged)
+    return coverage
+
+
+def _coverage(study: Study, atlas: str, coverage: Mapping[str, Coverage]) -> list[Block]:
+    if not coverage:
         return []
-    shares = pd.concat([table.set_index("value")["coverage"] for table in tables], axis=1)
+    shares = pd.concat([scan.shares for scan in coverage.values()], axis=1)
     picture = figure_folder(study.layout) / f"{atlas}_coverage.png"
     spread = {"median": shares.median(axis=1), "minimum": shares.min(axis=1), "maximum": shares.max(axis=1)}
     figures.coverage(pd.DataFrame(spread), study.config.parcellate.coverage, picture)
@@ -69,14 +89,13 @@ def _uncovered(layout: Layout, atlas: str, coverage: pd.DataFrame) -> Block:
     return Table(frame, f"{atlas}: ROIs missing in some scans.", layout.cache(atlas) / "coverage.tsv")
 
 
-def _warnings(atlas: str, n_constant: int, coverage: dict[Path, pd.DataFrame]) -> list[Block]:
+def _warnings(atlas: str, n_constant: int, coverage: Mapping[str, Coverage]) -> list[Block]:
     """Warn of constant series, and of voxels without finite values."""
     texts = []
     if n_constant:
         constant = "1 series is constant" if n_constant == 1 else f"{n_constant} series are constant"
         texts.append(f"{constant} over time and thus zero after z-scoring, without information.")
-    damaged = {file.parent.name: int(table["n_nonfinite"].sum()) for file, table in coverage.items()}
-    damaged = {scan: n for scan, n in damaged.items() if n}
+    damaged = {name: scan.n_nonfinite for name, scan in coverage.items() if scan.n_nonfinite}
     if damaged:
         worst = sorted(damaged, key=lambda scan: -damaged[scan])[:5]
         listed = ", ".join(f"{scan} ({damaged[scan]})" for scan in worst)

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
+from fontTools import subset
+from matplotlib.figure import Figure
 
 from bolt.report.figures import cohort, performance, series, style
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
@@ -32,6 +35,31 @@ def metrics() -> tuple[pd.DataFrame, dict]:
     pooled = dict.fromkeys(["accuracy", "recall", "precision"], value)
     pooled |= {"auc": {"value": None, "low": None, "high": None}, "majority_accuracy": 0.5}
     return table, {**pooled, "classes": ["a", "b"], "confusion": [[5, 1], [0, 6]]}
+
+
+def test_a_canvas_saves_what_matplotlib_would(tmp_path: Path) -> None:
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        left.imshow(np.arange(12).reshape(3, 4), aspect="equal")
+        right.plot([1, 2000, 3], label="a line")
+        right.set(xlabel="a long label below", title="Title")
+        figure.legend(loc="outside lower center")
+
+    with style.canvas(tmp_path / "ours.png", height=2.5) as figure:
+        draw(figure)
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(style.WIDTH, 2.5), layout="constrained")
+        draw(figure)
+        figure.savefig(tmp_path / "theirs.png", dpi=style.DPI)
+        figure.set_layout_engine("none")
+        figure.savefig(tmp_path / "theirs.svg", dpi=style.DPI, metadata={"Date": None})
+        figure.savefig(tmp_path / "theirs.pdf", dpi=style.DPI, metadata={"CreationDate": None})
+    for suffix in (".png", ".svg"):
+        assert (tmp_path / f"ours{suffix}").read_bytes() == (tmp_path / f"theirs{suffix}").read_bytes()
+    ours, theirs = ((tmp_path / f"{name}.pdf").read_bytes() for name in ("ours", "theirs"))
+    assert b"/FontFile2" in ours and b"/Type3" not in ours  # TrueType fonts, embedded
+    assert 0.7 * len(theirs) < len(ours) < len(theirs)  # without tables of ligatures and kerning
+    assert not set(style.NOT_EMBEDDED) & set(subset.Options().drop_tables)  # elsewhere as before
 
 
 def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:

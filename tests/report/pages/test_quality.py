@@ -134,7 +134,6 @@ def test_strips_mark_what_stands_out() -> None:
     drawing = strip(values, outlying(values, "low"), pd.Series(excluded, values.index), 4.0)
     assert drawing.count("<circle") == 2 and 'href="#g"' in drawing and 'class="out"' in drawing
     assert drawing.count("h0") == 6 and 'class="cut"' in drawing
-    roi = pd.DataFrame({"name": ["x", "y", "z"], "coverage": [1.0, 0.2, 0.7]})
-    drawing = coverage_strip(roi, ["B", "A", "B"], 0.5)
+    drawing = coverage_strip(["x", "y", "z"], [1.0, 0.2, 0.7], ["B", "A", "B"], 0.5)
     assert drawing.count("<rect") == 3 and drawing.count("#b42318") == 1
     assert drawing.index("y: 20 %") < drawing.index("x: 100 %")  # by network

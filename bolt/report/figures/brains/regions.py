@@ -5,6 +5,7 @@ Two classes share a brain, red and blue; more get a panel each. Shades show in h
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,8 @@ PANEL = 1.42  # inches: height of a class's panel, with more than two classes
 
 def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
     """Draw the selected ROIs of every class (``roi_weights.tsv``, label image of the atlas)."""
+    gc.collect()
+    gc.freeze()  # nilearn collects garbage whenever it reads an image: do not search all imported modules each time
     selected = table[table["selected"].astype(bool)].copy()
     selected["centre"] = centres(image, selected["value"].to_numpy(int))
     if len(classes) == 2:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from bolt.atlases.image import Atlas, load_atlas
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import BoltError
 from bolt.io.files import read_table
-from bolt.report.figures.brains.interactive import write_views
 from bolt.report.figures.brains.networks import plot_networks
-from bolt.report.figures.brains.regions import plot_regions
 from bolt.report.html import Block, Picture, Table, Text, View
 from bolt.report.runs import figure_folder, run_anchor, run_figure
 from bolt.report.tables.explanation import selected_networks, selected_rois
+
+if TYPE_CHECKING:
+    from bolt.atlases.image import Atlas
 
 BRAIN = (
     "Regions whose activity at landmark volumes favours a class: the top {share:.2g} % of ROIs by regression weight, "
@@ -61,6 +62,9 @@ def brain_picture(study: Study, run: ModelRun) -> Picture:
 
 
 def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Block]:
+    from bolt.report.figures.brains.interactive import write_views  # nilearn is slow to import; the report draws none
+    from bolt.report.figures.brains.regions import plot_regions
+
     paths, classes = study.config.paths, study.dataset.classes or []
     try:
         image = _atlas(study.config.atlas_places[run.atlas], paths.atlas_dir, paths.templateflow_home).image
@@ -82,4 +86,6 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 @lru_cache(maxsize=4)
 def _atlas(place: str, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
     """Load an atlas once for all models and seeds."""
+    from bolt.atlases.image import load_atlas
+
     return load_atlas(place, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
