@@ -7,6 +7,7 @@ rules call them with the run's configuration (``--config``) and the scan, model 
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -25,6 +26,7 @@ NUMBERS = ("seed", "fold", "inner")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status; a `BoltError` is one line, anything else a traceback."""
+    gc.set_threshold(50_000, 20, 100)  # importing and drawing make many objects, little of them garbage
     options = _parser().parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Masked("%(message)s"))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix, roc_curve
 
 from bolt.evaluate.calibration import BINS, brier_score, calibration_error, reliability
 from bolt.io.errors import DataError
@@ -134,6 +133,8 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
     ``majority_accuracy`` (always predicting the most frequent test label), ``n_scans``, ``classes``, ``confusion``
     (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`) and, for two classes, ``roc``.
     """
+    from sklearn.metrics import confusion_matrix, roc_curve  # slow to import, and the report needs only names
+
     truth, predicted, probability = class_arrays(predictions, classes)
     counts = np.bincount(truth, minlength=len(classes))
     summary: dict[str, Any] = {

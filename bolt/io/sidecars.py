@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,18 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for folder in folders:
         applicable = []
-        for file in folder.glob(f"*{suffix}.json"):
-            *file_entities, file_suffix = file.stem.split("_")
+        modified = folder.stat().st_mtime_ns if folder.is_dir() else 0
+        for name in _json_files(folder, modified):
+            *file_entities, file_suffix = name.removesuffix(".json").split("_")
             if file_suffix == suffix and set(file_entities) <= set(entities):
-                applicable.append((len(file_entities), file))
+                applicable.append((len(file_entities), folder / name))
         for _, file in sorted(applicable):
             with suppress(DataError):
                 metadata |= read_json(file)
     return metadata
+
+
+@lru_cache(maxsize=16)
+def _json_files(folder: Path, modified: int) -> list[str]:
+    """Return the JSON files in a folder, listed again once it is modified; all scans share the top folder."""
+    return [name for name in os.listdir(folder) if name.endswith(".json")] if modified else []
