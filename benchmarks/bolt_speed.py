@@ -244,10 +244,15 @@ def main() -> None:
         "GFLOP/s (the best gives the floor): " + ", ".join(f"{name} {rate:.4g}" for name, rate in rates.items()),
         *ratios(measured),
     ]
+    print_table(heading, rows, options.out)
+
+
+def print_table(heading: list[str], rows: list[list[str]], out: Path | None) -> None:
+    """Print a table, its columns' names first, below a heading, as Markdown; write it as TSV, too."""
     print("\n".join(f"- {line}" for line in heading), end="\n\n")
     print("\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]))
-    if options.out:
-        options.out.write_text("".join([f"# {line}\n" for line in heading] + ["\t".join(row) + "\n" for row in rows]))
+    if out:
+        out.write_text("".join([f"# {line}\n" for line in heading] + ["\t".join(row) + "\n" for row in rows]))
 
 
 if __name__ == "__main__":

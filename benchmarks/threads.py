@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from bolt_speed import Case, Measured, Side, alternate, build, data, parse_case, run
+from bolt_speed import Case, Measured, Side, alternate, build, data, parse_case, print_table, run
 from torch import Tensor
 
 CASES = ("train:32:100", "train:2:1200", "infer:32:100")
@@ -75,10 +75,7 @@ def main() -> None:
     ]
     if options.threads > cores:
         heading.append(f"with more than {cores} threads they share cores: efficiency is at most {cores} / threads")
-    print("\n".join(f"- {line}" for line in heading), end="\n\n")
-    print("\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]))
-    if options.out:
-        options.out.write_text("".join([f"# {line}\n" for line in heading] + ["\t".join(row) + "\n" for row in rows]))
+    print_table(heading, rows, options.out)
 
 
 if __name__ == "__main__":

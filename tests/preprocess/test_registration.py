@@ -9,7 +9,7 @@ from scipy import ndimage
 from bolt.config import load_registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images, registration
-from bolt.preprocess.anatomical import extraction
+from bolt.preprocess.anatomical import extraction, steps
 
 
 def test_one_piece_drops_islands_and_fills_holes():
@@ -97,3 +97,23 @@ def test_a_position_with_little_mask_overlap_is_not_chosen(monkeypatch):
     monkeypatch.setattr(registration, "normalised_mutual_information", lambda a, _: 1 / len(a))  # small is best
     matrix, _ = registration.coregister(t1w, images.to_ants(seen, affine), t1w, mask, load_registration("testing"))
     np.testing.assert_allclose(matrix, np.eye(4), atol=1e-9)
+
+
+def test_a_coarse_field_is_interpolated_linearly_on_the_grid_of_the_image():
+    coarse, fine = (
+        images.to_ants(np.zeros((6, 7, 5)), np.diag([4, 4, 4, 1])),
+        images.to_ants(np.zeros((20, 22, 16)), np.eye(4)),
+    )
+    x, y, z = np.indices(coarse.shape) * 4.0
+    field = coarse.new_image_like((1 + 0.1 * x + 0.02 * y - 0.03 * z).astype(np.float32))
+    x, y, z = np.indices(fine.shape).astype(float)
+    np.testing.assert_allclose(registration._refined(field, fine), 1 + 0.1 * x + 0.02 * y - 0.03 * z, rtol=1e-5)
+
+
+def test_a_few_bright_voxels_do_not_coarsen_a_t1w_on_disk(tmp_path):
+    data = np.random.default_rng(0).uniform(1, 1000, (30, 30, 30))
+    data[0, 0, 0] = 1e7
+    steps._write_t1w(images.to_ants(data, np.eye(4)), tmp_path / "T1w.nii.gz")
+    kept = images.read(tmp_path / "T1w.nii.gz").numpy()
+    np.testing.assert_allclose(kept.ravel()[1:], data.ravel()[1:], atol=0.3)
+    assert kept[0, 0, 0] > 30_000

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import ants
+import numpy as np
 from nipype.interfaces.base import File, TraitedSpec
 
 from bolt.config import Registration
@@ -147,5 +148,7 @@ class Normalise(Interface):
 
 
 def _write_t1w(image: ants.ANTsImage, path: Path, code: int = images.SCANNER) -> None:
-    """Write a T1w in `LEVELS` steps."""
-    images.write(image, path, "uint16", code, step=float(image.max()) / LEVELS)
+    """Write a T1w in `LEVELS` steps up to its `MAX_QUANTILE`: a few brighter voxels do not coarsen the others."""
+    data = image.numpy()
+    step = float(np.quantile(data[data > 0], registration.MAX_QUANTILE)) / LEVELS
+    images.write(image.new_image_like(np.clip(data, 0, step * np.iinfo("uint16").max)), path, "uint16", code, step)
