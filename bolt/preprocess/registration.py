@@ -112,10 +112,11 @@ def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", *
 
 
 def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:
-    """Register rigidly by mutual information, in three levels.
+    """Register rigidly by mutual information, from images smoothed by 12 mm to images smoothed by 1 mm.
 
     The step sizes of ``ants.registration`` are so large that it leaves images that are almost aligned; hence the same
-    program is called with explicit arguments.
+    program is called with explicit arguments. Smoothing in mm, whatever the voxel size, is what makes the result
+    independent of where the search starts.
 
     Parameters
     ----------
@@ -135,7 +136,8 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
         command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
         command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
-        command += ["--convergence", "[200x100x50,1e-6,5]", "--shrink-factors", "2x1x1", "--smoothing-sigmas", "2x1x0"]
+        command += ["--convergence", "[200x100x100x100,1e-7,10]", "--shrink-factors", "2x2x1x1"]
+        command += ["--smoothing-sigmas", "12x6x3x1mm"]
         command += ["--masks", f"[{get_pointer_string(mask)},NA]"]
         command += ["--output", f"{folder}/rigid_"]
         ants.registration(command, None)

@@ -67,6 +67,21 @@ def test_coregistration_recovers_from_a_wrong_header(head, tmp_path):
     assert dice > 0.95
 
 
+@pytest.mark.parametrize("angles", [(8, 0, 0), (0, 8, 0), (0, 0, -8)])
+def test_a_head_that_turned_between_the_scans_is_followed(head, angles):
+    """A noisy, coarse BOLD of a head that turned by about eight degrees after the T1w."""
+    t1w, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
+    affine, rng = images.affine_of(t1w), np.random.default_rng(0)
+    turned = images.rigid_matrix(np.array([3.0, -2, 2, *np.radians(angles)]), np.zeros(3))
+    grid = images.to_ants(np.zeros(t1w.shape), affine)
+    contrast = 130 - t1w.numpy() + 8 * ndimage.gaussian_filter(rng.standard_normal(t1w.shape), 1) / 0.15
+    bold, seen = (images.to_ants(a, turned @ affine) for a in (contrast * mask.numpy(), mask.numpy()))
+    bold, seen = (registration.warp(grid, a, []) for a in (bold, seen))
+    matrix, _ = registration.coregister(bold, seen, t1w, mask, load_registration("testing"))
+    points = np.array([[60.0, 0, 0], [0, 70, 0], [0, 0, 50]])
+    assert np.linalg.norm(images.apply(matrix, points) - images.apply(turned, points), axis=1).mean() < 1.5
+
+
 @pytest.mark.parametrize("right_first", [True, False])
 @pytest.mark.parametrize("shift", [0, 8])
 def test_images_decide_between_positions_with_equal_mask_overlap(monkeypatch, right_first, shift):
