@@ -136,7 +136,7 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
         command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
         command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
-        command += ["--convergence", "[200x100x100x100,1e-7,10]", "--shrink-factors", "2x2x1x1"]
+        command += ["--convergence", "[100x50x50x50,1e-7,10]", "--shrink-factors", "2x2x1x1"]
         command += ["--smoothing-sigmas", "12x6x3x1mm"]
         command += ["--masks", f"[{get_pointer_string(mask)},NA]"]
         command += ["--output", f"{folder}/rigid_"]
