@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ants
+import h5py
 import nibabel as nib
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -24,6 +25,8 @@ FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""
 SCANNER, MNI = 1, 4  # NIfTI's codes of coordinate systems
 SHEAR_TOLERANCE = 1e-3
+FINEST = 1 / 256
+"""mm: displacements on disk are multiples of it, which deflates them to a fifth."""
 
 
 def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
@@ -220,3 +223,24 @@ def write_matrix(matrix: np.ndarray, path: str | Path, centre: np.ndarray | None
     with atomic(path) as temporary:
         ants.write_transform(transform, str(temporary))
         refuse_full(temporary.parent)
+
+
+def write_composite(transforms: Sequence[ants.ANTsTransform], path: str | Path) -> None:
+    """Write ITK transforms, of which the last is applied to points first, as one deflated file (``.h5``).
+
+    ITK reads compressed files but ANTsPy writes none: the file is repacked.
+    """
+    with atomic(path) as temporary, tempfile.TemporaryDirectory() as folder:
+        plain = f"{folder}/composite.h5"
+        ants.write_transform(ants.compose_ants_transforms(transforms), plain)
+        with h5py.File(plain) as source, h5py.File(temporary, "w") as target:
+
+            def repack(name: str, item: h5py.Group | h5py.Dataset) -> None:
+                if isinstance(item, h5py.Dataset) and item.size > 100:  # a displacement field
+                    field = np.rint(item[()] / FINEST) * FINEST
+                    target.create_dataset(name, data=field, compression="gzip", shuffle=True)
+                elif isinstance(item, h5py.Dataset):
+                    target.create_dataset(name, data=item[()], dtype=item.dtype)
+
+            source.visititems(repack)
+        refuse_full(Path(path).parent)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from bolt.io.errors import DataError
 from bolt.preprocess import images
@@ -88,3 +89,21 @@ def test_transforms_are_chained_from_template_to_bold(tmp_path):
     assert points.shape == (*shape, 3)
     grid_points = images.apply(OBLIQUE, np.argwhere(np.ones(shape)).astype(float))
     np.testing.assert_allclose(points.reshape(-1, 3), images.apply(to_t1w @ to_space, grid_points), atol=1e-3)
+
+
+def test_a_composite_is_small_and_moves_images_as_its_parts_do(tmp_path):
+    rng, grid = np.random.default_rng(0), images.to_ants(np.zeros((20, 24, 22)), np.diag([5.0, 5, 5, 1]))
+    affine = np.eye(4)
+    affine[:3, :3] += rng.normal(0, 0.05, (3, 3))
+    images.write_matrix(affine, tmp_path / "affine.mat")
+    smooth = [ndimage.gaussian_filter(rng.normal(0, 30, grid.shape), 3) for _ in range(3)]
+    field = ants.merge_channels([grid.new_image_like(part) for part in smooth])
+    ants.image_write(field, str(tmp_path / "field.nii.gz"))
+    parts = [ants.transform_from_displacement_field(field), ants.read_transform(str(tmp_path / "affine.mat"))]
+    images.write_composite(parts, tmp_path / "both.h5")
+    image = grid.new_image_like(ndimage.gaussian_filter(rng.normal(size=grid.shape), 1).astype(np.float32))
+    together = ants.apply_transforms(grid, image, [str(tmp_path / "both.h5")]).numpy()
+    apart = ants.apply_transforms(grid, image, [str(tmp_path / name) for name in ("field.nii.gz", "affine.mat")])
+    assert np.abs(together - image.numpy()).max() > 0.1
+    np.testing.assert_allclose(together, apart.numpy(), atol=2e-3)
+    assert (tmp_path / "both.h5").stat().st_size < 0.4 * 8 * 3 * grid.numpy().size

@@ -76,9 +76,9 @@ def normalise(
     there, back = (next(path for path in refined[key] if "Warp" in path) for key in ("fwdtransforms", "invtransforms"))
     forward, inverse = Path(folder, "t1w_to_template.h5"), Path(folder, "template_to_t1w.h5")
     displacement = _composed(alignment.forward, [there, alignment.forward])
-    ants.write_transform(ants.compose_ants_transforms([displacement, affine]), str(forward))
+    images.write_composite([displacement, affine], forward)
     displacement = _composed(alignment.inverse, [alignment.inverse, back])
-    ants.write_transform(ants.compose_ants_transforms([affine.invert(), displacement]), str(inverse))
+    images.write_composite([affine.invert(), displacement], inverse)
     return forward, inverse
 
 
