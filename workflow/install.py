@@ -49,7 +49,9 @@ def uv_options(settings: dict[str, str], arguments: list[str]) -> tuple[list[str
         separator = "," if name == "find-links" else " "
         variables[VARIABLES[name]] = separator.join(settings[name].split())
     switches = [option for name, option in SWITCHES.items() if settings.get(name, "").lower() in TRUE]
-    return ["pip", "install", "--quiet", "--python", sys.executable, *switches, *arguments], variables
+    # compiled, as pip does: where Python writes no bytecode (PYTHONDONTWRITEBYTECODE), every start would compile anew
+    words = ["pip", "install", "--quiet", "--compile-bytecode", "--python", sys.executable]
+    return [*words, *switches, *arguments], variables
 
 
 def main(arguments: list[str]) -> int:

@@ -7,8 +7,8 @@ apt-get install --yes --no-install-recommends g++ git make
 rm -rf /var/lib/apt/lists/*
 cd /opt/bolt
 if [ "$TORCH_INDEX" = pip ]; then TORCH_INDEX=; fi
-# compiled here, because users of the image cannot write
-PIP_NO_CACHE_DIR=1 UV_COMPILE_BYTECODE=1 make install VENV=/opt/venv TORCH_INDEX="$TORCH_INDEX"
+# bolt is compiled here, because users of the image cannot write
+PIP_NO_CACHE_DIR=1 make install VENV=/opt/venv TORCH_INDEX="$TORCH_INDEX"
 ln -sfn workflow/profiles profiles  # where Snakemake looks for the default one
 /opt/venv/bin/python -m compileall -q bolt
 /opt/venv/bin/python -m pip check
