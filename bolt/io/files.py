@@ -170,7 +170,12 @@ def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
     write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), path)
 
 
-def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str | Mapping[str, Any]]) -> None:
+def write_table(
+    table: pd.DataFrame,
+    path: str | Path,
+    columns: Mapping[str, str | Mapping[str, Any]],
+    digits: int | None = None,
+) -> None:
     """Write a TSV with a JSON sidecar that describes its columns.
 
     Parameters
@@ -181,13 +186,16 @@ def write_table(table: pd.DataFrame, path: str | Path, columns: Mapping[str, str
         Ends in ``.tsv``; the sidecar gets the same name with ``.json``.
     columns : mapping
         Column name to its description, or to its whole sidecar entry. Every column of `table` must be described.
+    digits : int, optional
+        Significant digits of numbers; default: all.
     """
     undescribed = [c for c in table.columns if c not in columns]
     if undescribed:
         raise ValueError(f"columns without a description: {undescribed}")
     path = Path(path)
     with atomic(path) as temporary:
-        table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING)
+        precision = None if digits is None else f"%.{digits}g"
+        table.to_csv(temporary, sep="\t", index=False, na_rep=MISSING, float_format=precision)
     entries = {c: {"Description": entry} if isinstance(entry := columns[c], str) else entry for c in table.columns}
     write_json(entries, path.with_suffix(".json"))
 

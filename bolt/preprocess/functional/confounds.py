@@ -21,6 +21,8 @@ JENKINSON_RADIUS = 80.0
 """mm; Jenkinson's sphere."""
 SAMPLE = 20_000
 """Voxels that represent the brain in statistics that need every value over time."""
+DIGITS = 12
+"""Significant digits of the written table: more than float32 images give."""
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CENTRE = ("centre_x", "centre_y", "centre_z")
 SIGNALS = {
@@ -219,7 +221,7 @@ def write_confounds(
     flags, texts = _outliers(table, unsteady)
     texts |= dict.fromkeys(cosines, "Slow drift (discrete cosine)")
     table = pd.concat([table, components, cosines, flags], axis=1)
-    write_table(table, path, {**DESCRIPTIONS, **component_texts, **texts})
+    write_table(table, path, {**DESCRIPTIONS, **component_texts, **texts}, digits=DIGITS)
     return table
 
 

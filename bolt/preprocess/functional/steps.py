@@ -20,6 +20,8 @@ from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 REFERENCE_VOLUMES = 15
 """The motion reference is the median of this many volumes, spread over the scan."""
+REFERENCE_LEVELS, TSNR_STEP = 20_000, 0.01
+"""How finely the mean image (levels up to its maximum) and tSNR are stored: whole numbers take half the space."""
 
 
 class ReferenceInput(SettingsInput):
@@ -193,9 +195,10 @@ class Resample(Interface):
                     writer.append(_volume(values, area))
         mean = total / (len(positions) - inputs.unsteady)
         images.save(_volume(inside, area), target.affine, paths["mask"], "uint8", code=target.code)
-        images.save(_volume(mean, area), target.affine, paths["reference"], code=target.code)
+        step = float(np.abs(mean).max()) / REFERENCE_LEVELS
+        images.save(_volume(mean, area), target.affine, paths["reference"], "int32", target.code, step or 1.0)
         tsnr = _volume(statistics.tsnr, _volume(inside, area) > 0)
-        images.save(tsnr, target.affine, paths["tsnr"], code=target.code)
+        images.save(tsnr, target.affine, paths["tsnr"], "int32", target.code, TSNR_STEP)
         confounds.write_confounds(inputs.motion, statistics, tissues, info.tr, folder / "confounds.tsv")
         return {**paths, "confounds": str(folder / "confounds.tsv")}
 
