@@ -6,6 +6,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from nilearn import signal
 from nilearn.interfaces.fmriprep import load_confounds_strategy
 from nilearn.interfaces.fmriprep.load_confounds_strategy import preset_strategies
 from nilearn.maskers import NiftiLabelsMasker
@@ -14,7 +15,7 @@ from bolt.atlases.image import Atlas
 from bolt.config import STRATEGY_PARAMETERS, Denoise, known, load_denoise, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.series.denoise import choose_confounds, clean
+from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
 from bolt.series.parcellate import parcellate, write_parcellated
 from tests.shared import shared_data
 
@@ -92,6 +93,22 @@ def test_series_equal_nilearns_masker_with_its_sample_mask(tmp_path):
     assert (sidecar["NumberOfVolumes"], sidecar["NumberOfVolumesKept"]) == (30, len(kept))
     assert sidecar["KeptVolumes"] == kept.tolist()
     assert len(np.load(tmp_path / "out/sub-01_atlas-two_timeseries.npy")) == len(kept)
+
+
+@pytest.mark.parametrize("tr", [0.72, 1.5, 2.0])
+def test_a_band_is_in_hertz_whatever_the_repetition_time(tr):
+    seconds = tr * np.arange(600)
+    inside, outside = (np.sin(2 * np.pi * hertz * seconds) for hertz in (0.05, 0.2))
+    strategy = Denoise(name="band", detrend=True, high_pass=0.01, low_pass=0.1)
+    nothing = ChosenConfounds(None, None)
+    cleaned = clean(np.c_[inside, outside], nothing, strategy, tr, "x")
+    middle = slice(100, -100)
+    assert np.corrcoef(cleaned[middle, 0], inside[middle])[0, 1] > 0.99 and cleaned[middle, 0].std() > 0.6
+    assert cleaned[middle, 1].std() < 0.05
+    expected = signal.clean(
+        np.c_[inside, outside], detrend=True, standardize=None, high_pass=0.01, low_pass=0.1, t_r=tr
+    )
+    np.testing.assert_allclose(cleaned, expected, atol=1e-9)
 
 
 def test_dropped_volumes_have_no_say_in_the_regression(tmp_path):

@@ -53,6 +53,19 @@ def test_components_are_nipypes(noise):
     np.testing.assert_allclose(np.abs(ours.T @ basis / np.linalg.norm(basis, axis=0)).max(axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("tr", "period", "kept"), [(0.8, 80, True), (0.8, 300, False), (3.0, 80, True), (3.0, 150, False)]
+)
+def test_only_what_is_slower_than_the_period_in_seconds_is_drift(tr, period, kept):
+    """128 s, whatever the repetition time."""
+    rng, seconds = np.random.default_rng(1), tr * np.arange(400)
+    wave = np.sin(2 * np.pi * seconds / period)
+    series = (1000 + 2 * wave + rng.standard_normal((90, 400))).astype(np.float32)
+    table, _ = signals(series, {"csf": np.ones(90, dtype=bool)}).components(tr, 0)
+    likeness = max(abs(np.corrcoef(wave, column)[0, 1]) for column in table.to_numpy().T)
+    assert likeness > 0.9 if kept else likeness < 0.3
+
+
 def test_shared_fluctuations_are_found(noise):
     table, _ = signals(noise, {"csf": np.ones(240, dtype=bool)}).components(TR, 0)
     assert [name for name in table if name.startswith(("a", "w"))] == []  # no white matter

@@ -22,18 +22,21 @@ INTERLEAVED = [*np.arange(0, SLICES, 2), *np.arange(1, SLICES, 2)]
 TIMES = np.argsort(INTERLEAVED) * TR / SLICES
 
 
-def sine(times: np.ndarray, hertz: float, n_volumes: int = 100) -> np.ndarray:
+def sine(times: np.ndarray, hertz: float, n_volumes: int = 100, tr: float = TR) -> np.ndarray:
     """Return (2, 2, S, T) volumes in which each slice samples the sine at its own times."""
-    seen = np.sin(2 * np.pi * hertz * (TR * np.arange(n_volumes) + times[:, None]))
+    seen = np.sin(2 * np.pi * hertz * (tr * np.arange(n_volumes) + times[:, None]))
     return (500 + 10 * np.broadcast_to(seen, (2, 2, *seen.shape))).astype(np.float32)
 
 
-@pytest.mark.parametrize("hertz", [0.01, 0.05, 0.1, 0.15])
-def test_a_sine_is_the_same_in_all_slices(hertz):
-    slices = timing.SliceTimes(TIMES, 2)
-    scan = sine(TIMES, hertz)
-    done = np.stack(list(timing.slice_timed(np.moveaxis(scan, -1, 0), slices, TR)))
-    expected = sine(np.full(SLICES, slices.middle), hertz)
+@pytest.mark.parametrize("tr", [0.72, 2.0, 3.0])
+@pytest.mark.parametrize("cycles", [0.02, 0.1, 0.2, 0.3])
+def test_a_sine_is_the_same_in_all_slices(cycles, tr):
+    """`cycles` per volume; 0.3 is 0.15 Hz at a repetition time of 2 s."""
+    times, hertz = TIMES * tr / TR, cycles / tr
+    slices = timing.SliceTimes(times, 2)
+    scan = sine(times, hertz, tr=tr)
+    done = np.stack(list(timing.slice_timed(np.moveaxis(scan, -1, 0), slices, tr)))
+    expected = sine(np.full(SLICES, slices.middle), hertz, tr=tr)
     inner = slice(timing.TAPS, -timing.TAPS)
     before = np.abs(scan - expected)[..., inner].max()
     assert done.shape == (100, 2, 2, SLICES)
