@@ -18,7 +18,7 @@ from sklearn.metrics import (
 
 from bolt.evaluate.calibration import reliability
 from bolt.evaluate.classes import scores
-from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
+from bolt.evaluate.metrics import by_site, fold_metrics, mean_intervals, pooled, summarise, write_metrics
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 
@@ -206,3 +206,50 @@ def test_sites_are_judged_apart(tmp_path: Path) -> None:
         ("b", 6, 0.0, 0.0),
     ]
     assert by_site(table.assign(site="a"), CLASSES) == [] == by_site(table.assign(site=None), CLASSES)
+
+
+def test_weights_are_counts_of_scans_whatever_their_sum() -> None:
+    """A bootstrap by families draws more or fewer scans than there are."""
+    random = np.random.default_rng(3)
+    n, p = 30, random.uniform(0.05, 0.95, 30)
+    truth, probability = random.integers(2, size=n), np.c_[1 - p, p]
+    counts = random.integers(0, 4, size=(5, n))
+    assert (counts.sum(axis=1) != n).all()
+    weighted = scores(truth, (p > 0.5).astype(int), probability, counts.astype(float))
+    for draw, count in enumerate(counts):
+        rows = np.repeat(np.arange(n), count)
+        alone = scores(truth[rows], (p > 0.5).astype(int)[rows], probability[rows])
+        for metric, values in weighted.items():
+            assert values[draw] == pytest.approx(alone[metric][0]), metric
+
+
+def test_a_class_that_nobody_has_is_no_part_of_an_average() -> None:
+    truth, predicted = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 1])
+    values = scores(truth, predicted, np.eye(3)[predicted])
+    assert values["recall"][0] == values["balanced_accuracy"][0] == pytest.approx((1 / 2 + 1) / 2)
+    assert values["precision"][0] == pytest.approx((1 + 1) / 2)  # of the third class, which was only called, none
+    assert np.isnan(values["auc"][0])
+
+
+def test_the_interval_of_a_mean_is_over_all_seeds() -> None:
+    """One seed is always right, the other always wrong: their mean is one half whoever is drawn."""
+    labels = ["control", "patient"] * 4
+    right = [0.1, 0.9] * 4
+    tables = [
+        predictions(labels, values, fold).assign(seed=seed)
+        for fold in (0, 1)
+        for seed, values in ((0, right), (1, [1 - p for p in right]))
+    ]
+    low, high = mean_intervals(pd.concat(tables, ignore_index=True), CLASSES, draws=200)["accuracy"]
+    assert (low, high) == (0.5, 0.5)
+
+
+def test_families_widen_an_interval_that_their_copies_would_narrow() -> None:
+    random = np.random.default_rng(1)
+    labels = random.choice(CLASSES, 30).tolist()
+    table = predictions(labels, random.uniform(0, 1, 30).tolist())
+    copies = pd.concat([table.assign(scan_id=table.scan_id + f"_{i}") for i in range(4)], ignore_index=True)
+    alone = pooled(copies.assign(group=copies.scan_id), CLASSES)["accuracy"]
+    family, once = (pooled(one, CLASSES)["accuracy"] for one in (copies, table))
+    width = {name: found["high"] - found["low"] for name, found in (("alone", alone), ("family", family), ("1", once))}
+    assert width["family"] == pytest.approx(width["1"], rel=0.15) and width["alone"] < 0.65 * width["family"]
