@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from bolt.config import Folds, Model, Training
-from bolt.explain.importance import explain_fold, explain_inner
-from bolt.explain.landmarks import landmark_regression
+from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
+from bolt.explain.landmarks import landmark_regression, top_tokens
+from bolt.explain.token_regression import FoldScans
 from bolt.explain.weights import read_importance, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
@@ -76,6 +77,22 @@ def test_each_training_scan_is_explained_once_by_a_model_that_did_not_see_it(inn
     assert all(len(w) == T and w.max() > 0 for w in weights)
 
 
+def test_the_importance_of_a_scan_is_that_of_the_model_that_held_it_out(inner: tuple[Path, Path]) -> None:
+    cache, folder = SeriesCache(inner[0]), inner[1] / "fold-0/inner"
+    table, weights = read_importance(folder)
+    written = dict(zip(table["scan_id"], weights, strict=True))
+    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    models = [load_bolt(folder / f"fold-{fold}")[0] for fold in range(2)]
+    for fold in range(2):
+        own = read_table(folder / f"fold-{fold}/predictions.tsv", text=("scan_id",))
+        scans = own.loc[own["role"] == "test", "scan_id"]
+        series = [cache.series(position[scan]) for scan in scans]
+        right, wrong = (importance_of(models[which], series, "cpu") for which in (fold, 1 - fold))
+        for scan, held_out, trained_on in zip(scans, right, wrong, strict=True):
+            np.testing.assert_allclose(written[scan], held_out, rtol=1e-4, atol=1e-7)
+            assert not np.allclose(written[scan], trained_on, rtol=1e-2)
+
+
 def test_outer_test_scans_play_no_part(inner: tuple[Path, Path], tmp_path: Path) -> None:
     _, run = inner
     _, other = inner_of(tmp_path, test_shift=5.0)
@@ -97,7 +114,15 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     pd.testing.assert_frame_equal(
         table[table["importance"] != "inner"].reset_index(drop=True), without.reset_index(drop=True)
     )
-    own, _ = read_importance(run / "fold-0/inner")
+    own, values = read_importance(run / "fold-0/inner")
+    unseen = {scan: top_tokens(w, 5) for scan, w in zip(own["scan_id"], values, strict=True)}
+    outer_table, outer_values = read_importance(run / "fold-0")
+    fitted = {scan: top_tokens(w, 5) for scan, w in zip(outer_table["scan_id"], outer_values, strict=True)}
+    by_hand = FoldScans(cache, outer_table, CLASSES, where=run).regress(fitted | unseen)[0]
+    rows = table[(table["fold"] == "0") & (table["importance"] == "inner")]
+    assert [row["accuracy"] for row in by_hand] == rows["accuracy"].tolist()
+    as_fitted = table[(table["fold"] == "0") & (table["importance"] == "fitted")]
+    assert rows["score"].tolist() != as_fitted["score"].tolist()  # other volumes, other regressions
     write_importance(own.iloc[1:], [np.ones(T)] * (len(own) - 1), run / "fold-0/inner")  # one scan is missing
     table, _, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     assert "inner" not in set(table["importance"])

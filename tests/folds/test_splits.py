@@ -267,6 +267,11 @@ def test_numbers_are_stratified_by_quarter():
     assert (tested.groupby(["fold", "label"]).size() == 4).all()
 
 
+def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
+    names = quarters(pd.Series(["0", "1", "2", "3", "4"]))  # quantiles: 1, 2, 3
+    assert names.tolist() == ["0 to 1", "0 to 1", "2 to 2", "3 to 3", "4 to 4"]
+
+
 def test_quarters_of_few_values():
     assert quarters(pd.Series(["1", "2", "1", "2"])).tolist() == ["1 to 1", "2 to 2"] * 2
     assert quarters(pd.Series(["5", "5"])).nunique() == 1

@@ -18,6 +18,7 @@ from bolt.io.files import read_json, read_table
 from bolt.io.streams import VolumeWriter
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
+from bolt.series.rois import RoiVoxels, coverage_of
 
 SPACE = "MNI152NLin6Asym"
 NAME = f"sub-01_space-{SPACE}_bold.nii.gz"
@@ -155,6 +156,13 @@ def test_nonfinite_voxels_are_left_out_and_counted(tmp_path, data):
     np.testing.assert_allclose(result.series[:, 1], expected, rtol=1e-5)
     assert result.coverage.n_nonfinite.tolist() == [0, 2, 0]
     assert result.coverage.coverage[1] == pytest.approx(1 - 2 / len(roi), abs=1e-4)
+
+
+def test_coverage_at_the_threshold_is_enough():
+    rois = RoiVoxels(np.arange(12), np.repeat([0, 1, 2], 4), np.array([4, 4, 4]), np.ones(3))
+    varies = np.array([1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
+    table = coverage_of(make_atlas(), rois, np.ones(12, bool), varies, 0.5)
+    assert table.coverage.tolist() == [0.5, 0.25, 0.75] and table.covered.tolist() == [True, False, True]
 
 
 def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
