@@ -1,6 +1,6 @@
 # make install   make a virtual environment (.venv) of the locked packages
 # make demo      install, then run the whole workflow on the phantom; ends with the path of the report
-# make test      install what tests need too, then run lint and the tests (less than ten minutes on two cores)
+# make test      install what tests need too, then run lint and the tests (about five minutes on two cores)
 # make lint      … then check style, types, spelling, and that imports between rooms only go down
 # make coverage  … then run the tests and print the share of statements that they reach
 PYTHON ?= python3

@@ -109,7 +109,10 @@ def save(
         Integers are written as multiples of it (NIfTI's slope); images take a third of the space of float32.
     """
     data = np.asarray(data)
-    nifti = nib.Nifti1Image((np.rint(data / step) if step != 1 else data).astype(dtype), affine)
+    if step != 1:
+        limits = np.iinfo(dtype)
+        data = np.clip(np.rint(data / step), limits.min, limits.max)  # or a value beyond them would wrap around
+    nifti = nib.Nifti1Image(data.astype(dtype), affine)
     nifti.set_sform(affine, code)
     nifti.set_qform(affine, code)
     nifti.header.set_xyzt_units("mm", "sec")

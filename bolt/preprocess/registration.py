@@ -115,8 +115,8 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
     """Register rigidly by mutual information, from images smoothed by 12 mm to images smoothed by 1 mm.
 
     The step sizes of ``ants.registration`` are so large that it leaves images that are almost aligned; hence the same
-    program is called with explicit arguments. Smoothing in mm, whatever the voxel size, is what makes the result
-    independent of where the search starts.
+    program is called with explicit arguments. Smoothing in mm, whatever the voxel size, keeps the search from
+    ending in a local optimum near its start.
 
     Parameters
     ----------

@@ -107,3 +107,12 @@ def test_a_composite_is_small_and_moves_images_as_its_parts_do(tmp_path):
     assert np.abs(together - image.numpy()).max() > 0.1
     np.testing.assert_allclose(together, apart.numpy(), atol=2e-3)
     assert (tmp_path / "both.h5").stat().st_size < 0.4 * 8 * 3 * grid.numpy().size
+
+
+def test_values_beyond_the_range_of_an_integer_do_not_wrap_around(tmp_path):
+    """As tSNR in a voxel that hardly varies."""
+    data = np.array([[[0.014, 250.0, 1e12, -1e12]]])
+    images.save(data, np.eye(4), tmp_path / "a.nii.gz", "int32", step=0.01)
+    kept = images.load(tmp_path / "a.nii.gz")[0].ravel()
+    np.testing.assert_allclose(kept[:2], [0.01, 250], rtol=1e-6)
+    assert kept[2] > 2e7 and kept[3] < -2e7

@@ -151,4 +151,4 @@ def _write_t1w(image: ants.ANTsImage, path: Path, code: int = images.SCANNER) ->
     """Write a T1w in `LEVELS` steps up to its `MAX_QUANTILE`: a few brighter voxels do not coarsen the others."""
     data = image.numpy()
     step = float(np.quantile(data[data > 0], registration.MAX_QUANTILE)) / LEVELS
-    images.write(image.new_image_like(np.clip(data, 0, step * np.iinfo("uint16").max)), path, "uint16", code, step)
+    images.write(image, path, "uint16", code, step)
