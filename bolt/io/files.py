@@ -44,8 +44,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
     The temporary name keeps the file's suffixes, because image libraries choose formats by them.
+
+    Raises
+    ------
+    DataError
+        The path is a device or a pipe, such as ``/dev/null``: to rename a file to it would remove it from the machine.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError("is a device or a pipe, not a file", where=path, hint="Choose a file name")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}-{HOST}.{path.name}")
     for leftover in _temporary_files(os.path.abspath(path.parent)).get(path.name, ()):

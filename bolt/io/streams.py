@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from bolt.io.files import atomic
 from bolt.io.volumes import COPY_AGAIN, check_image, space_of
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -87,6 +89,21 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
+def in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """Yield ``function(item)`` in the order of the items while the next ones are computed in other threads.
+
+    At most ``threads + 1`` results are held at a time.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
 class VolumeWriter:
     """Write a 4D ``.nii.gz`` volume by volume; the file appears under its name once it is complete.
 
@@ -123,7 +140,7 @@ class VolumeWriter:
         temporary = self._stack.enter_context(atomic(self.path))
         self._file = self._stack.enter_context(temporary.open("wb"))
         self._file.write(self._header())
-        self._gzip = gzip.GzipFile("", "wb", compresslevel=1, fileobj=self._file, mtime=0)
+        self._gzip = igzip.IGzipFile("", "wb", compresslevel=1, fileobj=self._file, mtime=0)
         return self
 
     def append(self, volume: np.ndarray) -> None:

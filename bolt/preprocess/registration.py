@@ -6,6 +6,7 @@ from A to B resamples images of A onto the grid of B, and hence maps *points* of
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ FRAME = 12.0
 """mm kept around the brain when only the brain is registered."""
 MAX_QUANTILE = 0.999
 """Quantile of positive intensities above which an image is clipped before registration (vessels, fat)."""
+BACKGROUND = 0.01
+"""Share of the highest intensity below which a voxel does not belong to the head."""
 GOOD_DICE = 0.9
 """Dice of the brain masks above which a coregistration that starts from the header's geometry is accepted."""
 DICE_TOLERANCE = 0.1
@@ -38,8 +41,16 @@ def seed(settings: Registration) -> None:
     ants.config.set_ants_deterministic(on=False, seed_value=settings.seed)
 
 
+def threads() -> int:
+    """Return the number of threads that ANTs uses."""
+    return int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))
+
+
 def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | None = None) -> ants.ANTsImage:
     """Correct intensity non-uniformity within the head by N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908).
+
+    N4 works on logarithms: a few voxels of almost zero at the edge of the head would stop it at once, without a word.
+    They are not in its mask.
 
     Parameters
     ----------
@@ -51,6 +62,7 @@ def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | No
     image = clip_intensity(image)
     coarse = images.resample_to_spacing(image, (shrink or settings.n4_shrink) * min(image.spacing))
     head = ants.iMath(ants.threshold_image(coarse, "Otsu", 1), "MD", 1)
+    head = head * ants.threshold_image(coarse, BACKGROUND * float(coarse.max()))
     field = ants.n4_bias_field_correction(
         coarse,
         mask=head,
@@ -58,21 +70,8 @@ def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | No
         convergence={"iters": list(settings.n4_iterations), "tol": 1e-5},
         return_bias_field=True,
     )
-    return image.new_image_like(image.numpy() / _refined(field, image))
-
-
-def _refined(field: ants.ANTsImage, image: ants.ANTsImage) -> np.ndarray:
-    """Interpolate a coarse field linearly, axis by axis, on the (X, Y, Z) grid of an image with the same origin."""
-    values = field.numpy()
-    for axis, (coarse, fine) in enumerate(zip(field.spacing, image.spacing, strict=True)):
-        place = np.minimum(np.arange(image.shape[axis]) * fine / coarse, values.shape[axis] - 1)
-        below = np.minimum(place.astype(int), max(values.shape[axis] - 2, 0))
-        shape = [1, 1, 1]
-        shape[axis] = len(place)
-        share = (place - below).astype(np.float32).reshape(shape)
-        above = np.minimum(below + 1, values.shape[axis] - 1)
-        values = (1 - share) * values.take(below, axis) + share * values.take(above, axis)
-    return np.asarray(values)
+    steps = np.divide(image.spacing, field.spacing)
+    return image.new_image_like(image.numpy() / images.interpolated(field.numpy(), steps, image.shape))
 
 
 def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:

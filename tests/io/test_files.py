@@ -33,6 +33,14 @@ def test_failed_write_keeps_the_old_file_and_no_temporary_one(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_a_pipe_or_device_is_never_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="device or a pipe"), atomic(pipe):
+        pytest.fail("nothing is written")
+    assert pipe.is_fifo()
+
+
 def test_columns_are_those_of_the_table(tmp_path):
     path = tmp_path / "t.tsv"
     table = pd.DataFrame({"name": ["a\tb", 'c "d"', "n/a"], "share": [0.1 + 0.2, None, -3.0], "n": [1, 2, 3]})

@@ -79,6 +79,24 @@ def test_grid_at_the_templates_resolution_is_the_templates(tmp_path):
     np.testing.assert_allclose(images.apply(coarse, np.full(3, -0.5)), corner)
 
 
+@pytest.mark.parametrize("spacing", [1.5, 2.0, 3.3])
+@pytest.mark.parametrize("sizes", [(0.7, 0.8, 1.0), (1.5, 1.5, 1.5)])
+def test_resampling_to_a_spacing_gives_the_image_of_ants(sizes, spacing):
+    image = images.to_ants(np.random.default_rng(0).normal(size=(17, 20, 31)), np.diag([*sizes, 1]))
+    expected, resampled = ants.resample_image(image, (spacing,) * 3, False, 0), images.resample_to_spacing(image, spacing)
+    assert ants.image_physical_space_consistency(expected, resampled)
+    assert resampled.shape == expected.shape
+    np.testing.assert_allclose(resampled.numpy(), expected.numpy(), atol=2e-6)
+
+
+def test_interpolation_is_exact_for_a_linear_field_and_repeats_the_last_value():
+    x, y, z = np.indices((6, 7, 5)) * 4.0
+    field = (1 + 0.1 * x + 0.02 * y - 0.03 * z).astype(np.float32)
+    fine = images.interpolated(field, [0.25] * 3, (24, 22, 16))
+    x, y, z = np.indices(fine.shape).astype(float)
+    np.testing.assert_allclose(fine, 1 + 0.1 * np.minimum(x, 20) + 0.02 * y - 0.03 * z, rtol=1e-5)
+
+
 def test_transforms_are_chained_from_template_to_bold(tmp_path):
     shape = (11, 9, 12)
     to_space = images.rigid_matrix(np.array([2.0, 0, 0, 0, 0, 0.1]), np.zeros(3))

@@ -114,15 +114,20 @@ def test_a_position_with_little_mask_overlap_is_not_chosen(monkeypatch):
     np.testing.assert_allclose(matrix, np.eye(4), atol=1e-9)
 
 
-def test_a_coarse_field_is_interpolated_linearly_on_the_grid_of_the_image():
-    coarse, fine = (
-        images.to_ants(np.zeros((6, 7, 5)), np.diag([4, 4, 4, 1])),
-        images.to_ants(np.zeros((20, 22, 16)), np.eye(4)),
-    )
-    x, y, z = np.indices(coarse.shape) * 4.0
-    field = coarse.new_image_like((1 + 0.1 * x + 0.02 * y - 0.03 * z).astype(np.float32))
-    x, y, z = np.indices(fine.shape).astype(float)
-    np.testing.assert_allclose(registration._refined(field, fine), 1 + 0.1 * x + 0.02 * y - 0.03 * z, rtol=1e-5)
+def test_a_bias_field_is_removed_though_the_edge_of_the_head_is_almost_zero():
+    """The logarithm of a voxel of 1e-42, as interpolation leaves it, spans a hundred times the range of tissue."""
+    x, y, z = np.indices((40, 40, 40)) - 20.0
+    radius = np.sqrt(x**2 + y**2 + z**2)
+    tissue = np.select([radius < 8, radius < 13, radius < 16], [100.0, 60.0, 30.0], 0.0)
+    bias = np.exp(0.02 * x)
+    head = tissue * bias + np.random.default_rng(0).normal(0, 1, tissue.shape) * (tissue > 0)
+    head[(radius >= 16) & (radius < 17)] = 1e-42
+    settings = load_registration("testing").model_copy(update={"n4_shrink": 1, "n4_iterations": [50, 50, 50]})
+    corrected = registration.bias_correct(images.to_ants(head, np.diag([4.0, 4, 4, 1])), settings).numpy()
+    for low, high in ((0, 8), (8, 13)):
+        shell = (radius >= low) & (radius < high)
+        before, after = (np.std(image[shell]) / np.mean(image[shell]) for image in (head, corrected))
+        assert after < before / 2
 
 
 def test_a_few_bright_voxels_do_not_coarsen_a_t1w_on_disk(tmp_path):

@@ -14,7 +14,8 @@ import ants
 import numpy as np
 from scipy import ndimage
 
-from bolt.preprocess import images
+from bolt.io.streams import in_threads
+from bolt.preprocess import images, registration
 
 MARGIN = 6.0
 """mm around the brain that are kept; the output is zero beyond, which keeps files small and saves time."""
@@ -134,11 +135,15 @@ def resample(
     (N,) float32 array
     """
     to_voxels, columns = np.linalg.inv(affine), np.ascontiguousarray(points.T, dtype=np.float64)
-    for volume, position in zip(volumes, motion, strict=True):
+
+    def values(acquired: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        volume, position = acquired
         matrix = to_voxels @ position
         voxels = matrix[:3, :3] @ columns + matrix[:3, 3:]
         coefficients = ndimage.spline_filter(volume, order=3, output=np.float32, mode="mirror")
-        yield ndimage.map_coordinates(coefficients, voxels, np.float32, order=3, mode="mirror", prefilter=False)
+        return ndimage.map_coordinates(coefficients, voxels, np.float32, order=3, mode="mirror", prefilter=False)
+
+    yield from in_threads(values, zip(volumes, motion, strict=True), registration.threads())
 
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
