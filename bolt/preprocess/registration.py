@@ -83,16 +83,22 @@ def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, MAX_QUANTILE)))
 
 
+def brain_box(brain: ants.ANTsImage, frame: float = FRAME) -> tuple[list[int], list[int]]:
+    """Return the first and the last (exclusive) voxel of a box around the positive voxels and a frame (mm)."""
+    inside = brain.numpy() > 0
+    ends = [np.flatnonzero(inside.any(axis=axes))[[0, -1]] for axes in ((1, 2), (0, 2), (0, 1))]
+    width = np.ceil(frame / np.asarray(brain.spacing)).astype(int)
+    start = [max(int(first - n), 0) for (first, _), n in zip(ends, width, strict=True)]
+    stop = [min(int(last + 1 + n), size) for (_, last), n, size in zip(ends, width, brain.shape, strict=True)]
+    return start, stop
+
+
 def crop_to_brain(image: ants.ANTsImage, frame: float = FRAME) -> ants.ANTsImage:
     """Crop a skull-stripped image to the brain plus a frame (mm), which saves most of the computing time.
 
     Beyond the frame, a transform to the image is purely affine.
     """
-    voxels = np.argwhere(image.numpy() > 0)
-    width = np.ceil(frame / np.asarray(image.spacing))
-    start = np.maximum(voxels.min(axis=0) - width, 0)
-    stop = np.minimum(voxels.max(axis=0) + 1 + width, image.shape)
-    return ants.crop_indices(image, [int(n) for n in start], [int(n) for n in stop])
+    return ants.crop_indices(image, *brain_box(image, frame))
 
 
 def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:

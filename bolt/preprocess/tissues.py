@@ -11,6 +11,7 @@ from ants.internal import get_lib_fn, get_pointer_string
 
 from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.registration import brain_box
 
 TISSUES = ("gm", "wm", "csf")
 """In the order of their labels, from 1."""
@@ -46,6 +47,9 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
     DataError
         A tissue is not found.
     """
+    start, stop = brain_box(mask, frame=3 * resolution)
+    box = tuple(map(slice, start, stop))
+    whole, t1w, mask = t1w, ants.crop_indices(t1w, start, stop), ants.crop_indices(mask, start, stop)
     image, brain = t1w, mask
     if min(t1w.spacing) < resolution - 0.05:
         image = images.resample_to_spacing(t1w, resolution)
@@ -66,14 +70,25 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
                 f"the segmentation found only {100 * share:.1f} % {tissue.upper()} in the brain",
                 hint="Check that the image is T1-weighted and that the brain mask fits (see the pictures)",
             )
-    return {tissue: t1w.new_image_like(part) for tissue, part in zip(TISSUES, values, strict=True)}
+    return {tissue: _placed(part, box, whole) for tissue, part in zip(TISSUES, values, strict=True)}
+
+
+def _placed(values: np.ndarray, box: tuple[slice, ...], whole: ants.ANTsImage) -> ants.ANTsImage:
+    """Put a cropped array back onto the grid of an image, zero elsewhere."""
+    full = np.zeros(whole.shape, dtype=np.float32)
+    full[box] = values
+    return whole.new_image_like(full)
 
 
 def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
     """Label each voxel by its most probable tissue: 1 GM, 2 WM, 3 CSF, 0 outside the brain."""
-    values = np.stack([tissues[tissue].numpy() for tissue in TISSUES])
-    most_probable = np.where(values.sum(axis=0) > 0, values.argmax(axis=0) + 1, 0)
-    return tissues["gm"].new_image_like(most_probable.astype(np.float32))
+    highest = np.zeros(tissues["gm"].shape, dtype=np.float32)
+    label = highest.copy()
+    for number, tissue in enumerate(TISSUES, start=1):
+        probability = tissues[tissue].numpy()
+        label[probability > highest] = number
+        np.maximum(highest, probability, out=highest)
+    return tissues["gm"].new_image_like(label)
 
 
 def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImage]:

@@ -83,7 +83,10 @@ def test_grid_at_the_templates_resolution_is_the_templates(tmp_path):
 @pytest.mark.parametrize("sizes", [(0.7, 0.8, 1.0), (1.5, 1.5, 1.5)])
 def test_resampling_to_a_spacing_gives_the_image_of_ants(sizes, spacing):
     image = images.to_ants(np.random.default_rng(0).normal(size=(17, 20, 31)), np.diag([*sizes, 1]))
-    expected, resampled = ants.resample_image(image, (spacing,) * 3, False, 0), images.resample_to_spacing(image, spacing)
+    expected, resampled = (
+        ants.resample_image(image, (spacing,) * 3, False, 0),
+        images.resample_to_spacing(image, spacing),
+    )
     assert ants.image_physical_space_consistency(expected, resampled)
     assert resampled.shape == expected.shape
     np.testing.assert_allclose(resampled.numpy(), expected.numpy(), atol=2e-6)

@@ -54,10 +54,10 @@ def align_brain(
 ) -> Alignment:
     """Extract the brain by registering it with the template in two steps.
 
-    First, whole heads are aligned at 4 mm (affine, then coarse SyN), and the template's mask is warped to the T1w. Then
-    both images are masked to the brain plus `MARGIN` mm, so that neck and face no longer interfere, and registered by
-    SyN, starting from the affine, at ``settings.mask_resolution``. The warped mask is smoothed, thresholded at one
-    half, reduced to its largest component, and its holes are filled.
+    First, whole heads are aligned at 4 mm (affine, then coarse SyN), and the template's mask is warped to the T1w at
+    this resolution. Then both images are masked to the brain plus `MARGIN` mm, so that neck and face no longer
+    interfere, and registered by SyN, starting from the affine, at ``settings.mask_resolution``. The warped mask is
+    smoothed, thresholded at one half, reduced to its largest component, and its holes are filled.
 
     Parameters
     ----------
@@ -86,10 +86,10 @@ def align_brain(
         reg_iterations=(60, 40, 0),
     )
     affine = head["fwdtransforms"][1]
-    first = _warped_mask(t1w, template_mask, head["invtransforms"])
+    first = _warped_mask(moving, template_mask, head["invtransforms"])
     fine = max(settings.mask_resolution, *t1w.spacing)
     fixed, moving = (
-        images.resample_to_spacing(crop_to_brain(image * _dilated(mask), frame=FRAME), fine)
+        crop_to_brain(_near(mask, images.resample_to_spacing(image, fine)), frame=FRAME)
         for image, mask in ((template, template_mask), (t1w, first))
     )
     seed(settings)
@@ -100,14 +100,15 @@ def align_brain(
     return Alignment(mask, Path(affine), Path(brain["fwdtransforms"][0]), Path(brain["invtransforms"][-1]))
 
 
-def _warped_mask(t1w: ants.ANTsImage, template_mask: ants.ANTsImage, from_template: list[str]) -> ants.ANTsImage:
-    share = ants.smooth_image(warp(t1w, template_mask, from_template), SMOOTH)
-    return t1w.new_image_like(one_piece(share.numpy() > 0.5, t1w.spacing))
+def _warped_mask(image: ants.ANTsImage, template_mask: ants.ANTsImage, from_template: list[str]) -> ants.ANTsImage:
+    share = ants.smooth_image(warp(image, template_mask, from_template), SMOOTH)
+    return image.new_image_like(one_piece(share.numpy() > 0.5, image.spacing))
 
 
-def _dilated(mask: ants.ANTsImage) -> ants.ANTsImage:
+def _near(mask: ants.ANTsImage, image: ants.ANTsImage) -> ants.ANTsImage:
+    """Set an image to zero farther than `MARGIN` from a mask, which may have another grid."""
     near = ndimage.distance_transform_edt(mask.numpy() < 0.5, sampling=mask.spacing) <= MARGIN
-    return mask.new_image_like(near.astype(np.float32))
+    return image * ants.resample_image_to_target(mask.new_image_like(near.astype(np.float32)), image, "nearestNeighbor")
 
 
 def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:

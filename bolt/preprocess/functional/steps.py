@@ -106,6 +106,7 @@ class CoregisterOutput(ImageOutput):
     """Outputs of `Coregister`."""
 
     dice = traits.Float()
+    corrected = File(exists=True, desc="bias-corrected reference")
 
 
 class Coregister(Interface):
@@ -116,8 +117,11 @@ class Coregister(Interface):
     def work(self, folder: Path) -> dict[str, Any]:
         """Register the bias-corrected reference to the T1w and write the transform."""
         settings = Registration(**self.inputs.settings)
+        reference = registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2)
+        corrected = folder / "corrected.nii.gz"
+        images.write(reference, corrected)
         matrix, dice = registration.coregister(
-            registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2),
+            reference,
             images.read(self.inputs.mask),
             images.read(self.inputs.t1w),
             images.read(self.inputs.t1w_mask),
@@ -125,7 +129,7 @@ class Coregister(Interface):
         )
         out = folder / "bold_to_t1w.txt"
         images.write_matrix(matrix, out)
-        return {"out": str(out), "dice": dice}
+        return {"out": str(out), "dice": dice, "corrected": str(corrected)}
 
 
 class ResampleInput(BaseInterfaceInputSpec):

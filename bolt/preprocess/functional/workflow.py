@@ -27,7 +27,7 @@ from bolt.preprocess.steps import run
 
 INPUTS = ["bold", "t1w", "t1w_mask", "wm", "csf", "t1w_to_space", "template"]
 OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "dice"]
-OUTPUTS += ["native_reference", "native_mask", "unsteady"]
+OUTPUTS += ["native_reference", "native_corrected", "native_mask", "unsteady"]
 Output = Literal["template", "native"]
 SteadyState = Literal["auto"] | int
 
@@ -46,8 +46,8 @@ def init_functional_wf(
 
     Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), wm and csf (probabilities), t1w_to_space
     (transform), template (image). Outputs (``outputnode``): bold (not in native space), mask, reference, tsnr (output
-    space), confounds, motion, bold_to_t1w, dice (of the brain masks of BOLD and T1w), native_reference, native_mask,
-    unsteady (number of non-steady-state volumes at the start).
+    space), confounds, motion, bold_to_t1w, dice (of the brain masks of BOLD and T1w), native_reference,
+    native_corrected (without its bias field), native_mask, unsteady (number of non-steady-state volumes at the start).
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def init_functional_wf(
             (reference, resample, [("unsteady", "unsteady")]),
             (reference, result, [("reference", "native_reference"), ("mask", "native_mask"), ("unsteady", "unsteady")]),
             (motion, result, [("out", "motion")]),
-            (coregister, result, [("out", "bold_to_t1w"), ("dice", "dice")]),
+            (coregister, result, [("out", "bold_to_t1w"), ("dice", "dice"), ("corrected", "native_corrected")]),
             (resample, result, [(port, port) for port in ("bold", "mask", "reference", "tsnr", "confounds")]),
         ]
     )
@@ -209,7 +209,8 @@ def preprocess_functional(
     at_step("functional.quality")
     if output == "native":
         paths |= _in_template(paths, anatomical["forward"], template, resolution, work)
-    paths |= {port: Path(made[port]) for port in ("native_reference", "native_mask")} | {"raw": bold}
+    paths |= {port: Path(made[port]) for port in ("native_reference", "native_corrected", "native_mask")}
+    paths["raw"] = bold
     paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
     paths["t1w_mask"] = anatomical["mask"]
     numbers = compute.functional_numbers(paths, made["dice"], template, registration)

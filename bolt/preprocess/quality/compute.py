@@ -17,7 +17,7 @@ from bolt.preprocess.quality.agreement import coregistration_numbers, shift_marg
 from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
 from bolt.preprocess.quality.evidence import normalisation_evidence
 from bolt.preprocess.quality.measures import motion_numbers
-from bolt.preprocess.registration import bias_correct, dice, warp
+from bolt.preprocess.registration import dice, warp
 
 
 def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def functional_numbers(
     ----------
     paths : mapping
         confounds, tsnr and mask (on the output grid, in template space), bold_to_t1w: see
-        `bolt.preprocess.functional.workflow.functional_names`; raw (the 4D image), native_reference, native_mask, t1w,
-        t1w_mask.
+        `bolt.preprocess.functional.workflow.functional_names`; raw (the 4D image), native_reference, native_corrected,
+        native_mask, t1w, t1w_mask.
     mask_dice : float
         Overlap of BOLD and T1w brain masks within the acquired field of view.
     template : path
@@ -75,7 +75,7 @@ def functional_numbers(
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
         "coregistration_mask_dice": mask_dice,
         **coregistration_numbers(
-            bias_correct(images.read(paths["native_reference"]), settings, shrink=2),
+            images.read(paths["native_corrected"]),
             images.read(paths["native_mask"]),
             images.read(paths["t1w"]),
             images.read(paths["t1w_mask"]),
