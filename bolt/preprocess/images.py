@@ -212,8 +212,9 @@ def places_of_grid(shape: tuple[int, int, int], affine: np.ndarray, transforms: 
 
 
 def mask_centre(mask: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """Return the centre of mass of an (X, Y, Z) mask, RAS mm."""
-    return apply(affine, np.argwhere(mask).mean(0))
+    """Return the centre of mass of an (X, Y, Z) bool mask, RAS mm."""
+    counts = [mask.sum(axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
+    return apply(affine, np.array([count @ np.arange(len(count)) for count in counts]) / counts[0].sum())
 
 
 def rigid_matrix(parameters: np.ndarray, centre: np.ndarray) -> np.ndarray:
