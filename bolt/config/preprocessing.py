@@ -87,7 +87,7 @@ class Registration(Keys):
 
     name: str
     description: str = ""
-    n4_shrink: int = Field(4, ge=1)
+    n4_resolution: float = Field(8.0, gt=0, description="voxel size at which the bias field is estimated, mm")
     n4_iterations: list[int] = [50, 50, 30, 20]
     working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
     mask_resolution: float = Field(

@@ -46,21 +46,14 @@ def threads() -> int:
     return int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))
 
 
-def bias_correct(image: ants.ANTsImage, settings: Registration, shrink: int | None = None) -> ants.ANTsImage:
+def bias_correct(image: ants.ANTsImage, settings: Registration) -> ants.ANTsImage:
     """Correct intensity non-uniformity within the head by N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908).
 
     N4 works on logarithms: a few voxels of almost zero at the edge of the head would stop it at once, without a word.
     They are not in its mask.
-
-    Parameters
-    ----------
-    image : ANTs image
-    settings : Registration
-    shrink : int, optional
-        Used instead of ``settings.n4_shrink``.
     """
     image = clip_intensity(image)
-    coarse = images.resample_to_spacing(image, (shrink or settings.n4_shrink) * min(image.spacing))
+    coarse = images.resample_to_spacing(image, max(settings.n4_resolution, *image.spacing))
     head = ants.iMath(ants.threshold_image(coarse, "Otsu", 1), "MD", 1)
     head = head * ants.threshold_image(coarse, BACKGROUND * float(coarse.max()))
     field = ants.n4_bias_field_correction(

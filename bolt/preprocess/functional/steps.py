@@ -117,7 +117,7 @@ class Coregister(Interface):
     def work(self, folder: Path) -> dict[str, Any]:
         """Register the bias-corrected reference to the T1w and write the transform."""
         settings = Registration(**self.inputs.settings)
-        reference = registration.bias_correct(images.read(self.inputs.reference), settings, shrink=2)
+        reference = registration.bias_correct(images.read(self.inputs.reference), settings)
         corrected = folder / "corrected.nii.gz"
         images.write(reference, corrected)
         matrix, dice = registration.coregister(
