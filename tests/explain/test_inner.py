@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_outer_test_scans_play_no_part(inner: tuple[Path, Path], tmp_path: Path)
 
 
 def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_path: Path) -> None:
-    cache, run = SeriesCache(inner[0]), inner[1]
+    cache, run = SeriesCache(inner[0]), Path(shutil.copytree(inner[1], tmp_path / "run"))
     folds = read_table(inner[0].parent / "folds.tsv", text=("scan_id",))
     outer = folds.loc[folds["fold"] == 0, ["scan_id", "role"]].assign(predicted="control")
     random = np.random.default_rng(0)
