@@ -106,3 +106,19 @@ def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
     volumes[11, :, :, 3] += 30
     assert slice_jumps(iter(volumes), brain) >= 1
     assert slice_jumps(iter(volumes[:2]), brain) == 0
+
+
+def test_the_mirror_image_is_registered_with_its_own_mask(monkeypatch):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:20, 5:-5, 5:-5] = 1  # on one side
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    whole = images.to_ants(np.ones(brain.shape), affine)
+    settings, matrix = load_registration("testing"), np.eye(4)
+    given = []
+    monkeypatch.setattr(agreement, "_register_mirrored", lambda *arguments: given.append(arguments) or np.eye(4))
+    coregistration_numbers(bold, mask, t1w, whole, matrix, settings)
+    mirror, mirror_mask, *rest = given[0]
+    np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
+    assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
+    assert rest[0] is t1w and rest[1] is whole and rest[2] is matrix and rest[3] is settings

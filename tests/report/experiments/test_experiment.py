@@ -165,6 +165,9 @@ def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) ->
     rows = [replace(entry(f"W = {v}", [], note="too long"), line="BolT", value=float(v)) for v in (10, 200)]
     write_experiment(EXPERIMENT, rows, tmp_path)
     assert ">200<" in (tmp_path / "comparison.svg").read_text()
+    sweep = {"row": "W = {value}", "models": ["bolt"], "key": "hyper.window", "values": [10, 200]}
+    write_experiment(Experiment(name="sweep", title="Sweep", sweeps=[sweep]), rows, tmp_path)
+    assert ">window<" in (tmp_path / "sweep.svg").read_text()
 
 
 def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:
