@@ -197,3 +197,9 @@ def test_networks_by_hand_in_both_kinds_of_odds_ratios() -> None:
         mean = np.array([2.0, -0.8])  # of the weights -(-1), -(-3) and -0.1, -1.5
         expected = np.expm1(mean) if way == "symmetric" else -np.expm1(-mean)
         assert table.at[("control", "default"), "mean_importance"] == pytest.approx(expected.mean())
+
+
+def test_two_per_cent_of_the_rois_are_selected_unless_said_otherwise() -> None:
+    """Rounded up: one of four."""
+    assert roi_weights(COEFFICIENTS, ROIS, CLASSES).groupby("class")["selected"].sum().tolist() == [1, 1]
+    assert network_summary(COEFFICIENTS, ROIS, CLASSES).groupby("class")["n_selected"].sum().tolist() == [1, 1]
