@@ -7,10 +7,10 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images
+from bolt.preprocess import images, registration
 from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.quality import agreement
-from bolt.preprocess.quality.agreement import _mirrored, coregistration_numbers, shift_margin
+from bolt.preprocess.quality.agreement import _mirrored, _register_mirrored, coregistration_numbers, shift_margin
 from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
 
 
@@ -122,3 +122,46 @@ def test_the_mirror_image_is_registered_with_its_own_mask(monkeypatch):
     np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
     assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
     assert rest[0] is t1w and rest[1] is whole and rest[2] is matrix and rest[3] is settings
+
+
+@pytest.mark.parametrize(("spacing", "searched_at"), [(1.0, 2.0), (3.0, 3.0)])
+def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch, spacing, searched_at):
+    """The start maps a mirrored BOLD voxel to the place of the original, mirrored at the middle of the T1w's brain."""
+    affine = np.diag([4.0, 4, 4, 1])
+    affine[:3, 3] = [-30, -20, -10]
+    brain = np.zeros((18, 16, 14))
+    brain[3:10, 4:12, 4:10] = 1
+    bold, mask = (images.to_ants(data, affine) for data in (5 + blobs(0)[:18, :16, :14], brain))
+    sharp = np.diag([spacing, spacing, spacing, 1])
+    head = np.zeros((20, 18, 16))
+    head[4:11, 5:12, 5:12] = 1  # its middle is at x = 7 voxels
+    t1w, t1w_mask = (images.to_ants(data, sharp) for data in (50 + 10 * blobs(1)[:20, :18, :16], head))
+    pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
+    asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
+
+    def rigid(fixed, moving, search_mask, start):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), images.read_matrix(start)))
+        return answer
+
+    monkeypatch.setattr(registration, "rigid", rigid)
+    settings = load_registration("testing")
+    monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
+    found = _register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, settings)
+    np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
+    seeded, (fixed, moving, search_mask, start) = asked
+    assert seeded is settings
+    for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
+        i, j, k = voxel
+        x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
+        mirrored = images.apply(affine, np.array([17 - i, j, k], float))
+        np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
+    assert np.allclose(moving.spacing, searched_at)
+    assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
+    np.testing.assert_array_equal(search_mask > 0, ndimage.binary_dilation(brain[::-1] > 0, ball(2)))
+
+
+def ball(radius: int) -> np.ndarray:
+    """Return the voxels within `radius` of the middle, as ITK's structuring element has them."""
+    places = np.indices((2 * radius + 1,) * 3) - radius
+    return (places**2).sum(0) <= (radius + 0.5) ** 2
