@@ -103,6 +103,8 @@ def test_a_voxel_is_as_pure_as_what_it_mixes():
     tissue[5:15, 5:15, 5:15] = 1
     share = compcor.voxel_share(tissue, np.ones(3), 3.0)
     assert share[10, 10, 10] == pytest.approx(1) and share[5, 10, 10] == pytest.approx(2 / 3)
+    finer = compcor.voxel_share(tissue, np.array([1.0, 2.0, 0.5]), 6.0)  # 6, 3 and 12 voxels, of which tissue has 10
+    assert finer[10, 10, 10] == pytest.approx(10 / 12) and finer[10, 5, 10] == pytest.approx(2 / 3 * 10 / 12)
 
 
 def test_the_mean_of_both_tissues_weighs_them_by_their_voxels():

@@ -94,6 +94,18 @@ def test_a_ghost_is_seen_and_its_absence_as_well():
         ghosted = clean + 8 * np.roll(brain, 32, axis)
         assert ghost_ratio(ghosted, brain) == pytest.approx(0.08, abs=0.015)
     assert ghost_ratio(clean, np.ones_like(brain)) is None  # no background
+    assert ghost_ratio(-clean, brain) is None  # no signal
+
+
+@pytest.mark.parametrize(("columns", "known"), [(9, False), (10, True)])
+def test_a_ghost_needs_a_hundred_voxels(columns, known):
+    """Along the first axis alone: the brain fills the second, so that nothing is left of its ghost."""
+    brain = np.zeros((64, 10, 1), bool)
+    brain[20:30, :columns] = True
+    reference = 5 + 100.0 * brain
+    reference[52:62, :columns] += 20  # half the field of view away
+    ghost = ghost_ratio(reference, brain)
+    assert (ghost is not None and ghost == pytest.approx(20 / 105)) if known else ghost is None
 
 
 def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():

@@ -221,7 +221,7 @@ def test_selected_rois() -> None:
         "selection_frequency",
     ]  # fmt: skip
     found = pd.DataFrame(
-        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.51, True, 0.8),
+        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8),
          ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4),
          ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61)],
         columns=columns,
