@@ -42,7 +42,8 @@ def test_a_rhythm_is_found_in_its_network_and_band():
         spectrum = spectra[spectra["network"] == network]
         assert spectrum.loc[spectrum["density"].idxmax(), "frequency"] == pytest.approx(frequency, abs=0.003)
         assert (spectrum["density"].sum() * 0.0025) == pytest.approx(1, abs=1e-6)
-        assert set(spectrum["n_scans"]) == {8}
+        assert set(spectrum["n_scans"]) == {8} and set(spectrum["n_rois"]) == {2}
+    assert set(spectra.loc[spectra["network"] == "all", "n_rois"]) == {5}
     shares = bands.groupby(["network", "band"])["share"].mean()
     assert shares["a", "slow"] > 0.95 and shares["b", "fast"] > 0.95
     assert shares["all", "slow"] == pytest.approx(0.5, abs=0.02)

@@ -240,6 +240,7 @@ def test_power_by_band() -> None:
     ]  # fmt: skip
     assert second.frame["slow (0.01–0.05 Hz)"].tolist() == ["48.0 ± 5.8", "58.0 ± 5.8"]
     # differences of subjects: 10, 8 and 62 − 53 = 9 points; mean 9, sd 1, half width 4.303 / √3 = 2.48
+    assert list(third.frame) == ["", "band", "difference [95 %]", "subjects"]
     assert third.frame.to_numpy().tolist() == [
         ["aal116 − cc200, d", "slow", "+9.00 [+6.52, +11.48]", "3"],
         ["aal116 − cc200, d", "fast", "−9.00 [−11.48, −6.52]", "3"],
