@@ -13,7 +13,7 @@ from scipy.ndimage import gaussian_filter1d
 from bolt.config import Explain
 from bolt.datasets.hcp_files import write_events
 from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
-from bolt.explain.tasks import write_tasks
+from bolt.explain.tasks import Course, event_masks, write_tasks
 from bolt.explain.weights import read_importance, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
@@ -247,3 +247,12 @@ def test_the_alignment_is_that_of_every_shift_computed_one_by_one() -> None:
     inside = [weights[i][mask[i]].mean() for i in range(3)]
     assert found["share_of_time"] == pytest.approx(shares.mean())
     assert found["share_of_importance"] == pytest.approx((shares * inside).mean()) and found["n_scans"] == 3
+
+
+def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
+    weights = np.ones((2, 12))
+    weights[:, 8:] = np.nan  # dropped
+    course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
+    assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
+    found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
+    assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"late": [7, 8]}

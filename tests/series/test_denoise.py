@@ -243,3 +243,12 @@ def test_derivatives_of_a_scan_that_begins_in_the_steady_state_are_kept(tmp_path
     chosen = choose_confounds(table, Denoise(name="x", confounds=["trans_x_derivative1", "csf"]), 12, "x")
     np.testing.assert_allclose(chosen.regressors, table[["trans_x_derivative1", "csf"]].to_numpy())
     assert chosen.kept.tolist() == list(range(12))
+
+
+def test_the_first_derivative_in_the_steady_state_is_the_next_one(tmp_path):
+    _, table = hand_made(tmp_path, unsteady=2)
+    chosen = choose_confounds(table, Denoise(name="x", confounds=["csf", "csf_derivative1"]), 12, "x")
+    expected = table[["csf", "csf_derivative1"]].to_numpy()
+    expected[2, 1] = expected[3, 1]
+    np.testing.assert_allclose(chosen.regressors[2:], expected[2:])
+    assert chosen.kept.tolist() == list(range(2, 12))

@@ -91,7 +91,16 @@ def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
 
 
 def test_a_difference_stands_beside_its_p(written: Path) -> None:
-    text = (written / "comparison.md").read_text().split("tests of all metrics over folds")[1]
+    text = (written / "comparison.md").read_text()
+    titles = re.findall("### (.*)", text)
+    assert titles == [
+        "abide1, schaefer400",
+        "abide1, schaefer400: intervals, balance and calibration",
+        "abide1, schaefer400: tests against BolT",
+        "abide1, schaefer400: tests of all metrics over folds",
+        "BolT against families of methods",
+    ]
+    text = text.split("tests of all metrics over folds")[1]
     tests = read_table(written / "comparison_tests.tsv").set_index(["row", "metric"])
     difference = tests.loc[("SVM_100%", "accuracy"), "difference"]
     line = next(line for line in text.splitlines() if line.startswith("| SVM_100% |"))
