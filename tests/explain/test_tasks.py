@@ -255,4 +255,4 @@ def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
     course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
     assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
     found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
-    assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"late": [7, 8]}
+    assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}
