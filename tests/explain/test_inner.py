@@ -12,7 +12,7 @@ import pytest
 from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
 from bolt.explain.landmarks import landmark_regression, top_tokens
-from bolt.explain.token_regression import FoldScans
+from bolt.explain.token_regression import LEVELS, FoldScans
 from bolt.explain.weights import read_importance, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
@@ -112,6 +112,7 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     table, coefficients, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     kinds = table.loc[table["fold"] == "0", ["importance", "tokens"]].drop_duplicates()
     assert kinds.to_numpy().tolist() == [["fitted", "important"], ["inner", "important"], ["none", "random"]]
+    assert table.loc[table["fold"] == "0", "level"].tolist() == list(LEVELS) * 3
     without, same, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
     assert "inner" not in set(without["importance"]) and same.tobytes() == coefficients.tobytes()
     pd.testing.assert_frame_equal(
