@@ -112,7 +112,8 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     table, coefficients, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     kinds = table.loc[table["fold"] == "0", ["importance", "tokens"]].drop_duplicates()
     assert kinds.to_numpy().tolist() == [["fitted", "important"], ["inner", "important"], ["none", "random"]]
-    assert table.loc[table["fold"] == "0", "level"].tolist() == list(LEVELS) * 3
+    for fold in ("0", "mean", "sd"):
+        assert table.loc[table["fold"] == fold, "level"].tolist() == list(LEVELS) * 3
     without, same, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
     assert "inner" not in set(without["importance"]) and same.tobytes() == coefficients.tobytes()
     pd.testing.assert_frame_equal(

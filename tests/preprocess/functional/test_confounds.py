@@ -192,3 +192,12 @@ def test_the_table_has_twelve_digits(brain, tmp_path):
     path = written(brain, np.random.default_rng(0).normal(0, 0.1, (60, 6)), tmp_path)
     digits = [cell.lstrip("-0.").split("e")[0].replace(".", "") for cell in path.read_text().split()]
     assert max(len(cell) for cell in digits if cell.isdigit()) == 12
+
+
+def test_every_flag_is_described(brain, tmp_path):
+    rows = np.zeros((60, 6))
+    rows[40:, 0] = 3.0  # mm
+    about = read_json(written(brain, rows, tmp_path, unsteady=2).with_suffix(".json"))
+    words = {name: about[name]["Description"] for name in ("non_steady_state_outlier01", "motion_outlier00")}
+    assert words["non_steady_state_outlier01"] == "1 in a non-steady-state volume"
+    assert words["motion_outlier00"].startswith("1 in a volume with framewise displacement above 0.5 mm")
