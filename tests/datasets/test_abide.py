@@ -89,6 +89,42 @@ def test_columns_of_subjects_are_joined(tmp_path, config):
     assert pd.isna(scans.tr["NYU_0050001"]) and pd.isna(scans.mean_fd["NYU_0050001"])
 
 
+def test_codes_are_those_of_abides_legend(tmp_path, config):
+    """DX_GROUP: 1 autism, 2 control; SEX: 1 male, 2 female."""
+    raters = dict.fromkeys(("qc_rater_1", *abide.RATERS), "OK")
+    rows = [
+        {"SUB_ID": 50772, "SITE_ID": "KKI", "FILE_ID": "KKI_0050772", "DX_GROUP": 1, "SEX": 2, "AGE_AT_SCAN": 12.85},
+        {
+            "SUB_ID": 51456,
+            "SITE_ID": "CALTECH",
+            "FILE_ID": "Caltech_0051456",
+            "DX_GROUP": 2,
+            "SEX": 1,
+            "AGE_AT_SCAN": 55.4,
+        },
+    ]
+    table = pd.DataFrame(rows).assign(func_mean_fd=[0.11, 0.12], **raters)
+    scans = listed(table, tmp_path, config)
+    shown = scans[["subject", "site", "label", "sex", "age", "tr", "mean_fd"]]
+    assert shown.loc["KKI_0050772"].tolist() == ["50772", "KKI", "autism", "F", 12.85, 2.5, 0.11]
+    assert shown.loc["Caltech_0051456"].tolist() == ["51456", "CALTECH", "control", "M", 55.4, 2.0, 0.12]
+
+
+def test_repetition_times_are_those_of_abides_documents(tmp_path, config):
+    """Seconds; unknown for sites with two protocols, or whose published tables differ."""
+    unknown = dict.fromkeys(("CMU", "MAX_MUN", "LEUVEN_1", "LEUVEN_2", "SBL"))
+    known = {
+        **dict.fromkeys(("OLIN", "PITT"), 1.5),
+        **dict.fromkeys(("CALTECH", "NYU", "SDSU", "STANFORD", "TRINITY", "UM_1", "UM_2", "USM", "YALE"), 2.0),
+        **dict.fromkeys(("KKI", "OHSU"), 2.5),
+        **dict.fromkeys(("UCLA_1", "UCLA_2"), 3.0),
+    }
+    sites = known | unknown
+    assert len(sites) == 20
+    scans = listed(people(20).assign(SITE_ID=list(sites)), tmp_path, config)
+    assert {site: None if pd.isna(tr) else tr for site, tr in zip(scans.site, scans.tr, strict=True)} == sites
+
+
 def test_another_column_can_be_the_label(tmp_path, config):
     table = people(4)
     table["SEX"] = [1, 2, 1, 2]

@@ -253,3 +253,20 @@ def test_families_widen_an_interval_that_their_copies_would_narrow() -> None:
     family, once = (pooled(one, CLASSES)["accuracy"] for one in (copies, table))
     width = {name: found["high"] - found["low"] for name, found in (("alone", alone), ("family", family), ("1", once))}
     assert width["family"] == pytest.approx(width["1"], rel=0.15) and width["alone"] < 0.65 * width["family"]
+
+
+def test_intervals_are_the_same_again_and_depend_on_the_seed() -> None:
+    random = np.random.default_rng(0)
+    table = predictions(["control", "patient"] * 20, random.random(40).tolist())
+    first, again, other = (pooled(table, CLASSES, seed=seed)["auc"] for seed in (0, 0, 1))
+    assert first == again and first != other
+
+
+def test_the_summary_names_the_positive_one_of_two_classes(tmp_path: Path) -> None:
+    write_fold(tmp_path, 0, predictions(["control", "patient"] * 4, [0.2, 0.8] * 4))
+    write_metrics(tmp_path, CLASSES, [0], tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["positive_class"] == "patient"
+    three = predictions(["control", "patient"] * 4, [0.2, 0.8] * 4).assign(p_other=0.0)
+    write_fold(tmp_path / "three", 0, three)
+    write_metrics(tmp_path / "three", [*CLASSES, "other"], [0], tmp_path / "three")
+    assert json.loads((tmp_path / "three/summary.json").read_text())["positive_class"] is None

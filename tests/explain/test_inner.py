@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
 from bolt.explain.landmarks import landmark_regression, top_tokens
-from bolt.explain.token_regression import FoldScans
+from bolt.explain.token_regression import LEVELS, FoldScans
 from bolt.explain.weights import read_importance, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
@@ -65,16 +66,18 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_each_training_scan_is_explained_once_by_a_model_that_did_not_see_it(inner: tuple[Path, Path]) -> None:
-    _, run = inner
+    cache, run = inner
     folder = run / "fold-0/inner"
     table, weights = read_importance(folder)
-    assert not table["scan_id"].duplicated().any() and len(table) == N / 2
-    assert (table["role"] == "test").all()
+    outer = read_table(cache.parent / "folds.tsv", text=("scan_id",)).query("fold == 0 and role != 'test'")
+    unseen, seen = [], []
     for fold in range(2):
         own = read_table(folder / f"fold-{fold}/predictions.tsv", text=("scan_id",))
-        unseen = own.loc[own["role"] == "test", "scan_id"]
-        assert set(unseen) <= set(table["scan_id"])
-    assert all(len(w) == T and w.max() > 0 for w in weights)
+        unseen += own.loc[own["role"] == "test", "scan_id"].tolist()
+        seen.append(set(own.loc[own["role"] == "train", "scan_id"]))
+    assert table["scan_id"].tolist() == unseen and sorted(unseen) == sorted(outer["scan_id"])
+    assert not seen[0] & set(unseen[: N // 4]) and not seen[1] & set(unseen[N // 4 :])
+    assert (table["role"] == "test").all() and all(len(w) == T and w.max() > 0 for w in weights)
 
 
 def test_the_importance_of_a_scan_is_that_of_the_model_that_held_it_out(inner: tuple[Path, Path]) -> None:
@@ -101,7 +104,7 @@ def test_outer_test_scans_play_no_part(inner: tuple[Path, Path], tmp_path: Path)
 
 
 def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_path: Path) -> None:
-    cache, run = SeriesCache(inner[0]), inner[1]
+    cache, run = SeriesCache(inner[0]), Path(shutil.copytree(inner[1], tmp_path / "run"))
     folds = read_table(inner[0].parent / "folds.tsv", text=("scan_id",))
     outer = folds.loc[folds["fold"] == 0, ["scan_id", "role"]].assign(predicted="control")
     random = np.random.default_rng(0)
@@ -109,6 +112,8 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     table, coefficients, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     kinds = table.loc[table["fold"] == "0", ["importance", "tokens"]].drop_duplicates()
     assert kinds.to_numpy().tolist() == [["fitted", "important"], ["inner", "important"], ["none", "random"]]
+    for fold in ("0", "mean", "sd"):
+        assert table.loc[table["fold"] == fold, "level"].tolist() == list(LEVELS) * 3
     without, same, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
     assert "inner" not in set(without["importance"]) and same.tobytes() == coefficients.tobytes()
     pd.testing.assert_frame_equal(

@@ -182,3 +182,24 @@ def test_without_an_image_there_are_tables_only(tmp_path: Path) -> None:
 def test_coefficients_of_another_atlas_are_refused() -> None:
     with pytest.raises(DataError, match="4 ROIs"):
         roi_weights(COEFFICIENTS, ROIS.iloc[:3], CLASSES)
+
+
+def test_networks_by_hand_in_both_kinds_of_odds_ratios() -> None:
+    """Network "default" has the ROIs c and d, whose patient weights are -1, 0.1 and -3, 1.5 in the two folds."""
+    for way, control in (
+        ("symmetric", np.expm1([[1, -0.1], [3, -1.5]])),
+        ("published", -np.expm1([[-1, 0.1], [-3, 1.5]])),
+    ):
+        table = network_summary(COEFFICIENTS, ROIS, CLASSES, 0.25, way).set_index(["class", "network"])  # type: ignore[arg-type]
+        patient = np.expm1([[-1, 0.1], [-3, 1.5]])
+        for name, folds in (("patient", patient), ("control", control)):
+            assert table.at[(name, "default"), "importance_sd"] == pytest.approx(folds.mean(axis=1).std())
+        mean = np.array([2.0, -0.8])  # of the weights -(-1), -(-3) and -0.1, -1.5
+        expected = np.expm1(mean) if way == "symmetric" else -np.expm1(-mean)
+        assert table.at[("control", "default"), "mean_importance"] == pytest.approx(expected.mean())
+
+
+def test_two_per_cent_of_the_rois_are_selected_unless_said_otherwise() -> None:
+    """Rounded up: one of four."""
+    assert roi_weights(COEFFICIENTS, ROIS, CLASSES).groupby("class")["selected"].sum().tolist() == [1, 1]
+    assert network_summary(COEFFICIENTS, ROIS, CLASSES).groupby("class")["n_selected"].sum().tolist() == [1, 1]

@@ -45,3 +45,9 @@ def test_leaves_the_model_as_it_was():
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     assert torch.equal(relevance(model, x), first)
+
+
+def test_importance_is_that_of_the_class_asked_for():
+    model, x = model_and_scans()
+    for target in (torch.tensor([0, 1, 0]), torch.tensor([1, 0, 1])):
+        torch.testing.assert_close(importance(model, x, target), relevance(model, x, target).mean(1))

@@ -13,7 +13,7 @@ from scipy.ndimage import gaussian_filter1d
 from bolt.config import Explain
 from bolt.datasets.hcp_files import write_events
 from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
-from bolt.explain.tasks import write_tasks
+from bolt.explain.tasks import Course, event_masks, write_tasks
 from bolt.explain.weights import read_importance, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
@@ -225,3 +225,34 @@ def test_smooth_curves_that_all_scans_share_make_no_finding_by_themselves() -> N
         found.append(alignment(curve / curve.mean(axis=1, keepdims=True), mask)["p"])
     assert np.mean(np.array(found) < 0.05) < 0.1
     assert np.mean(np.array(found) < 0.5) > 0.25  # and it is a test, not a wall
+
+
+def test_the_alignment_is_that_of_every_shift_computed_one_by_one() -> None:
+    """Scans of several lengths: at some shifts, all events of a scan are at volumes that it lacks."""
+    random = np.random.default_rng(3)
+    weights = random.uniform(0.5, 1.5, (3, 12))
+    weights[1, 7:] = weights[2, 4:] = np.nan
+    weights /= np.nanmean(weights, axis=1, keepdims=True)
+    mask = np.zeros((3, 12), bool)
+    mask[0, 2:5] = mask[1, 3:5] = mask[2, 0:2] = True
+    ratios = []
+    for shift in range(12):
+        moved = np.roll(mask, shift, axis=1) & np.isfinite(weights)
+        ratios.append(np.mean([w[m].mean() for w, m in zip(weights, moved, strict=True) if m.any()]))
+    assert not (np.roll(mask, 5, axis=1)[2] & np.isfinite(weights[2])).any()
+    found = alignment(weights, mask)
+    assert found["ratio"] == pytest.approx(ratios[0])
+    assert found["p"] == pytest.approx(np.mean(np.abs(np.array(ratios) - 1) >= abs(ratios[0] - 1) - 1e-9))
+    shares = np.array([3 / 12, 2 / 7, 2 / 4])
+    inside = [weights[i][mask[i]].mean() for i in range(3)]
+    assert found["share_of_time"] == pytest.approx(shares.mean())
+    assert found["share_of_importance"] == pytest.approx((shares * inside).mean()) and found["n_scans"] == 3
+
+
+def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
+    weights = np.ones((2, 12))
+    weights[:, 8:] = np.nan  # dropped
+    course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
+    assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
+    found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
+    assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}

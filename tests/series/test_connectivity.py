@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bolt.series.connectivity import connectivity, n_pairs
+from bolt.series.connectivity import connectivity, connectivity_of, connectivity_of_crops, n_pairs
 
 
 def test_pearson_in_the_order_of_the_upper_triangle():
@@ -29,3 +29,34 @@ def test_constant_rois_give_zeros_and_equal_ones_stay_finite(fisher_z):
     assert np.isfinite(matrix).all()
     assert not (matrix + matrix.T)[[1, 3]].any()
     assert matrix[4, 5] > 0.999
+
+
+class Cache:
+    """Scans of two ROIs whose correlation changes from volume to volume."""
+
+    n_rois = 2
+
+    def __init__(self, *lengths):
+        random = np.random.default_rng(0)
+        self.scans = [random.standard_normal((n, 2)).astype(np.float32) for n in lengths]
+
+    def finite_series(self, i):
+        return self.scans[i]
+
+
+def test_scans_are_taken_in_the_order_asked_for():
+    cache = Cache(30, 20, 25)
+    expected = [np.corrcoef(cache.scans[i].T)[0, 1] for i in (2, 0)]
+    np.testing.assert_allclose(connectivity_of(cache, [2, 0])[:, 0], expected, atol=1e-6)
+    np.testing.assert_allclose(connectivity_of(cache, [2, 0], fisher_z=True)[:, 0], np.arctanh(expected), rtol=1e-5)
+
+
+def test_crops_have_their_length_and_begin_anywhere():
+    cache = Cache(12, 5)
+    parts = [np.corrcoef(cache.scans[0][start : start + 8].T)[0, 1] for start in range(5)]
+    found = [connectivity_of_crops(cache, [0], 8, np.random.default_rng(seed))[0, 0] for seed in range(60)]
+    nearest = [int(np.argmin(np.abs(value - np.array(parts)))) for value in found]
+    np.testing.assert_allclose(found, [parts[i] for i in nearest], atol=1e-6)
+    assert set(nearest) == {0, 1, 2, 3, 4}
+    whole = connectivity_of_crops(cache, [1], 8, np.random.default_rng(0), fisher_z=True)
+    np.testing.assert_allclose(whole, connectivity_of(cache, [1], fisher_z=True))

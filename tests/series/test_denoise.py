@@ -206,3 +206,49 @@ def test_volumes_before_the_steady_state_are_dropped_whatever_is_regressed(denoi
     assert len(cleaned) == 18
     whole = choose_confounds(table, Denoise(name="all", confounds=["*"]), 20, "x")
     assert whole.regressors.shape == (20, 2)  # flags are not regressed
+
+
+def hand_made(folder, unsteady=1, n=12):
+    """Write the columns of an fMRIPrep table that `simple` knows, and others; return its path and content."""
+    random = np.random.default_rng(0)
+    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"] + ["csf", "white_matter", "global_signal"]
+    table = pd.DataFrame(random.standard_normal((n, len(names))), columns=names)
+    for name in list(table):
+        table[f"{name}_derivative1"] = table[name].diff()
+        table[f"{name}_power2"] = table[name] ** 2
+        table[f"{name}_derivative1_power2"] = table[name].diff() ** 2
+    table["cosine00"] = np.cos(np.arange(n))
+    table["non_steady_state_outlier00"] = (np.arange(n) < unsteady).astype(int)
+    path = folder / "sub-1_desc-confounds_timeseries.tsv"
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    path.with_suffix(".json").write_text("{}")
+    return path, table
+
+
+def test_a_strategy_chooses_its_columns(tmp_path):
+    """`simple`: the 24 motion parameters, fluid, white matter and cosines (Friston et al. 1996; nilearn)."""
+    path, table = hand_made(tmp_path)
+    chosen = choose_confounds(path, Denoise(name="x", strategy="simple"), 12, "x")
+    motion = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    names = [name + ending for name in motion for ending in ("", "_derivative1", "_power2", "_derivative1_power2")]
+    expected = table[[*names, "csf", "white_matter", "cosine00"]].to_numpy()[2:]  # nothing is filled in from there on
+    assert chosen.kept.tolist() == list(range(1, 12)) and chosen.regressors.shape == (12, 27)
+    centred = chosen.regressors[2:] - chosen.regressors[2:].mean(0)  # columns may come in another order
+    np.testing.assert_allclose(np.sort(centred, axis=1), np.sort(expected - expected.mean(0), axis=1), atol=1e-9)
+
+
+def test_derivatives_of_a_scan_that_begins_in_the_steady_state_are_kept(tmp_path):
+    _, table = hand_made(tmp_path, unsteady=0)
+    table.loc[0, "trans_x_derivative1"] = 0.25
+    chosen = choose_confounds(table, Denoise(name="x", confounds=["trans_x_derivative1", "csf"]), 12, "x")
+    np.testing.assert_allclose(chosen.regressors, table[["trans_x_derivative1", "csf"]].to_numpy())
+    assert chosen.kept.tolist() == list(range(12))
+
+
+def test_the_first_derivative_in_the_steady_state_is_the_next_one(tmp_path):
+    _, table = hand_made(tmp_path, unsteady=2)
+    chosen = choose_confounds(table, Denoise(name="x", confounds=["csf", "csf_derivative1"]), 12, "x")
+    expected = table[["csf", "csf_derivative1"]].to_numpy()
+    expected[2, 1] = expected[3, 1]
+    np.testing.assert_allclose(chosen.regressors[2:], expected[2:])
+    assert chosen.kept.tolist() == list(range(2, 12))

@@ -182,6 +182,15 @@ def test_test_scans_do_not_touch_the_weights(finished, tmp_path):
     assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
 
 
+def test_validation_scans_do_not_touch_the_weights(finished, tmp_path):
+    def spoil(series):
+        for place in (8, 9):
+            series[place][:] = 7
+
+    toy = write_toy(tmp_path / "toy", change=spoil, labels=["no", "yes"] * 4 + ["yes", "no"] * 2)
+    assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
+
+
 def test_order_of_the_folds_table_does_not_matter(finished, toy, tmp_path):
     table = pd.read_csv(toy[1], sep="\t")
     table.iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)

@@ -16,7 +16,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
 from bolt.report.figures.spectra import draw
 from bolt.report.tables.markup import Sheet, write_sheets
-from bolt.report.tables.numbers import mean_sd
+from bolt.report.tables.numbers import decimal, interval, mean_sd
 from bolt.series.spectra import ALL, BAND_COLUMNS, SPECTRUM_COLUMNS
 
 WHERE: dict[str, Any] = {"dataset": "Dataset", "atlas": "Atlas"}
@@ -115,7 +115,7 @@ def _sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
             {
                 "": f"{row.atlas} − {row.other}, {row.dataset}",
                 "band": row.band,
-                "difference [95 %]": f"{100 * row.difference:+.2f} [{100 * row.ci_low:+.2f}, {100 * row.ci_high:+.2f}]",
+                "difference [95 %]": interval(row.difference, row.ci_low, row.ci_high, _points),
                 "subjects": str(row.n_subjects),
             }
             for row in differences.itertuples()
@@ -126,3 +126,8 @@ def _sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
         )
         sheets.append(Sheet("Power by band, between atlases", pd.DataFrame(rows), caption))
     return sheets
+
+
+def _points(share: float) -> str:
+    """Return a difference between shares in percentage points."""
+    return decimal(100 * share, 2, "+")

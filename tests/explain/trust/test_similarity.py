@@ -80,3 +80,13 @@ def test_a_mean_of_mostly_nothing_is_nothing() -> None:
     assert np.isnan(mean_and_interval(np.array([1, np.nan, np.nan, np.nan]), names)).all()
     assert mean_and_interval(np.array([1, 1, np.nan, np.nan]), names) == (1, 1, 1)
     assert np.isnan(mean_and_interval(np.array([]), [])).all()
+
+
+def test_the_interval_leaves_two_and_a_half_per_cent_at_each_end() -> None:
+    """Of a mean of n values with standard deviation s: ± 1.96 s / √n."""
+    values = np.random.default_rng(0).standard_normal(225)
+    mean, low, high = mean_and_interval(values, [str(i) for i in range(225)], draws=4000)
+    half = 1.96 * values.std() / 15
+    assert mean == pytest.approx(values.mean())
+    assert [low - mean, high - mean] == pytest.approx([-half, half], rel=0.06)
+    assert mean_and_interval(values, ["one"] * 225) == pytest.approx((mean, mean, mean))

@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 
 from bolt.config.layout import ModelRun
-from bolt.explain.trust.stability import STABILITY_COLUMNS, chance_overlap, compare_maps, curve_pairs, write_stability
+from bolt.explain.trust.stability import (
+    STABILITY_COLUMNS,
+    _mean,
+    chance_overlap,
+    compare_maps,
+    curve_pairs,
+    write_stability,
+)
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -125,3 +132,8 @@ def test_weights_of_other_folds_are_refused(tmp_path: Path) -> None:
     (run.explanation / "coefficients.npy").unlink()
     with pytest.raises(DataError, match="Make the regions first"):
         write_stability(run, [0], range(5), CLASSES, fraction=0.1)
+
+
+def test_a_mean_needs_half_of_its_values() -> None:
+    for values, expected in (([1.0, 3.0, np.nan, np.nan], 2.0), ([1.0, np.nan, np.nan], np.nan), ([], np.nan)):
+        np.testing.assert_equal(_mean(np.array(values)), expected)

@@ -103,3 +103,15 @@ def test_a_voxel_is_as_pure_as_what_it_mixes():
     tissue[5:15, 5:15, 5:15] = 1
     share = compcor.voxel_share(tissue, np.ones(3), 3.0)
     assert share[10, 10, 10] == pytest.approx(1) and share[5, 10, 10] == pytest.approx(2 / 3)
+    finer = compcor.voxel_share(tissue, np.array([1.0, 2.0, 0.5]), 6.0)  # 6, 3 and 12 voxels, of which tissue has 10
+    assert finer[10, 10, 10] == pytest.approx(10 / 12) and finer[10, 5, 10] == pytest.approx(2 / 3 * 10 / 12)
+
+
+def test_the_mean_of_both_tissues_weighs_them_by_their_voxels():
+    series = np.array([[1, 2], [1, 4], [1, 6], [9, 10]], np.float32)  # three voxels of fluid, one of white matter
+    fluid = np.array([True, True, True, False])
+    means = signals(series, {"csf": fluid, "white_matter": ~fluid}).means()
+    assert {name: values.tolist() for name, values in means.items()} == {
+        "csf": [1, 4], "white_matter": [9, 10], "csf_wm": [3, 5.5],
+    }  # fmt: skip
+    assert set(signals(series, {"csf": fluid}).means()) == {"csf"}

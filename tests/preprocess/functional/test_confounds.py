@@ -178,3 +178,26 @@ def test_every_shipped_strategy_finds_its_columns(brain, tmp_path, strategy):
     path, denoise = written(brain, quiet(), tmp_path), load_denoise(strategy)
     chosen = choose_confounds(read_table(path), denoise, 60, "scan.nii.gz")
     assert (0 if chosen.regressors is None else chosen.regressors.shape[1]) >= len(denoise.confounds)
+
+
+def test_all_volumes_are_steady_unless_said_otherwise(brain):
+    statistics = confounds.BrainStatistics(len(brain))
+    for volume in brain.T:
+        statistics.add(volume)
+    assert statistics.unsteady == 0
+    np.testing.assert_allclose(statistics.tsnr, brain.mean(axis=1) / brain.std(axis=1, ddof=1), rtol=1e-3)
+
+
+def test_the_table_has_twelve_digits(brain, tmp_path):
+    path = written(brain, np.random.default_rng(0).normal(0, 0.1, (60, 6)), tmp_path)
+    digits = [cell.lstrip("-0.").split("e")[0].replace(".", "") for cell in path.read_text().split()]
+    assert max(len(cell) for cell in digits if cell.isdigit()) == 12
+
+
+def test_every_flag_is_described(brain, tmp_path):
+    rows = np.zeros((60, 6))
+    rows[40:, 0] = 3.0  # mm
+    about = read_json(written(brain, rows, tmp_path, unsteady=2).with_suffix(".json"))
+    words = {name: about[name]["Description"] for name in ("non_steady_state_outlier01", "motion_outlier00")}
+    assert words["non_steady_state_outlier01"] == "1 in a non-steady-state volume"
+    assert words["motion_outlier00"].startswith("1 in a volume with framewise displacement above 0.5 mm")

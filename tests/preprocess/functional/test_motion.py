@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from bolt.config import load_registration
 from bolt.preprocess import images
-from bolt.preprocess.functional.motion import HeadMotion, motion_reference
+from bolt.preprocess.functional.motion import HeadMotion, _sampled, motion_reference
 
 SETTINGS = load_registration("fast")
 POINTS = np.array([[60, 0, 0], [-60, 0, 0], [0, 70, 0], [0, -70, 0], [0, 0, 50]], dtype=float)
@@ -57,3 +57,31 @@ def test_one_bad_volume_does_not_spoil_the_reference(volume):
     bad = moved(data, affine, images.rigid_matrix(np.array([9.0, 0, 9, 0, 0.2, 0]), np.zeros(3)), rng)
     reference, mask = motion_reference([bad, *good], affine, SETTINGS)
     assert np.corrcoef(reference[mask], data[mask])[0, 1] > 0.99
+
+
+def test_the_edge_of_the_field_of_view_is_ignored_unless_the_image_is_small():
+    sampled = _sampled(np.ones((20, 9, 8)), SETTINGS)
+    assert sampled.min(axis=0).tolist() == [2, 2, 0] and sampled.max(axis=0).tolist() == [17, 6, 7]
+    assert len(_sampled(np.ones((60, 60, 60)), SETTINGS.model_copy(update={"motion_sampling": 0.5}))) == 56**3 // 2
+    rim = np.ones((20, 20, 20))
+    rim[1:-1, 1:-1, 1:-1] = 0
+    assert len(_sampled(rim, SETTINGS)) == min(8000, int(rim.sum()))  # nothing else is left
+
+
+def test_a_shift_is_found_to_a_fiftieth_of_a_millimetre():
+    """A smooth object, computed where it has moved to rather than interpolated."""
+    affine = np.diag([3.0, 3, 3, 1])
+    affine[:3, 3] = -45
+    places = images.apply(affine, np.moveaxis(np.indices((31, 31, 31)), 0, -1).astype(float))
+
+    def blob(centre: np.ndarray) -> np.ndarray:
+        return np.sum([
+            a * np.exp(-((places - centre - where) ** 2).sum(-1) / (2 * 12.0**2))
+            for a, where in ((100, (0, 0, 0)), (60, (20, 5, -8)), (80, (-9, 18, 12)))
+        ], axis=0).astype(np.float32)  # fmt: skip
+
+    shift = np.array([1.3, -0.7, 0.4])
+    volume = blob(np.zeros(3))
+    settings = SETTINGS.model_copy(update={"motion_sampling": 1.0, "motion_iterations": 30})
+    position = HeadMotion(volume, volume > 5, affine, settings).position(blob(shift), np.eye(4))
+    assert np.abs(position - images.rigid_matrix(np.r_[shift, 0, 0, 0], np.zeros(3))).max() < 0.02

@@ -71,3 +71,19 @@ def test_output_reaches_a_little_beyond_the_brain():
     brain[5, 4, 6] = True
     area = resample.output_area(brain, AFFINE)
     assert area[3:8, 4, 6].all() and not area[2, 4, 6] and not area[8, 4, 6]
+
+
+def test_targets_are_where_their_transforms_lead(tmp_path):
+    """A template whose T1w lies 3 mm on along x, and whose BOLD lies 4 mm further along y."""
+    images.save(np.ones(SHAPE), AFFINE, tmp_path / "template.nii.gz")
+    for name, shift in (("t1w_to_space", [3.0, 0, 0]), ("bold_to_t1w", [0, 4.0, 0])):
+        images.write_matrix(images.rigid_matrix(np.r_[shift, 0, 0, 0], np.zeros(3)), tmp_path / f"{name}.txt")
+    files = [str(tmp_path / f"{name}.txt") for name in ("t1w_to_space", "bold_to_t1w")]
+    target = resample.template_target(tmp_path / "template.nii.gz", float(AFFINE[0, 0]), *files)
+    np.testing.assert_allclose(target.points.reshape(-1, 3), grid_points() + np.array([3, 4, 0]), atol=1e-3)
+    assert target.shape == SHAPE and target.from_t1w == files[:1] and target.code == images.MNI
+    np.testing.assert_allclose(target.affine, AFFINE)
+    native = resample.native_target(SHAPE, AFFINE, files[1], tmp_path)
+    np.testing.assert_allclose(native.points.reshape(-1, 3), grid_points(), atol=1e-3)
+    np.testing.assert_allclose(images.read_matrix(native.from_t1w[0])[:3, 3], [0, -4, 0], atol=1e-6)
+    assert native.code == images.SCANNER and native.points.dtype == np.float32

@@ -39,7 +39,7 @@ def test_a_sine_is_the_same_in_all_slices(cycles, tr):
     expected = sine(np.full(SLICES, slices.middle), hertz, tr=tr)
     inner = slice(timing.TAPS, -timing.TAPS)
     before = np.abs(scan - expected)[..., inner].max()
-    assert done.shape == (100, 2, 2, SLICES)
+    assert done.shape == (100, 2, 2, SLICES) and done.dtype == np.float32
     assert np.abs(np.moveaxis(done, 0, -1) - expected)[..., inner].max() < 0.03 * before
     assert np.abs(np.moveaxis(done, 0, -1) - expected).max() < 1.1 * before  # no worse at the ends than before
 

@@ -7,10 +7,10 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images
+from bolt.preprocess import images, registration
 from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.quality import agreement
-from bolt.preprocess.quality.agreement import _mirrored, coregistration_numbers, shift_margin
+from bolt.preprocess.quality.agreement import _mirrored, _register_mirrored, coregistration_numbers, shift_margin
 from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
 
 
@@ -94,6 +94,18 @@ def test_a_ghost_is_seen_and_its_absence_as_well():
         ghosted = clean + 8 * np.roll(brain, 32, axis)
         assert ghost_ratio(ghosted, brain) == pytest.approx(0.08, abs=0.015)
     assert ghost_ratio(clean, np.ones_like(brain)) is None  # no background
+    assert ghost_ratio(-clean, brain) is None  # no signal
+
+
+@pytest.mark.parametrize(("columns", "known"), [(9, False), (10, True)])
+def test_a_ghost_needs_a_hundred_voxels(columns, known):
+    """Along the first axis alone: the brain fills the second, so that nothing is left of its ghost."""
+    brain = np.zeros((64, 10, 1), bool)
+    brain[20:30, :columns] = True
+    reference = 5 + 100.0 * brain
+    reference[52:62, :columns] += 20  # half the field of view away
+    ghost = ghost_ratio(reference, brain)
+    assert (ghost is not None and ghost == pytest.approx(20 / 105)) if known else ghost is None
 
 
 def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
@@ -106,3 +118,62 @@ def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
     volumes[11, :, :, 3] += 30
     assert slice_jumps(iter(volumes), brain) >= 1
     assert slice_jumps(iter(volumes[:2]), brain) == 0
+
+
+def test_the_mirror_image_is_registered_with_its_own_mask(monkeypatch):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:20, 5:-5, 5:-5] = 1  # on one side
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    whole = images.to_ants(np.ones(brain.shape), affine)
+    settings, matrix = load_registration("testing"), np.eye(4)
+    given = []
+    monkeypatch.setattr(agreement, "_register_mirrored", lambda *arguments: given.append(arguments) or np.eye(4))
+    coregistration_numbers(bold, mask, t1w, whole, matrix, settings)
+    mirror, mirror_mask, *rest = given[0]
+    np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
+    assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
+    assert rest[0] is t1w and rest[1] is whole and rest[2] is matrix and rest[3] is settings
+
+
+@pytest.mark.parametrize(("spacing", "searched_at"), [(1.0, 2.0), (3.0, 3.0)])
+def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch, spacing, searched_at):
+    """The start maps a mirrored BOLD voxel to the place of the original, mirrored at the middle of the T1w's brain."""
+    affine = np.diag([4.0, 4, 4, 1])
+    affine[:3, 3] = [-30, -20, -10]
+    brain = np.zeros((18, 16, 14))
+    brain[3:10, 4:12, 4:10] = 1
+    bold, mask = (images.to_ants(data, affine) for data in (5 + blobs(0)[:18, :16, :14], brain))
+    sharp = np.diag([spacing, spacing, spacing, 1])
+    head = np.zeros((20, 18, 16))
+    head[4:11, 5:12, 5:12] = 1  # its middle is at x = 7 voxels
+    t1w, t1w_mask = (images.to_ants(data, sharp) for data in (50 + 10 * blobs(1)[:20, :18, :16], head))
+    pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
+    asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
+
+    def rigid(fixed, moving, search_mask, start):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), images.read_matrix(start)))
+        return answer
+
+    monkeypatch.setattr(registration, "rigid", rigid)
+    settings = load_registration("testing")
+    monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
+    found = _register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, settings)
+    np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
+    seeded, (fixed, moving, search_mask, start) = asked
+    assert seeded is settings
+    for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
+        i, j, k = voxel
+        x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
+        mirrored = images.apply(affine, np.array([17 - i, j, k], float))
+        np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
+    assert np.allclose(moving.spacing, searched_at)
+    assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
+    np.testing.assert_array_equal(search_mask > 0, ndimage.binary_dilation(brain[::-1] > 0, ball(2)))
+
+
+def ball(radius: int) -> np.ndarray:
+    """Return the voxels within `radius` of the middle, as ITK's structuring element has them."""
+    places = np.indices((2 * radius + 1,) * 3) - radius
+    return (places**2).sum(0) <= (radius + 0.5) ** 2

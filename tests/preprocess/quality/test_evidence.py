@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import pairwise
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -58,3 +59,35 @@ def test_ventricles_that_were_staged_are_the_ones_compared_with(head, brain, tmp
     staged, affine = images.load(template / VENTRICLES)
     images.save(np.roll(staged, 3, axis=1), affine, template / VENTRICLES, "uint8")
     assert normalisation_evidence(paths, template)["ventricle_dice"] < computed["ventricle_dice"] - 0.1
+
+
+def test_fluid_far_from_the_ventricles_does_not_count(head, brain, tmp_path):
+    """With 4-mm voxels, `NEAR` (6 mm) is one voxel along an axis."""
+    template = tmp_path / "template"
+    template.mkdir()
+    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
+        shutil.copy(head.template / name, template)
+    whole, affine = images.load(template / "brain_mask.nii.gz")
+    known = np.zeros(whole.shape, bool)
+    centre = tuple(n // 2 for n in whole.shape)
+    known[tuple(slice(c - 3, c + 3) for c in centre)] = True
+    images.save(known, affine, template / VENTRICLES, "uint8")
+    images.write_matrix(np.eye(4), tmp_path / "still.mat")
+    found = []
+    for name, gap, length in (("none", 0, 0), ("near", 0, 4), ("far", 3, 4)):
+        fluid = known.copy()
+        start = centre[0] + 3 + gap
+        fluid[start : start + length, centre[1] - 3 : centre[1] + 3, centre[2] - 3 : centre[2] + 3] = True
+        images.save(fluid, affine, tmp_path / f"{name}.nii.gz")
+        paths = {**brain[0], "csf": tmp_path / f"{name}.nii.gz", "forward": tmp_path / "still.mat"}
+        found.append(normalisation_evidence(paths, template)["ventricle_dice"])
+    none, near, far = found
+    assert far == none != near
+
+
+def test_ventricles_are_staged_as_whole_numbers_in_the_templates_space(head, tmp_path):
+    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
+        shutil.copy(head.template / name, tmp_path)
+    stage_ventricles(tmp_path)
+    staged = nib.load(tmp_path / VENTRICLES)
+    assert staged.get_data_dtype() == np.uint8 and int(staged.header["sform_code"]) == images.MNI

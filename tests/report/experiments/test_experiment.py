@@ -91,7 +91,16 @@ def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
 
 
 def test_a_difference_stands_beside_its_p(written: Path) -> None:
-    text = (written / "comparison.md").read_text().split("tests of all metrics over folds")[1]
+    text = (written / "comparison.md").read_text()
+    titles = re.findall("### (.*)", text)
+    assert titles == [
+        "abide1, schaefer400",
+        "abide1, schaefer400: intervals, balance and calibration",
+        "abide1, schaefer400: tests against BolT",
+        "abide1, schaefer400: tests of all metrics over folds",
+        "BolT against families of methods",
+    ]
+    text = text.split("tests of all metrics over folds")[1]
     tests = read_table(written / "comparison_tests.tsv").set_index(["row", "metric"])
     difference = tests.loc[("SVM_100%", "accuracy"), "difference"]
     line = next(line for line in text.splitlines() if line.startswith("| SVM_100% |"))
@@ -165,6 +174,9 @@ def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) ->
     rows = [replace(entry(f"W = {v}", [], note="too long"), line="BolT", value=float(v)) for v in (10, 200)]
     write_experiment(EXPERIMENT, rows, tmp_path)
     assert ">200<" in (tmp_path / "comparison.svg").read_text()
+    sweep = {"row": "W = {value}", "models": ["bolt"], "key": "hyper.window", "values": [10, 200]}
+    write_experiment(Experiment(name="sweep", title="Sweep", sweeps=[sweep]), rows, tmp_path)
+    assert ">window<" in (tmp_path / "sweep.svg").read_text()
 
 
 def test_a_value_far_from_the_others_is_named_at_the_edge(tmp_path: Path) -> None:

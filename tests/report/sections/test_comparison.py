@@ -14,7 +14,7 @@ from bolt.cohort.exclusions import WARNING_COLUMNS
 from bolt.cohort.published import COHORT_COLUMNS
 from bolt.config import Config
 from bolt.config.study import Study
-from bolt.io.files import read_json, read_table, read_yaml, write_table, write_yaml
+from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
 from bolt.report.html import Table, Text
 from bolt.report.pages.report import performance_sections, write_report
 from bolt.report.sections.cohort import cohort_section
@@ -40,15 +40,24 @@ def two_models(folder: Path) -> Study:
 
 def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> None:
     study = two_models(tmp_path)
+    shown = {"value": 0.61, "low": 0.52, "high": 0.73}
+    for run, more in zip(study.runs, (0.0, 0.1), strict=True):  # another model's numbers
+        summary = read_json(run.folder / "summary.json")
+        summary["pooled"]["auc"] = {end: value + more for end, value in shown.items()}
+        summary["pooled"]["accuracy"] = {end: value + more + 0.05 for end, value in shown.items()}
+        write_json(summary, run.folder / "summary.json")
+        metrics = read_table(run.folder / "metrics.tsv", text=("fold", "state"))
+        for fold, value in {"mean": 0.6, "sd": 0.02}.items():
+            metrics.loc[metrics["fold"] == fold, "accuracy"] = value + more / 10
+        metrics.to_csv(run.folder / "metrics.tsv", sep="\t", index=False, na_rep="n/a")
     section = comparison(study)
     assert section is not None
     table = next(block.frame for block in section.performance if isinstance(block, Table))
     assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
-    pooled = read_json(study.runs[0].folder / "summary.json")["pooled"]
-    value, low, high = (f"{100 * pooled['auc'][key]:.1f}" for key in ("value", "low", "high"))
-    assert table["AUC [95 %]"].iloc[0] == f"{value} [{low}, {high}]"
-    assert re.fullmatch(r"[\d.]+ ± [\d.]+", table["accuracy over folds"].iloc[1])
+    assert table["AUC [95 %]"].tolist() == ["61.0 [52.0, 73.0]", "71.0 [62.0, 83.0]"]
+    assert table["accuracy [95 %]"].tolist() == ["66.0 [57.0, 78.0]", "76.0 [67.0, 88.0]"]
+    assert table["accuracy over folds"].tolist() == ["60.0 ± 2.0", "61.0 ± 3.0"]
     assert (study.layout.report.parent / "figures/comparison.png").stat().st_size > 3000
 
 

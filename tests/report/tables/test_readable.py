@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
+from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables import numbers, readable
 from tests.report.results import TRUTH
@@ -61,3 +64,14 @@ def test_cohort_leaves_out_what_is_not_known() -> None:
     table = readable.cohort(scans.assign(**unknown), ["a", "b"])
     assert list(table.columns) == ["class", "scans", "subjects", "volumes", "TR (s)"]
     assert table["volumes"].tolist() == ["100", "90", "90 to 100"] and table["subjects"].tolist() == [1, 1, 2]
+
+
+def test_a_run_that_was_not_evaluated_has_no_numbers(tmp_path: Path) -> None:
+    assert readable.read_evaluated(tmp_path) is None
+    table = pd.DataFrame({"fold": ["0", "mean", "sd"], "state": ["ok", None, None], "accuracy": [0.5, 0.5, 0.0]})
+    write_table(table, tmp_path / "metrics.tsv", dict.fromkeys(table, "Test"))
+    write_json({"pooled": None}, tmp_path / "summary.json")
+    assert readable.read_evaluated(tmp_path) is None
+    write_json({"pooled": {"n_scans": 3}}, tmp_path / "summary.json")
+    found, pooled = readable.read_evaluated(tmp_path)
+    assert pooled == {"n_scans": 3} and found["fold"].tolist() == ["0", "mean", "sd"]

@@ -1,0 +1,70 @@
+"""A scan given to `bolt explain`: its atlas is found with the results, and series that are not z-scored are noted."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.atlases.description import ATLASES
+from bolt.explain.given_scan import GivenScan, _find_atlas, _standardize
+from bolt.io.errors import DataError
+from bolt.io.files import write_yaml
+
+ROIS = pd.DataFrame({"value": [3, 5, 8], "name": ["a", "b", "c"], "network": "n", "hemisphere": "L"})
+NOTE = "The series are not z-scored, but the model was trained on series that are."
+
+
+def given(mean: float, sd: float) -> GivenScan:
+    """Three ROIs over 40 volumes: one with this mean and standard deviation, one z-scored, one constant."""
+    wave = np.tile([-1.0, 1.0], 20)
+    series = np.stack([mean + sd * wave, np.roll(wave, 1), np.full(40, 7.0)], axis=1)
+    return GivenScan(series.astype(np.float32), np.arange(40), 2.0, ROIS.copy())
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "noted"),
+    [
+        (0, 1, False),
+        (0.15, 1, False),
+        (0.25, 1, True),
+        (-0.25, 1, True),
+        (0, 0.85, False),
+        (0, 0.75, True),
+        (0, 1.25, True),
+    ],
+)
+def test_series_that_are_not_z_scored_are_noted(mean: float, sd: float, noted: bool) -> None:
+    scan = given(mean, sd)
+    before = scan.series.copy()
+    _standardize(scan, Path("x.npy"), wanted=False)
+    assert scan.notes == ["1 of 3 ROIs are constant and are set to zero: c.", *([NOTE] if noted else [])]
+    np.testing.assert_array_equal(scan.series, before)
+    scan = given(mean, sd)
+    _standardize(scan, Path("x.npy"), wanted=True)
+    np.testing.assert_allclose(scan.series[:, 0], np.tile([-1.0, 1.0], 20), atol=1e-5)
+    assert NOTE not in scan.notes and not scan.series[:, 2].any()
+
+
+def test_a_scan_without_changes_is_refused() -> None:
+    with pytest.raises(DataError, match="no ROI changes over time"):
+        _standardize(replace(given(0, 1), series=np.ones((9, 3), np.float32)), Path("x.npy"), wanted=True)
+
+
+def test_the_atlas_is_that_of_the_results_which_hold_the_checkpoint(tmp_path: Path) -> None:
+    place = str(ATLASES / "dosenbach160")
+    results = tmp_path / "results/phantom"
+    write_yaml({"dataset": "phantom", "atlases": [place]}, results / "config.yaml")
+    fold = results / "runs/dosenbach160/variant/model/seed-0/fold-0"
+    fold.mkdir(parents=True)
+    options = Namespace(checkpoint=fold, config=None, atlas=None, labels=None)
+    found = _find_atlas(options, {"rois": [1, 8]})
+    assert (found.name, found.place) == ("dosenbach160", place)
+    assert found.labels is not None and found.labels["value"].tolist() == list(range(1, 161))
+    assert _find_atlas(options, {"rois": [1, 999]}).labels is None  # an atlas that has changed: ROIs go by their values
+    elsewhere = _find_atlas(Namespace(**vars(options) | {"checkpoint": tmp_path}), {"rois": [1]})
+    assert elsewhere.name == "" and elsewhere.labels is None

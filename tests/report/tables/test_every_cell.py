@@ -1,0 +1,364 @@
+"""Every cell of the report's tables, from numbers of which no two are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bolt.config import Model
+from bolt.evaluate.classes import METRICS
+from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.tables import explanation, readable
+from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
+
+OVER_CHANCE = ("balanced_accuracy", "brier", "ece")
+
+
+def rows(table: pd.DataFrame) -> list[list[Any]]:
+    return table.to_numpy().tolist()
+
+
+# ---- performance ---------------------------------------------------------------------------------------------------
+def folds(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) -> pd.DataFrame:
+    """A ``metrics.tsv``; the digits of a number are run and fold (mean: 8, sd: 9), metric, and the run again."""
+    about = {"state": ["ok", "ok", "failed", None, None], "n_test": [11.0, 12.0, 0.0, 2.0, 2.0]}
+    values = {metric: [(100 * f + 10 * m + run) / 1000 for f in (1, 2, 3, 8, 9)] for m, metric in enumerate(metrics)}
+    note = [None, None, "loss is NaN", "without fold 3", "without fold 3"]
+    table = pd.DataFrame({"fold": ["1", "2", "3", "mean", "sd"], **about, **values, "note": note})
+    table.loc[2, list(metrics)] = np.nan
+    return table
+
+
+def pooled(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) -> dict[str, Any]:
+    """Value 4mr, ends 5mr and 6mr; m is the metric, r the run."""
+    ends = {"value": 4, "low": 5, "high": 6}
+    shown = {x: {e: (100 * d + 10 * m + run) / 1000 for e, d in ends.items()} for m, x in enumerate(metrics)}
+    return {**shown, "n_scans": 23 + run, "majority_accuracy": 0.777, "mean_guess_mae": 7.77}
+
+
+def test_performance_of_a_run() -> None:
+    table = readable.performance(folds(), pooled())
+    assert list(table) == ["", "accuracy", "recall", "precision", "AUC", "test scans", "state", "note"]
+    assert rows(table) == [
+        ["fold 1", "10.0", "11.0", "12.0", "13.0", "11", "ok", ""],
+        ["fold 2", "20.0", "21.0", "22.0", "23.0", "12", "ok", ""],
+        ["fold 3", "–", "–", "–", "–", "0", "failed", "loss is NaN"],
+        ["mean ± sd", "80.0 ± 90.0", "81.0 ± 91.0", "82.0 ± 92.0", "83.0 ± 93.0", "", "", "without fold 3"],
+        ["all test scans [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "43.0 [53.0, 63.0]",
+         "23", "", ""],
+        ["always the largest class", "77.7", "", "", "", "", "", ""],
+    ]  # fmt: skip
+    assert rows(readable.performance(folds(), None)) == [row[:8] for row in rows(table)[:4]]
+    without_notes = folds().iloc[[0, 1, 3, 4]].assign(note=None)
+    assert list(readable.performance(without_notes, None)) == list(table)[:-1]
+
+
+def test_performance_of_a_number() -> None:
+    metrics = ("mae", "r", "r2")
+    table = readable.performance(folds(metrics).iloc[[0, 3, 4]].assign(note=None), pooled(metrics))
+    assert list(table) == ["", "r", "mean absolute error", "r²", "test scans", "state"]
+    assert rows(table) == [
+        ["fold 1", "0.11", "0.1", "0.12", "11", "ok"],
+        ["mean ± sd", "0.81 ± 0.91", "0.8 ± 0.9", "0.82 ± 0.92", "", ""],
+        ["all test scans [95 %]", "0.41 [0.51, 0.61]", "0.4 [0.5, 0.6]", "0.42 [0.52, 0.62]", "23", ""],
+        ["always the mean label", "", "7.77", "", "", ""],
+    ]
+
+
+def test_models_side_by_side() -> None:
+    table = readable.comparison({f"run {r}": (folds(run=r), pooled(run=r)) for r in (1, 2)})
+    shown = [f"{name} [95 %]" for name in ("accuracy", "recall", "precision", "AUC")]
+    assert list(table) == ["", "test scans", "folds", *shown, "accuracy over folds", "AUC over folds"]
+    assert rows(table) == [
+        ["run 1", "24", "2 of 3", "40.1 [50.1, 60.1]", "41.1 [51.1, 61.1]", "42.1 [52.1, 62.1]", "43.1 [53.1, 63.1]",
+         "80.1 ± 90.1", "83.1 ± 93.1"],
+        ["run 2", "25", "2 of 3", "40.2 [50.2, 60.2]", "41.2 [51.2, 61.2]", "42.2 [52.2, 62.2]", "43.2 [53.2, 63.2]",
+         "80.2 ± 90.2", "83.2 ± 93.2"],
+    ]  # fmt: skip
+    numbers = readable.comparison({"age": (folds(("mae", "r", "r2")), pooled(("mae", "r", "r2")))})
+    assert numbers.iloc[0].to_dict() == {
+        "": "age", "test scans": "23", "folds": "2 of 3", "r [95 %]": "0.41 [0.51, 0.61]",
+        "r² [95 %]": "0.42 [0.52, 0.62]", "mean absolute error [95 %]": "0.4 [0.5, 0.6]",
+        "r over folds": "0.81 ± 0.91", "r² over folds": "0.82 ± 0.92", "mean absolute error over folds": "0.8 ± 0.9",
+    }  # fmt: skip
+
+
+def test_calibration() -> None:
+    table = readable.calibration(folds(), pooled())
+    assert list(table) == ["", "all test scans [95 %]", "over folds"]
+    assert rows(table) == [
+        ["balanced accuracy", "44.0 [54.0, 64.0]", "84.0 ± 94.0"],
+        ["Brier score", "0.45 [0.55, 0.65]", "0.85 ± 0.95"],
+        ["expected calibration error", "0.46 [0.56, 0.66]", "0.86 ± 0.96"],
+    ]
+
+
+def test_sites() -> None:
+    table = readable.sites([{"site": "york", **pooled()}, {"site": "london", **pooled(run=1)}])
+    assert list(table) == ["site", "test scans", "accuracy [95 %]", "AUC [95 %]", "always the largest class"]
+    assert rows(table) == [
+        ["york", "23", "40.0 [50.0, 60.0]", "43.0 [53.0, 63.0]", "77.7"],
+        ["london", "24", "40.1 [50.1, 60.1]", "43.1 [53.1, 63.1]", "77.7"],
+    ]
+    numbers = readable.sites([{"site": "york", **pooled(("r", "mae", "r2"))}])
+    assert numbers.iloc[0].to_dict() == {
+        "site": "york", "test scans": "23", "r [95 %]": "0.4 [0.5, 0.6]",
+        "mean absolute error [95 %]": "0.41 [0.51, 0.61]",
+    }  # fmt: skip
+
+
+def test_a_baseline_is_compared_by_its_upper_and_the_models_lower_end() -> None:
+    baseline = {
+        "accuracy": {"value": 0.51, "low": 0.42, "high": 0.63},
+        "auc": {"value": 0.54, "low": 0.45, "high": 0.66},
+    }
+    model = {"accuracy": {"value": 0.77, "low": 0.64, "high": 0.88}, "auc": {"value": 0.79, "low": 0.67, "high": 0.89}}
+    assert baseline_warning("Site only", baseline, "BolT", model) == ""
+    touching = model | {"accuracy": model["accuracy"] | {"low": 0.63}}
+    assert baseline_warning("Site only", baseline, "BolT", touching) == (
+        "Site only, which sees no brain data, is not clearly worse than BolT: accuracy 51.0 [42.0, 63.0] against 77.0 "
+        "[63.0, 88.0] (per cent; the 95 % intervals overlap). BolT may rely on the same information."
+    )
+    for end in ("value", "low", "high"):
+        unknown = touching | {"accuracy": touching["accuracy"] | {end: None}}
+        assert baseline_warning("Site only", baseline, "BolT", unknown) == ""
+        unknown = baseline | {"accuracy": baseline["accuracy"] | {end: None}}
+        assert baseline_warning("Site only", unknown, "BolT", touching) == ""
+
+
+def test_what_sees_the_brain() -> None:
+    site = Model(name="site_only", model="logistic", family="baseline", covariates=["site"])
+    with_sex = Model(name="bolt_sex", model="bolt", family="transformer", covariates=["sex"])
+    logistic = Model(name="logistic", model="logistic", family="baseline")
+    majority = Model(name="majority", model="majority", family="baseline")
+    assert [sees_covariates_only(m) for m in (site, with_sex, logistic, majority)] == [True, False, False, False]
+    assert [sees_brain(m) for m in (site, with_sex, logistic, majority)] == [False, True, True, False]
+
+
+# ---- participants and images ---------------------------------------------------------------------------------------
+def test_cohort() -> None:
+    columns = ["label", "subject", "site", "age", "sex", "mean_fd", "n_volumes", "tr"]
+    scans = pd.DataFrame(
+        [
+            ("a", "1", "x", 21.0, "F", 0.11, 101, 2.0),
+            ("a", "1", "x", 23.0, "F", 0.13, 103, 2.5),
+            ("b", "2", "y", 30.0, "M", 0.20, 120, 1.5),
+            ("b", "3", "z", 36.0, "F", 0.26, 120, 1.5),
+            ("b", "4", "y", np.nan, None, np.nan, 130, np.nan),
+        ],
+        columns=columns,
+    )
+    table = readable.cohort(scans, ["b", "a"])
+    assert list(table) == [
+        "class", "scans", "subjects", "sites", "age (years)", "sex", "mean FD (mm)", "volumes", "TR (s)",
+    ]  # fmt: skip
+    # all: ages 21 23 30 36, mean 27.5, sd √35.25 = 5.94; FD .11 .13 .20 .26, mean .175, sd .0594
+    assert rows(table) == [
+        ["b", 3, 3, 2, "33 ± 3", "1 F, 1 M", "0.23 ± 0.03", "120 to 130", "1.5"],
+        ["a", 2, 1, 1, "22 ± 1", "2 F", "0.12 ± 0.01", "101 to 103", "2 to 2.5"],
+        ["all", 5, 4, 3, "27.5 ± 5.94", "3 F, 1 M", "0.175 ± 0.0594", "101 to 130", "1.5 to 2.5"],
+    ]
+
+
+def test_cohort_tests() -> None:
+    columns = ["measure", "n", "test", "effect_name", "effect", "p", "p_holm"]
+    found = pd.DataFrame(
+        [("Site", 41.0, "χ²", "Cramér's V", 0.071, 0.012, 0.036), ("Age", 42.0, "U", "r", np.nan, np.nan, np.nan),
+         ("Sex", 43.0, "χ²", "φ", -0.224, 0.00012, 0.45)],
+        columns=columns,
+    )  # fmt: skip
+    table = readable.cohort_tests(found)
+    assert list(table) == ["", "participants", "test", "effect", "p", "p (Holm-corrected)"]
+    assert rows(table) == [
+        ["Site", "41", "χ²", "Cramér's V 0.07", "0.012", "0.036"],
+        ["Sex", "43", "χ²", "φ -0.22", "< 0.001", "0.45"],
+    ]
+
+
+def test_quality_counts_what_is_beyond_a_cutoff_but_not_the_cutoff_itself() -> None:
+    values = {
+        "mean_fd": [0.1, 0.2, 0.3, 0.9],  # the median is 0.25, the mean 0.375
+        "median_tsnr": [20.0, 30.0, 40.0, 70.0],
+        "max_fd": [1.0, np.nan, 2.0, 4.0],
+    }
+    known = pd.DataFrame({name: [np.nan] * 4 for name in MEASURES}).assign(**values)
+    table = readable.quality(known, {"mean_fd": ("max", 0.2), "median_tsnr": ("min", 40.0), "max_fd": ("max", 0.5)})
+    assert list(table) == ["", "median", "lowest", "highest", "cut-off", "scans beyond"]
+    assert rows(table) == [
+        ["mean FD (mm)", "0.25", "0.1", "0.9", "≤ 0.2", "2"],
+        ["largest FD (mm)", "2", "1", "4", "≤ 0.5", "3"],
+        ["median tSNR", "35", "20", "70", "≥ 40", "2"],
+    ]
+    without = readable.quality(known, {})
+    assert without[["cut-off", "scans beyond"]].to_numpy().tolist() == [["–", "–"]] * 3
+
+
+def test_truth() -> None:
+    columns = ["measure", "value", "unit", "null", "null_meaning", "oracle", "low", "high", "passed"]
+    found = pd.DataFrame(
+        [("error", 1.3, "mm", 4.9, "unaligned", 0.2, np.nan, 2.1, True),
+         ("r", 0.91, "1", 0.02, None, 0.99, 0.81, np.nan, "False"),
+         ("AUC", 0.52, None, np.nan, "chance", np.nan, 0.41, 0.62, 1.0),
+         ("later", np.nan, "1", np.nan, None, np.nan, np.nan, np.nan, None)],
+        columns=columns,
+    )  # fmt: skip
+    table = readable.truth(found)
+    assert list(table) == ["measure", "value", "null", "null_meaning", "oracle", "expected", "passed"]
+    assert rows(table) == [
+        ["error", "1.3 mm", "4.9", "unaligned", "0.2", "≤ 2.1", True],
+        ["r", "0.91", "0.02", "", "0.99", "≥ 0.81", False],
+        ["AUC", "0.52", "–", "chance", "–", "0.41 to 0.62", True],
+        ["later", "–", "–", "", "–", "–", None],
+    ]
+
+
+# ---- explanations --------------------------------------------------------------------------------------------------
+def test_selected_rois() -> None:
+    columns = [
+        "class", "rank", "name", "network", "hemisphere", "weight", "weight_sd", "importance", "selected",
+        "selection_frequency",
+    ]  # fmt: skip
+    found = pd.DataFrame(
+        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8),
+         ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4),
+         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61)],
+        columns=columns,
+    )  # fmt: skip
+    table = explanation.selected_rois(found)
+    assert list(table) == [
+        "class", "rank", "ROI", "network", "hemisphere", "weight (log odds per SD)", "odds ratio − 1",
+        "selected in folds (%)",
+    ]  # fmt: skip
+    assert rows(table) == [
+        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80"],
+        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61"],
+    ]
+
+
+def test_selected_networks() -> None:
+    columns = ["class", "network", "n_rois", "n_selected"]
+    found = pd.DataFrame([("F", "visual", 9, 4), ("F", "motor", 8, 0), ("M", None, 7, 1)], columns=columns)
+    table = explanation.selected_networks(found)
+    assert list(table) == ["class", "network", "selected ROIs"]
+    assert rows(table) == [["F", "visual", "4 of 9"], ["M", "–", "1 of 7"]]
+
+
+def test_alignment() -> None:
+    columns = ["class", "task", "run", "trial_type", "share_of_time", "share_of_importance", "ratio", "p", "p_holm"]
+    found = pd.DataFrame(
+        [("WM", "WM", "LR", "0bk", 0.251, 0.523, 2.084, 0.012, 0.024),
+         ("WM", "WM", "RL", "2bk", 0.1, 0.2, 2.0, 0.3, 0.6)],
+        columns=columns,
+    ).assign(n_scans=[7, 8])  # fmt: skip
+    table = explanation.alignment_table(found)
+    assert list(table) == ["task", "events", "time (%)", "importance (%)", "ratio", "p (Holm-corrected)", "scans"]
+    assert rows(table) == [
+        ["WM · run LR", "0bk", "25", "52", "2.08", "0.024", "7"],
+        ["WM · run RL", "2bk", "10", "20", "2.00", "0.6", "8"],
+    ]
+
+
+def test_stability() -> None:
+    """Two pairs of folds and one pair of seeds: mean, lowest and highest of each."""
+    agreement = {"pearson": 0.10, "spearman": 0.20, "spearman_raw": 0.30}
+    chance = {"dice": 0.41, "dice_chance": 0.12, "same_class": np.nan}
+    regions = [
+        {"between": "folds", "what": "regions", "class": "F", "one": one, **{k: v + d for k, v in agreement.items()}}
+        | chance
+        for one, d in {"0": 0.01, "1": 0.03, "mean": 0.02, "lowest": 0.01, "highest": 0.03}.items()
+    ]
+    importance = [
+        {"between": "seeds", "what": "importance", "class": np.nan, "one": one, "pearson": np.nan, "spearman": 0.7,
+         "spearman_raw": -0.84, "dice": np.nan, "dice_chance": np.nan, "same_class": 0.93}
+        for one in ("0", "mean", "lowest", "highest")
+    ]  # fmt: skip
+    table = explanation.stability_table(pd.DataFrame(regions + importance))
+    assert list(table) == [
+        "", "between", "correlation", "rank correlation", "mean curve not removed", "Dice (by chance)",
+        "same class (%)",
+    ]  # fmt: skip
+    assert rows(table) == [
+        ["regions, F", "2 pairs of folds", "0.12 [0.11, 0.13]", "0.22 [0.21, 0.23]", "0.32 [0.31, 0.33]",
+         "0.41 (0.12)", "–"],
+        ["importance over time", "1 pair of seeds", "–", "0.70", "−0.84", "–", "93"],
+    ]  # fmt: skip
+    assert "same class (%)" not in explanation.stability_table(pd.DataFrame(regions))
+
+
+def test_sanity() -> None:
+    columns = [
+        "check", "step", "fold", "rho", "low", "high", "rho_raw", "raw_low", "raw_high", "n_scans", "n_undefined",
+        "verdict", "note",
+    ]  # fmt: skip
+    found = pd.DataFrame(
+        [("cascade", 1.0, "all", 0.9, 0.8, 1.0, 0.91, 0.81, 0.99, 20.0, 0.0, None, None),
+         ("cascade", 2.0, "all", 0.11, -0.12, 0.13, 0.24, 0.15, 0.36, 21.0, 3.0, "passed", "few scans"),
+         ("cascade", 2.0, "1", 0.17, 0.08, 0.19, 0.28, 0.19, 0.37, 22.0, 2.0, None, "unseen"),
+         ("permuted labels", np.nan, "all", 0.5, 0.4, 0.6, 0.71, 0.62, 0.83, 23.0, 1.0, "not passed", None),
+         ("permuted labels", np.nan, "2", 0.52, 0.43, 0.64, 0.75, 0.66, 0.87, 24.0, 0.0, None, None)],
+        columns=columns,
+    )  # fmt: skip
+    table = explanation.sanity_table(found)
+    assert list(table) == [
+        "", "ρ [95 %]", "mean curve not removed", "test scans", "without ρ", "importance", "note",
+    ]  # fmt: skip
+    assert rows(table) == [
+        ["all layers random", "0.11 [−0.12, 0.13]", "0.24 [0.15, 0.36]", "21", "3", "vanishes (|ρ| < 0.2): passed",
+         "few scans"],
+        ["fold 1", "0.17 [0.08, 0.19]", "0.28 [0.19, 0.37]", "22", "2", "", ""],
+        ["model trained on permuted labels", "0.50 [0.40, 0.60]", "0.71 [0.62, 0.83]", "23", "1",
+         "does not vanish: not passed", ""],
+        ["fold 2", "0.52 [0.43, 0.64]", "0.75 [0.66, 0.87]", "24", "0", "", ""],
+    ]  # fmt: skip
+    plain = explanation.sanity_table(found.assign(n_undefined=0.0, note=None))
+    assert list(plain) == ["", "ρ [95 %]", "mean curve not removed", "test scans", "importance"]
+
+
+def test_areas() -> None:
+    columns = [
+        "direction", "replacement", "order", "area", "low", "high", "difference", "difference_low", "difference_high",
+        "better_than_random",
+    ]  # fmt: skip
+    found = pd.DataFrame(
+        [("deletion", "mean", "importance", 0.511, 0.422, 0.633, -0.144, -0.255, 0.016, "yes"),
+         ("insertion", "surrogate", "random", 0.717, 0.628, 0.839, np.nan, np.nan, np.nan, np.nan)],
+        columns=columns,
+    )  # fmt: skip
+    table = explanation.area_table(found)
+    assert list(table) == ["", "order", "area [95 %]", "minus random [95 %]", "better than random"]
+    assert rows(table) == [
+        ["deletion, mean volume", "importance (Algorithm 1)", "0.511 [0.422, 0.633]", "−0.144 [−0.255, +0.016]", "yes"],
+        ["insertion, scrambled time", "random order", "0.717 [0.628, 0.839]", "–", "–"],
+    ]
+
+
+def test_landmark_regressions() -> None:
+    """Digits: level, metric, and the kind of volumes; the sd is a tenth of the mean's mirror."""
+    kinds = {("fitted", "important"): 1, ("none", "random"): 2}
+    levels = {"subject": 1, "scan": 2, "token": 3}
+    found = pd.DataFrame(
+        {"fold": fold, "importance": importance, "tokens": tokens, "level": level, "n_test": n}
+        | {metric: (100 * (start + place) + 10 * m + k) / 1000 for m, metric in enumerate(METRICS)}
+        for (importance, tokens), k in kinds.items()
+        for level, place in levels.items()
+        for fold, start, n in (("0", 6, 9), ("mean", 0, 5), ("sd", 3, 5))
+    )
+    paper = pd.DataFrame(
+        {"tokens": tokens, "metric": metric, "mean": start + m / 100, "sd": start + 0.1 + m / 100}
+        for tokens, start in (("random", 0.9), ("important", 0.7))
+        for m, metric in enumerate(METRICS)
+    )
+    table = explanation.landmark_table(found, paper)
+    assert list(table) == ["prediction per", "volumes", "accuracy", "recall", "precision", "AUC", "folds"]
+    assert rows(table) == [
+        ["subject (majority vote)", "important", "10.1 ± 40.1", "11.1 ± 41.1", "12.1 ± 42.1", "13.1 ± 43.1", "5"],
+        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "13.2 ± 43.2", "5"],
+        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "23.1 ± 53.1", "5"],
+        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "23.2 ± 53.2", "5"],
+        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "33.1 ± 63.1", "5"],
+        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "33.2 ± 63.2", "5"],
+        ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "93.0 ± 103.0", "–"],
+        ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "73.0 ± 83.0", "–"],
+    ]
