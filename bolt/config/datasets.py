@@ -109,7 +109,7 @@ class Dataset(Keys):
     tasks: list[str] | None = None
     sessions: list[str] | None = None
     runs: list[str] | None = None
-    tr: float | None = Field(None, gt=0, description="seconds, if the files do not state it (series)")
+    tr: float | None = Field(None, ge=0.05, le=30, description="seconds, if the files do not state it (series)")
     resolution: str | None = Field(
         None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names"
     )

@@ -17,6 +17,7 @@ from bolt.datasets.participants import SELECTION, exclude, join_subjects
 from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.io.series_files import check_rois, read_series
+from bolt.io.volumes import require_tr
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
@@ -72,12 +73,15 @@ def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
-        "tr": _number(line.get("tr")) or dataset.tr,
+        "tr": dataset.tr,
         "mean_fd": _number(line.get("mean_fd")),
         "exclude_reason": None,
     }
     row |= {name: line.get(name) for name in ("session", "run", "task")}
     try:
+        if not pd.isna(stated := line.get("tr")):
+            number = _number(stated)
+            row["tr"] = require_tr(str(stated) if number is None else number, file)
         series = read_series(file)
         if series.shape[1] not in n_rois.values():
             for atlas, n in n_rois.items():

@@ -47,7 +47,7 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
     ------
     DataError
         The file is missing, unreadable, not numeric, not 2D, has fewer than two rows, a column that counts the rows,
-        single NaN or infinite values, or columns of other ROIs than `values`.
+        no ROI that varies, single NaN or infinite values, or columns of other ROIs than `values`.
     """
     path = Path(path)
     if not path.is_file():
@@ -79,6 +79,8 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
             where=path,
             hint="Only whole columns may be NaN (uncovered ROIs)",
         )
+    if not ((series != series[0]) & ~np.isnan(series)).any():
+        raise DataError("no ROI varies: all are constant or NaN", where=path, hint="Save the series again")
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
     return series
@@ -171,7 +173,9 @@ def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarr
 def _read_npy(path: Path) -> np.ndarray:
     hint = "Save one array of numbers with numpy.save"
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # a header that claims more than the file has is refused
+        array = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # a header that claims more than the file has is refused
     except (ValueError, EOFError, OSError, OverflowError) as error:
         reason = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
         raise DataError(f"not a readable array ({reason})", where=path, hint=hint) from None
