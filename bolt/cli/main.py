@@ -102,3 +102,4 @@ def _add_check_folds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scans", type=Path, help="table of scans: scan_id, subject, group, bold")
     parser.add_argument("--cache", type=Path, nargs="+", default=[], help="caches whose series are compared by content")
     parser.add_argument("--files", action="store_true", help="compare the scans' files (column bold) by content")
+    parser.add_argument("--sites", action="store_true", help="no site (column site) may be on two sides of a split")

@@ -42,7 +42,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     settings : Folds
         `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
-        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
+        Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def audit_folds(
     scans : DataFrame
         scan_id, subject, group, label: these are trusted rather than the columns of `folds`.
     contents : mapping, optional
-        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
+        Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
     by_site : bool
         Sites must not straddle a split either.
 

@@ -78,7 +78,7 @@ def folds(job: Job) -> None:
     import pandas as pd
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
-    from bolt.folds.check import series_hashes
+    from bolt.folds.check import series_contents
     from bolt.folds.splits import FOLD_COLUMNS, make_folds
     from bolt.io.files import read_table, write_table
     from bolt.jobs.provenance import provenance_path
@@ -97,7 +97,7 @@ def folds(job: Job) -> None:
     write_table(gathered("warnings.tsv", tuple(WARNING_COLUMNS)), layout.warnings, WARNING_COLUMNS)
     scans = job.scans()
     usable = job.strata(scans[~scans.scan_id.isin(excluded.scan_id)])
-    contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+    contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
     write_table(make_folds(usable, settings, contents), layout.folds, FOLD_COLUMNS)
     tables = [cache / name for cache in caches for name in ("manifest.json", "exclusions.tsv")]
     job.note(provenance_path(layout.folds), [layout.scans, *tables], seed=settings.seed)
