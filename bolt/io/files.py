@@ -32,6 +32,8 @@ UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
+UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
+MAX_YAML, MAX_ALIASES, MAX_DEPTH = 10_000_000, 30, 100
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
 """Process, host and final name of a temporary file."""
@@ -145,24 +147,68 @@ def json_text(data: Any) -> str:
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or invalid one is a `DataError`."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
-    except ValueError as error:
+        return json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not valid JSON ({error})", where=path) from None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping, safely (no code is run); a missing or invalid file is a `DataError`."""
+    """Read a YAML mapping, safely (no code is run).
+
+    Raises
+    ------
+    DataError
+        The file is missing, invalid or larger than `MAX_YAML`, or has a key twice, more than `MAX_DEPTH` levels, or
+        more than `MAX_ALIASES` aliases, each of which may double what the file stands for.
+    """
+    text = _read_text(path)
+    if len(text) > MAX_YAML:
+        raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
+        _refuse_bomb(text, path)
+        data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise DataError(f"not valid YAML ({error})", where=path) from None
+        raise DataError(f"not valid YAML ({' '.join(str(error).split())})", where=path) from None
     if not isinstance(data, dict):
         raise DataError("expected a mapping of keys to values", where=path)
     return data
+
+
+def _refuse_bomb(text: str, path: str | Path) -> None:
+    """Refuse what would exhaust memory, or the stack of libyaml, once it is built."""
+    depth = aliases = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if aliases > MAX_ALIASES:
+            raise DataError(f"more than {MAX_ALIASES} aliases (*)", where=path, hint="Write out what they stand for")
+        if depth > MAX_DEPTH:
+            raise DataError(f"lists and mappings in more than {MAX_DEPTH} levels", where=path)
+
+
+class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
+    """A safe loader that refuses a mapping with a key twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen - {"<<"}:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(
+            f"cannot be read ({error.strerror})", where=path, hint="Give the path of a readable file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error})", where=path) from None
 
 
 def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
@@ -230,6 +276,8 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
         return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
 
@@ -249,6 +297,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
         return [[row[place].strip() for row in rows] for place in places]
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     except (ValueError, IndexError, csv.Error) as error:
         raise DataError(f"not a readable tab-separated table with {', '.join(names)} ({error})", where=path) from None
 
