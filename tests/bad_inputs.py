@@ -235,7 +235,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "the same, with an impossible value",
         "excluded",
-        "….nii.gz: no repetition time in the header: 2000 is not a plausible number of seconds. Give RepetitionTime",
+        "….nii.gz: no repetition time in the header: 2000 s is not plausible. Give RepetitionTime",
     ),
 ]
 

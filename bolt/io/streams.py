@@ -85,9 +85,9 @@ def _narrowed(volume: np.ndarray, number: int, path: Path) -> np.ndarray:
     large = np.abs(narrow) > LARGEST_VALUE
     if large.any() and np.isfinite(value := volume[large].ravel()[0]):
         raise DataError(
-            f"a voxel of volume {number} (counted from 0) is {value:g}: no scanner makes such values",
+            f"a voxel of volume {number} (counted from 0) is {value:g}: the file is damaged, or its scaling is wrong",
             where=path,
-            hint=f"{RECONVERT}, and check its scaling",
+            hint=RECONVERT,
         )
     return narrow
 

@@ -16,8 +16,8 @@ from nibabel.arrayproxy import ArrayProxy
 from bolt.io.errors import BoltWarning, DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
-TIME_UNITS = {0: 1.0, 8: 1.0, 16: 1e-3, 24: 1e-6}
-"""NIfTI's codes of time units in seconds: unknown, s, ms, µs."""
+TIME_UNITS = {0: ("s", 1.0), 8: ("s", 1.0), 16: ("ms", 1e-3), 24: ("µs", 1e-6)}
+"""NIfTI's codes of time units, and their seconds; if unknown, seconds."""
 SHORTEST_TR, LONGEST_TR = 0.05, 30.0
 """Seconds; a value beyond them has the wrong unit."""
 TR_TOLERANCE = 0.01
@@ -143,7 +143,7 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, header_tr, float(image.header["pixdim"][4]), tr),
+        tr=_repetition_time(path, header_tr, image.header, tr),
         header_tr=header_tr,
     )
     if info.conflict:
@@ -263,20 +263,26 @@ def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+def _time_unit(header: nib.Nifti1Header) -> tuple[str, float]:
+    """Return name and seconds of the header's unit; 0 seconds if it is none of time (Hz, ppm)."""
+    return TIME_UNITS.get(int(header["xyzt_units"]) & 0b111000, ("", 0.0))
+
+
 def _header_tr(header: nib.Nifti1Header) -> float:
     """Return the header's repetition time in seconds; NaN if it is not usable."""
-    unit = int(header["xyzt_units"]) & 0b111000
-    tr = float(header["pixdim"][4]) * TIME_UNITS.get(unit, 0.0)  # Hz and ppm are not times
+    _, seconds = _time_unit(header)
+    tr = float(header["pixdim"][4]) * seconds
     # float32 in the header: 0.72 would become 0.7200000286
     return round(tr, 6) if SHORTEST_TR <= tr <= LONGEST_TR else float("nan")
 
 
-def _repetition_time(path: str | Path, header_tr: float, number: float, sidecar: float | None) -> float:
-    """Return the sidecar's or the header's repetition time; `number` is the header's value without its unit."""
+def _repetition_time(path: str | Path, header_tr: float, header: nib.Nifti1Header, sidecar: float | None) -> float:
+    """Return the sidecar's or the header's repetition time."""
     if sidecar is not None:
         return require_tr(sidecar, path)
     if not np.isfinite(header_tr):
-        stated = f": {number:g} is not a plausible number of seconds" if number > 0 else ""
+        number = float(header["pixdim"][4])
+        stated = f": {number:g} {_time_unit(header)[0]} is not plausible" if number > 0 else ""
         raise DataError(
             f"no repetition time in the header{stated}",
             where=path,
