@@ -39,6 +39,7 @@ run = start(
     config,
     internals.configfiles(workflow),
     checked=not internals.plans_the_run(workflow),
+    targets=internals.targets(workflow),
 )
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
@@ -127,7 +128,7 @@ announce_after_dry_run(run, sys.argv)
 rule all:
     default_target: True
     input:
-        layout.report,
+        layout.report if run.dataset.label is not None else rules.series.input,
 
 
 rule train:

@@ -97,7 +97,9 @@ class Dataset(Keys):
         Path(),
         description="dataset folder (bids, fmriprep, phantom) or table of scans (series); not for downloaded sources",
     )
-    label: str = Field(description="column of participants.tsv (or of the table of series) to predict")
+    label: str | None = Field(
+        description="column of participants.tsv (or of the table of series) to predict; null: nothing, series alone"
+    )
     classes: Annotated[list[str], Field(min_length=2)] | None = Field(
         None, description="values of the label; the last is the positive class; null: the label is a number"
     )

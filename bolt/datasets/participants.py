@@ -175,9 +175,9 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
-    """Exclude scans without a usable label; refuse a dataset in which a class has no usable scan."""
+    """Exclude scans without a usable label, if the dataset has one; refuse a dataset without any usable scan."""
     is_number = pd.to_numeric(scans.label, errors="coerce").abs() < float("inf")
-    for row, label in scans.label.items():
+    for row, label in scans.label.items() if dataset.label is not None else ():
         if pd.isna(label):
             exclude(scans, row, f"no value in label column '{dataset.label}'")
         elif dataset.classes is None:
@@ -185,15 +185,29 @@ def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
                 exclude(scans, row, f"label '{label}' is not a number (for classes, set 'classes')")
         elif label not in dataset.classes:
             exclude(scans, row, f"label '{label}' is not one of {', '.join(dataset.classes)}")
-    usable = scans[scans.exclude_reason.isna()]
-    if usable.empty:
+    if scans.exclude_reason.notna().all():
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
         raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, hint="Fix these")
+
+
+def require_classes(usable: pd.DataFrame, dataset: Dataset, where: str | Path) -> None:
+    """Refuse scans to learn from that have no label, or none of some class.
+
+    Raises
+    ------
+    DataError
+    """
+    if dataset.label is None:
+        raise DataError(
+            "the dataset has no label, so there is nothing to predict",
+            where=where,
+            hint="Set 'label' in the dataset's file; `snakemake series` needs none",
+        )
     absent = [c for c in dataset.classes or () if c not in set(usable.label)]
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "
-            f"{', '.join(map(str, scans.label.dropna().unique()[:8]))})",
-            where=dataset.where,
+            f"{', '.join(map(str, usable.label.dropna().unique()[:8]))})",
+            where=where,
             hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )

@@ -23,7 +23,7 @@ from bolt.io.volumes import require_tr
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the scans of the table, as in `bolt.datasets.COLUMNS`."""
     header = list(read_table(dataset.path).columns)
-    missing = [c for c in ("subject", "file", dataset.label) if c not in header]
+    missing = [c for c in ("subject", "file", dataset.label) if c is not None and c not in header]
     if missing:
         raise DataError(
             f"columns missing: {', '.join(missing)}; found {', '.join(header)}",

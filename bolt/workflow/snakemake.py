@@ -35,6 +35,11 @@ def plans_the_run(workflow: Any) -> bool:
     return bool(workflow.is_main_process)
 
 
+def targets(workflow: Any) -> set[str]:
+    """Return the rules and files that the command line asks for; none: the first rule's."""
+    return {str(target) for target in workflow.dag_settings.targets}
+
+
 def retries(workflow: Any) -> int:
     """Return how often a job that crashed is tried again."""
     return int(workflow.execution_settings.retries)

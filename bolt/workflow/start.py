@@ -5,24 +5,34 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
+from bolt.io.files import read_yaml
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path
 from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
-from bolt.workflow.checks import check_download_space, check_names
+from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
 
+PREPARING = {"series", "exclusions", "resources", "download", "index"}
+"""Targets that need no label and no folds."""
 
-def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checked: bool = False) -> Run:
+
+def start(
+    raw: dict[str, Any],
+    configfiles: Sequence[str | Path] = (),
+    *,
+    checked: bool = False,
+    targets: Collection[str] = (),
+) -> Run:
     """Check the configuration before anything else; a problem ends Snakemake with one line.
 
     Parameters
@@ -33,13 +43,20 @@ def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checke
         The files it was merged from: names of files beside them are the user's own (`bolt.config.own_files`).
     checked : bool
         Whether it is known to be right, as in a job on a cluster.
+    targets : collection of str
+        What the command line asks for; without any, everything: of a dataset without a label, its series.
     """
     try:
+        for file in configfiles:
+            read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
         raw, notes = with_own_files(raw, configfiles)
         run = Run(raw)
         if not checked:
             print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
             _check(run)
+            prepares = PREPARING.issuperset(targets) and (targets or run.dataset.label is None)
+            if not prepares:
+                check_learning(run.config, run.dataset)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
@@ -48,6 +65,7 @@ def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checke
 
 def _check(run: Run) -> None:
     check_names(run.config, run.dataset)
+    check_series_files(run.config, run.dataset)
     check_search(run.config)
     for name, experiment in run.experiments.items():
         check_experiment(experiment, run.experiment_rows[name])

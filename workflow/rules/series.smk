@@ -25,14 +25,32 @@ rule cache:
         f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
 
 
-rule folds:
+rule exclusions:
     input:
         [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlas_places],
+        [layout.cache(atlas) / "warnings.tsv" for atlas in run.config.atlas_places],
+    output:
+        exclusions=layout.exclusions,
+        warnings=layout.warnings,
+    log:
+        layout.log("exclusions"),
+    benchmark:
+        layout.benchmark("exclusions")
+    conda:
+        "../envs/learning.yaml"
+    params:
+        **run.params("exclusions"),
+    shell:
+        f"python -m bolt exclusions {CONFIG} {LOGGED}"
+
+
+rule folds:
+    input:
+        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
+        exclusions=layout.exclusions,
         scans=layout.scans,
     output:
         folds=layout.folds,
-        exclusions=layout.exclusions,
-        warnings=layout.warnings,
     log:
         layout.log("folds"),
     benchmark:
@@ -48,4 +66,4 @@ rule folds:
 rule series:
     input:
         [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
-        layout.folds,
+        layout.exclusions,
