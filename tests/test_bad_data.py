@@ -499,7 +499,7 @@ def test_all_bad_scans_stand_in_one_list_and_what_was_not_asked_for_does_not(tmp
     assert list(WARNING_COLUMNS) == ["scan_id", "stage", "warning"]
 
 
-@pytest.mark.parametrize("stage", ["folds", "report"])
+@pytest.mark.parametrize("stage", ["exclusions", "report"])
 def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkeypatch):
     """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
     monkeypatch.chdir(tmp_path)

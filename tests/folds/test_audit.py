@@ -268,6 +268,7 @@ def test_the_workflows_own_folds_are_refused_over_a_copied_recording(tmp_path, m
     config = str(series_dataset(tmp_path))
     assert main(["index", "--config", config]) == 0
     assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
+    assert main(["exclusions", "--config", config]) == 0
     assert main(["folds", "--config", config]) == 0
     shutil.copy(tmp_path / "series/sub-03_task-rest.npy", tmp_path / "series/sub-08_task-rest.npy")
     assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0

@@ -235,7 +235,7 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     write_yaml(config, yaml.safe_load(config.read_text()) | {"quality": {"max_mean_fd": 0.5}})
     shutil.rmtree(tmp_path / "work", ignore_errors=True)  # it may be deleted
     planned = jobs(snakemake(tmp_path, "-n", "series", config=config).stdout)
-    assert set(planned) == {"quality", "cache", "folds", "series"}
+    assert set(planned) == {"quality", "cache", "exclusions", "series"}
 
     transform = layout.anatomical_files("sub-03")["forward"]  # deleted by hand, it is made again
     transform.unlink()
@@ -260,7 +260,7 @@ def test_a_mended_series_is_read_again(tmp_path):
     write_yaml(config, yaml.safe_load(config.read_text()) | {"bad_scans": "refuse"})  # no scan changes by that
     assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
     np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((41, 160)))
-    assert {"cache", "folds"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
+    assert {"cache", "exclusions"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
 
 
 def test_a_run_goes_on_where_it_was_when_a_folder_is_moved_to_another_disk(tmp_path):
