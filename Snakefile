@@ -29,6 +29,7 @@ from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
 internals.plan_quickly()
+internals.announce_interruption()
 
 if not internals.has_configfile(workflow):
 

@@ -22,6 +22,8 @@ from bolt.workflow.stages import STAGES
 
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
+PATHS = (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
+"""Errors of a path that was given on the command line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
+        return 2
+    except PATHS as error:
+        if options.command in STAGES or error.filename is None:
+            raise
+        print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
     return 0
 

@@ -21,6 +21,7 @@ from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import kept_volumes, read_series
 from bolt.models.registry import shortest_of
 from bolt.series.cache import is_constant, zscore
+from bolt.training.outputs import checked_info
 
 
 @dataclass
@@ -86,12 +87,15 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise DataError("no checkpoint in this folder", where=folder, hint=hint)
     info: dict[str, Any] = read_json(path)
     problem = ""
-    if info["model"]["model"] != "bolt":
-        problem = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
-    elif info.get("covariates"):
-        problem = "this model uses covariates as well as series, which Algorithm 1 does not cover"
-    elif info["classes"] is None:
-        problem = "this model predicts a number, but what is explained is a class"
+    with checked_info(folder):
+        if info["model"]["model"] != "bolt":
+            problem = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
+        elif info.get("covariates"):
+            problem = "this model uses covariates as well as series, which Algorithm 1 does not cover"
+        elif info["classes"] is None:
+            problem = "this model predicts a number, but what is explained is a class"
+        elif len(info["classes"]) < 2 or not isinstance(info["n_rois"], int) or not dict(info["model"]["hyper"]):
+            raise ValueError("classes, n_rois or hyper are missing")
     if problem:
         raise DataError(problem, where=path, hint="Give the checkpoint of a BolT trained on classes and series alone")
     return info

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import re
+import signal
+import sys
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +22,26 @@ def plan_quickly() -> None:
 
     common.get_function_params = rules.get_function_params = lru_cache(10_000)(common.get_function_params)
     gc.set_threshold(200_000, 50, 100)
+
+
+def announce_interruption() -> None:
+    """Make the last line after Ctrl-C say how to go on; Snakemake's own lines about jobs come before it."""
+    previous = signal.getsignal(signal.SIGINT)
+    interrupted = False
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+        if callable(previous):
+            previous(number, frame)
+
+    def say() -> None:
+        if interrupted:
+            print("Interrupted. The same command resumes where this run stopped.", file=sys.stderr, flush=True)
+
+    if threading.current_thread() is threading.main_thread():  # the only one that may set a handler
+        signal.signal(signal.SIGINT, interrupt)
+        atexit.register(say)
 
 
 def has_configfile(workflow: Any) -> bool:
