@@ -20,6 +20,7 @@ from bolt.datasets import abide, fmriprep, index
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, write_table
+from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
@@ -276,9 +277,77 @@ def _(place, patch):
     return averaged(place, brain(), space="MNI152NLin2009cAsym")
 
 
-@of("image whose name declares no space")
+def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: str = NAME) -> Said:
+    """Average an image after a change of what nibabel has read."""
+    image = nib.load(save(place / name, brain()))
+    change(image)
+    nib.save(image, place / name)
+    return worked(place, lambda: parcellate(place / name, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("image in MNI space by its header, whose name declares no space")
+def _(place, patch):
+    return with_header(place, lambda image: image.set_sform(AFFINE, 4), name="bold.nii.gz")
+
+
+@of("image of which nothing says that it is in the atlas's space")
 def _(place, patch):
     return averaged(place, brain(), name="bold.nii.gz")
+
+
+@of("preprocessed image without an orientation")
+def _(place, patch):
+    def unset(image):
+        image.set_sform(None, 0)
+        image.set_qform(None, 0)
+
+    return with_header(place, unset)
+
+
+@of("preprocessed image whose sform and qform are apart")
+def _(place, patch):
+    moved = AFFINE.copy()
+    moved[0, 3] = 20
+
+    def part(image):
+        image.set_sform(AFFINE, 2)
+        image.set_qform(moved, 1)
+
+    return with_header(place, part)
+
+
+@of("preprocessed image with volumes of zeros")
+def _(place, patch):
+    data = brain()
+    data[..., -2:] = 0
+    return averaged(place, data)
+
+
+@of("value that no scanner makes")
+def _(place, patch):
+    data = brain()
+    data[4, 4, 4, 1] = 1e300
+    path = save(place / NAME, data)
+    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("header that gives 10^15 voxels")
+def _(place, patch):
+    path = save(place / NAME.removesuffix(".gz"), brain())
+    content = bytearray(path.read_bytes())
+    content[42:50] = np.array([30000, 30000, 30000, 30000], "<i2").tobytes()
+    path.write_bytes(bytes(content))
+    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("mask with NaN")
+def _(place, patch):
+    mask = np.ones(SHAPE, np.float32)
+    mask[0] = np.nan
+    nib.save(nib.Nifti1Image(mask, AFFINE), place / "mask.nii.gz")
+    path = save(place / NAME, brain())
+    options = {"mask": place / "mask.nii.gz", "denoise": load_denoise("none")}
+    return worked(place, lambda: parcellate(path, [make_atlas()], **options))
 
 
 def derivatives(place: Path, **description: object) -> Said:
@@ -395,6 +464,33 @@ def _(place, patch):
     odd = numbers()
     odd[2, 1] = np.nan
     return cached(place, {"fine": numbers(), "odd": odd})
+
+
+def one_file(place: Path, name: str, write: Callable[[Path], object]) -> Said:
+    write(place / name)
+    return worked(place, lambda: read_series(place / name))
+
+
+@of("ready series with an index column")
+def _(place, patch):
+    return one_file(place, "a.csv", lambda path: pd.DataFrame(numbers()).to_csv(path))
+
+
+@of("ready series with a column name that is a number")
+def _(place, patch):
+    pd.DataFrame(numbers()).to_csv(place / "a.csv", index=False)
+    assert len(read_series(place / "a.csv")) == T
+    return "used", "the row is skipped if the names are 0, 1, 2 …"
+
+
+@of("ready series without any that varies")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: np.save(path, np.ones((T, 3))))
+
+
+@of("archive named .npy")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: np.savez(path.open("wb"), numbers()))
 
 
 @of("series from another atlas")

@@ -83,6 +83,8 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         if column is not None:
             hint = f"Set '{key}' in the dataset's file to one of these"
             _require_column(subjects.columns, column, where, hint)
+        elif key != "label" and key in subjects.columns:
+            log.warning("%s: column '%s' is not used; set '%s: %s' in the dataset's file to use it", where, *[key] * 3)
     known = subjects.reindex(scans.subject)
     for key, column in columns.items():
         scans[key] = known[column].to_numpy() if column is not None else pd.NA
