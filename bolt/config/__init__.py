@@ -72,7 +72,7 @@ class Folds(Keys):
 
     scheme: Literal["kfold", "leave-site-out"] = "kfold"
     group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
-    outer: int = Field(10, ge=2)
+    outer: int = Field(10, ge=2, le=1000)
     validation: float = Field(0.1, gt=0, lt=0.5)
     seed: int = 0
     run: list[int] | dict[str, list[int]] | None = Field(

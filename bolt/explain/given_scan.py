@@ -19,6 +19,7 @@ from bolt.explain.events import read_events
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import kept_volumes, read_series
+from bolt.io.volumes import require_tr
 from bolt.models.registry import shortest_of
 from bolt.series.cache import is_constant, zscore
 from bolt.training.outputs import checked_info
@@ -149,8 +150,9 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
             hint="Give a longer scan, or a model with a shorter window",
         )
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
-    if tr is not None and not tr > 0:
+    if options.tr is not None and not options.tr > 0:
         raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")
+    tr = None if tr is None else require_tr(tr, options.series)
     if options.events is not None and tr is None:
         raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
     scan = GivenScan(series, kept_volumes(path, len(series)), tr, _name_rois(info["rois"], atlas.labels), atlas.name)

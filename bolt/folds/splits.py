@@ -238,7 +238,7 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     if counts.min() < n_folds:
         raise DataError(
             f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
-            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects",
+            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects" if counts.min() > 1 else "Add subjects",
         )
     return scans
 

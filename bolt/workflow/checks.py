@@ -149,12 +149,14 @@ def check_learning(config: Config, dataset: Dataset) -> None:
         )
     usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
     people = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
-    units = (subjects[dataset.group].fillna(people) if dataset.group else people)[usable].nunique()
-    if units < config.folds.outer:
+    units = (subjects[dataset.group].fillna(people) if dataset.group else people)[usable]
+    counts = units.groupby(labels[usable] if dataset.classes else usable[usable]).nunique()
+    if counts.min() < config.folds.outer:
+        of_class = f" of class {counts.idxmin()}" if dataset.classes else ""
         raise ConfigError(
-            f"{config.folds.outer} folds for {units} subjects{' or families' if dataset.group else ''}",
+            f"{config.folds.outer} folds for {counts.min()} subjects{' or families' if dataset.group else ''}{of_class}",
             where=table,
-            hint="Set 'folds: outer' to fewer",
+            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects" if counts.min() > 1 else "Add subjects",
         )
 
 

@@ -40,7 +40,7 @@ WRONG = [
         r"nobody has the label patient \(column 'dx': a, b",
     ),
     ("one class", lambda folder: table(folder, lambda t: t.assign(dx="a")), r"nobody has the label b"),
-    ("folds", lambda folder: table(folder, lambda t: t[:2]), "3 folds for 2 subjects"),
+    ("folds", lambda folder: table(folder, lambda t: t[:4]), "3 folds for 2 subjects of class a. Set"),
     ("atlas", other_rois, "116 ROIs, but atlas 'dosenbach160' has 160"),
     ("no label", lambda folder: changed(folder, label=None), "has no label.*snakemake series"),
 ]
