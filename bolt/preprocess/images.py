@@ -74,9 +74,13 @@ def load(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read(path: str | Path) -> ants.ANTsImage:
     """Read a 3D NIfTI file as an ANTs image in the closest RAS voxel order; trailing axes of length 1 are dropped."""
-    image = nib.as_closest_canonical(nib.squeeze_image(check_image(path)))
+    image = check_image(path)
+    shape = image.shape[:3]
+    data = np.asarray(image.dataobj, dtype=np.float32).reshape(shape)
+    order = nib.io_orientation(image.affine)  # turned here as a view: nibabel would make a copy, in float64 if scaled
+    affine = image.affine @ nib.orientations.inv_ornt_aff(order, shape)
     try:
-        return to_ants(np.asarray(image.dataobj, dtype=np.float32), image.affine)
+        return to_ants(nib.apply_orientation(data, order), affine)
     except DataError as error:
         raise DataError(error.what, where=path, hint=error.hint) from None
 
