@@ -40,7 +40,7 @@ run = start(
     config,
     internals.configfiles(workflow),
     checked=not internals.plans_the_run(workflow),
-    targets=internals.targets(workflow),
+    targets=internals.targets(sys.argv[1:]),
 )
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
@@ -56,7 +56,9 @@ onstart:
     run.save_config()
     link_package(layout.work)
     tell_jobs(
-        internals.retries(workflow), limited=internals.has_scheduler(workflow)
+        internals.retries(workflow),
+        limited=internals.has_scheduler(workflow),
+        learns=run.learns,
     )
 
 
@@ -129,22 +131,28 @@ announce_after_dry_run(run, sys.argv)
 rule all:
     default_target: True
     input:
-        layout.report if run.dataset.label is not None else rules.series.input,
+        [layout.report, *run.kept()]
+        if run.dataset.label is not None
+        else rules.series.input,
 
 
 rule train:
     input:
+        run.caches(),
         run.predictions(),
 
 
 rule tables:
     input:
+        run.caches(),
+        run.predictions(),
         run.metrics(),
         run.truth(),
 
 
 rule figures:
     input:
+        run.caches(),
         run.explanations(),
         run.explanation_page(),
 

@@ -236,9 +236,10 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     if len(counts) < 2:
         raise DataError(f"only one class: {', '.join(counts.index) or 'none'}", hint="Check the label column")
     if counts.min() < n_folds:
+        fewer = f"Set 'folds: outer' to at most {counts.min()}, or a" if counts.min() > 1 else "A"
         raise DataError(
             f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
-            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects" if counts.min() > 1 else "Add subjects",
+            hint=f"{fewer}dd subjects",
         )
     return scans
 

@@ -39,6 +39,8 @@ TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
 """Process, host and final name of a temporary file."""
 ABANDONED = 86400.0
 """Seconds after which a temporary file counts as left by a killed job, on whichever host that ran."""
+WRITTEN: set[Path] = set()
+"""Files that this process has written; its provenance has their hashes."""
 
 
 @contextmanager
@@ -59,6 +61,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
         if temporary.stat().st_nlink == 1:  # some libraries write files that only their owner may read
             temporary.chmod(temporary.stat().st_mode | PERMISSIONS)
         os.replace(temporary, path)
+        WRITTEN.add(path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -190,7 +193,7 @@ class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
     """A safe loader that refuses a mapping with a key twice, of which YAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        seen: set[Any] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen - {"<<"}:
                 raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)

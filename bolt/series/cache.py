@@ -19,8 +19,10 @@ from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
+from bolt.io.integrity import require_outputs, require_present, require_unaltered
 from bolt.io.series_files import check_rois, read_series
 
+FILES = ("series.npy", "index.tsv", "rois.tsv")
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
 """Row of `EXCLUSION_COLUMNS` or `WARNING_COLUMNS`."""
@@ -88,6 +90,7 @@ class SeriesCache:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
+        self._require_whole()
         self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
         self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
@@ -98,6 +101,12 @@ class SeriesCache:
                 where=self.folder,
                 hint="Delete the folder and run again",
             )
+
+    def _require_whole(self) -> None:
+        """Refuse a cache of which a file is missing or altered; that is no fault of a scan or fold."""
+        for name in FILES:
+            require_present(self.folder / name)
+        require_unaltered(self.folder, self.manifest.get("sha256", {}))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -214,7 +223,7 @@ def build_cache(
         "n_rois": int(kept.sum()),
         "n_volumes": int(index["length"].sum()),
         "settings": expected,
-        "sha256": {name: sha256(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
+        "sha256": {name: sha256(out / name) for name in FILES},
     }
     write_json(manifest, out / "manifest.json")
     return pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
@@ -242,6 +251,8 @@ def _read_scans(
         if exclusion is not None:
             excluded.append((scan_id, *exclusion))
             continue
+        if scan.kind != "series":
+            require_outputs(path.with_name("provenance.json"))
         try:
             series = read_series(path, rois["value"].tolist())
             check_rois(series, atlas, len(rois), path)

@@ -148,15 +148,15 @@ def check_learning(config: Config, dataset: Dataset) -> None:
             hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )
     usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
-    people = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
-    units = (subjects[dataset.group].fillna(people) if dataset.group else people)[usable]
+    names = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
+    units = (subjects[dataset.group].fillna(names) if dataset.group else names)[usable]
     counts = units.groupby(labels[usable] if dataset.classes else usable[usable]).nunique()
     if counts.min() < config.folds.outer:
         of_class = f" of class {counts.idxmin()}" if dataset.classes else ""
+        people = "subjects or families" if dataset.group else "subjects"
+        fewer = f"Set 'folds: outer' to at most {counts.min()}, or a" if counts.min() > 1 else "A"
         raise ConfigError(
-            f"{config.folds.outer} folds for {counts.min()} subjects{' or families' if dataset.group else ''}{of_class}",
-            where=table,
-            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects" if counts.min() > 1 else "Add subjects",
+            f"{config.folds.outer} folds for {counts.min()} {people}{of_class}", where=table, hint=f"{fewer}dd subjects"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bolt")
 
+PREPARES = "BOLT_PREPARES"
+"""Environment variable that is set where a run ends with series: nothing is learned."""
 CONFIG = Path("config/config.yaml")
 """In the working folder, or else in the folder that comes with BolT."""
 
@@ -68,6 +71,11 @@ class Job:
     def layout(self) -> Layout:
         """Return names and places of everything made."""
         return self.study.layout
+
+    @property
+    def learns(self) -> bool:
+        """Return whether models are trained after this job, which need labels and folds."""
+        return self.dataset.label is not None and PREPARES not in os.environ
 
     # ---- what the options name -----------------------------------------------------------------
     @cached_property
@@ -148,7 +156,7 @@ class Job:
 
     def note(self, place: Path, inputs: Inputs, **facts: Any) -> None:
         """Write the provenance of a stage over many scans or folds: the last thing such a stage does."""
-        write_json(provenance([self.config_file, *inputs], stage=self.stage, **facts), place)
+        write_json(provenance([self.config_file, *inputs], place=place, stage=self.stage, **facts), place)
 
     def of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
         """Work on the folds of a run that have what is needed; where none has, leave the outputs empty.

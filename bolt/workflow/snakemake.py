@@ -8,7 +8,9 @@ import re
 import signal
 import sys
 import threading
+from contextlib import redirect_stderr, suppress
 from functools import lru_cache
+from io import StringIO
 from typing import Any
 
 
@@ -59,9 +61,13 @@ def plans_the_run(workflow: Any) -> bool:
     return bool(workflow.is_main_process)
 
 
-def targets(workflow: Any) -> set[str]:
-    """Return the rules and files that the command line asks for; none: the first rule's."""
-    return {str(target) for target in workflow.dag_settings.targets}
+def targets(arguments: list[str]) -> set[str]:
+    """Return the rules and files that the `snakemake` command asks for; none: the first rule's."""
+    from snakemake.cli import get_argument_parser
+
+    with suppress(SystemExit), redirect_stderr(StringIO()):  # not the command line of Snakemake
+        return set(get_argument_parser().parse_known_args(arguments)[0].targets)
+    return set()
 
 
 def retries(workflow: Any) -> int:

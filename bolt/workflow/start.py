@@ -18,12 +18,14 @@ from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
 from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
+from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
 
-PREPARING = {"series", "exclusions", "resources", "download", "index"}
-"""Targets that need no label and no folds."""
+PREPARING = {"series", "exclusions", "warnings", "scans", "resources", "simulate", "index", "quality", "quality_pages"}
+PREPARING |= {"derivatives", "templates", "cache"}
+"""Rules, and files or folders below the results, that need no label and no folds."""
 
 
 def start(
@@ -54,13 +56,25 @@ def start(
         if not checked:
             print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
             _check(run)
-            prepares = PREPARING.issuperset(targets) and (targets or run.dataset.label is None)
-            if not prepares:
+            run.check_results()
+            run.learns = not _prepares(run, targets)
+            if run.learns:
                 check_learning(run.config, run.dataset)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
+
+
+def _prepares(run: Run, targets: Collection[str]) -> bool:
+    """Return whether nothing is learned: only targets before the folds are asked for, or there is no label."""
+    results = run.layout.results.absolute()
+
+    def name(target: str) -> str:
+        path = Path(target).absolute()
+        return path.relative_to(results).parts[0].split(".")[0] if results in path.parents else target
+
+    return PREPARING.issuperset(map(name, targets)) if targets else run.dataset.label is None
 
 
 def _check(run: Run) -> None:
@@ -104,14 +118,17 @@ def shell_prefix(work: Path) -> str:
     return f"set -euo pipefail; export {exported}; "
 
 
-def tell_jobs(retries: int, *, limited: bool) -> None:
+def tell_jobs(retries: int, *, limited: bool, learns: bool) -> None:
     """Tell every job how often a crash is tried again, so that the last attempt can record it.
 
-    Under a scheduler that kills what takes more than it was given, jobs are `limited` and watch themselves.
+    Under a scheduler that kills what takes more than it was given, jobs are `limited` and watch themselves. Where a
+    run `learns` nothing, jobs need no label and no folds.
     """
     os.environ[ATTEMPTS] = str(1 + retries)
     if limited:
         os.environ[LIMITED] = "1"
+    if not learns:
+        os.environ[PREPARES] = "1"
 
 
 def use_own_interpreter() -> None:

@@ -7,7 +7,8 @@ import yaml
 
 from bolt.io.files import read_yaml
 from bolt.workflow.start import start
-from tests.snake import half_written, jobs, series_dataset, snakemake
+from tests.snake import half_written, series_dataset, snakemake
+from tests.workflow.test_dag import jobs
 
 
 def changed(folder, **keys):

@@ -4,11 +4,14 @@
 rule cache:
     input:
         scans=layout.scans,
-        series=lambda wildcards: checkpoints.index.get() and run.scan_series(),
+        series=lambda wildcards: checkpoints.index.get()
+        and run.scan_series(wildcards.atlas),
         quality=layout.quality if run.judged else [],
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
+        series=layout.cache("{atlas}") / "series.npy",
         index=layout.cache("{atlas}") / "index.tsv",
+        rois=layout.cache("{atlas}") / "rois.tsv",
         exclusions=layout.cache("{atlas}") / "exclusions.tsv",
         warnings=layout.cache("{atlas}") / "warnings.tsv",
     log:
@@ -65,5 +68,5 @@ rule folds:
 
 rule series:
     input:
-        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
+        run.caches(),
         layout.exclusions,

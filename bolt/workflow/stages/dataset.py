@@ -153,6 +153,7 @@ def index(job: Job) -> None:
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.published import write_cohort
     from bolt.datasets import COLUMNS, index, own_tables, subjects_table
+    from bolt.datasets.participants import require_classes
     from bolt.folds.splits import make_folds
     from bolt.io.files import write_table
     from bolt.jobs.provenance import provenance_path
@@ -166,7 +167,9 @@ def index(job: Job) -> None:
     scans = index(job.config, dataset, job.options.minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
     check_covariate_values(job.study.models.values(), usable)
-    make_folds(job.strata(usable), job.config.folds)  # too few subjects of a class are reported here, too
+    if job.learns:  # too few subjects of a class are reported here, too
+        require_classes(usable, dataset, dataset.where)
+        make_folds(job.strata(usable), job.config.folds)
     excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     excluded.columns = pd.Index(EXCLUSION_COLUMNS)
     job.refuse_bad(excluded)
