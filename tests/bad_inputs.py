@@ -94,7 +94,7 @@ DATA_CASES: list[Case] = [
     Case(
         "image whose name declares another space",
         "excluded",
-        "….nii.gz: the name declares space …, but … is requested",
+        "….nii.gz: the name or sidecar declares space …, but … is requested",
     ),
     Case(
         "image in MNI space by its header, whose name declares no space",
@@ -377,7 +377,7 @@ SCAN_CASES: list[Case] = [
     Case(
         "constant series",
         "refused",
-        "no ROI changes over time. Give the BOLD series of a scan, not a mean or an empty file",
+        "no ROI varies: all are constant or NaN. Give the BOLD series of a scan, not a mean or an empty file",
     ),
     Case(
         "atlas that lacks an ROI of the model",

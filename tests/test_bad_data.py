@@ -17,6 +17,7 @@ import pytest
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
+from bolt.datasets.participants import require_classes
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, write_table
@@ -570,7 +571,7 @@ def _(place, patch):
 @of("declared class without a scan")
 def _(place, patch):
     dataset = participants(place, lambda rows: None, classes=["control", "patient", "carer"])
-    return refused(lambda: index(RAW, dataset))
+    return refused(lambda: require_classes(index(RAW, dataset), dataset, place / "scans.tsv"))
 
 
 @of("table without the label column")

@@ -46,7 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
     except PATHS as error:
-        if options.command in STAGES or error.filename is None:
+        of_the_workflow = options.command in STAGES and not (
+            vars(options).get("image") or vars(options).get("checkpoint")
+        )
+        if of_the_workflow or error.filename is None:
             raise
         print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2

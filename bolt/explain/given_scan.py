@@ -246,10 +246,6 @@ def _standardize(scan: GivenScan, path: Path, wanted: bool) -> None:
     uncovered = np.isnan(scan.series).any(axis=0)
     values = np.where(uncovered, 0, scan.series)
     constant = is_constant(values)
-    if constant.all():
-        raise DataError(
-            "no ROI changes over time", where=path, hint="Give the BOLD series of a scan, not a mean or an empty file"
-        )
     for problem, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():
             names = ", ".join(scan.rois["name"][which][:5])

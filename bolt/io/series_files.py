@@ -21,6 +21,7 @@ EMPTY = ("", "n/a", "N/A", "NA", "nan", "NaN", "NAN")
 """Cells of a text file that hold no number."""
 MANY = 10
 """Columns from which whole numbers that increase along the first row are taken for labels of ROIs, not for a volume."""
+BOLD = "Give the BOLD series of a scan, not a mean or an empty file"
 AS_NUMBERS = "Save numbers, one row per volume"
 SUFFIXES = (".npy", ".mat", *TEXT)
 
@@ -79,11 +80,16 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
             where=path,
             hint="Only whole columns may be NaN (uncovered ROIs)",
         )
-    if not ((series != series[0]) & ~np.isnan(series)).any():
-        raise DataError("no ROI varies: all are constant or NaN", where=path, hint="Save the series again")
+    if (is_constant(series) | np.isnan(series[0])).all():
+        raise DataError("no ROI varies: all are constant or NaN", where=path, hint=BOLD)
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
     return series
+
+
+def is_constant(series: np.ndarray) -> np.ndarray:
+    """Find series that are constant up to float32 rounding, (R,) bool."""
+    return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
 
 
 def kept_volumes(path: str | Path, length: int) -> np.ndarray:

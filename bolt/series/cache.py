@@ -20,7 +20,7 @@ from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present, require_unaltered
-from bolt.io.series_files import check_rois, read_series
+from bolt.io.series_files import check_rois, is_constant, read_series
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
@@ -64,11 +64,6 @@ def zscore(series: np.ndarray) -> np.ndarray:
     deviation = values.std(axis=0)
     varies = np.isfinite(deviation) & ~is_constant(values)
     return np.where(varies, centred / np.where(varies, deviation, 1), 0).astype(np.float32)
-
-
-def is_constant(series: np.ndarray) -> np.ndarray:
-    """Find series that are constant up to float32 rounding, (R,) bool."""
-    return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
 
 
 class SeriesCache:

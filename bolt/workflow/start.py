@@ -49,7 +49,7 @@ def start(
         What the command line asks for; without any, everything: of a dataset without a label, its series.
     """
     try:
-        for file in configfiles:
+        for file in filter(os.path.isfile, configfiles):
             read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
         raw, notes = with_own_files(raw, configfiles)
         run = Run(raw)

@@ -122,7 +122,7 @@ def test_too_few_subjects_a_class_stop_the_run_before_any_work(tmp_path):
     config = bids_config(tmp_path, n_subjects=4)
     done = snakemake(tmp_path, config=config)
     assert done.returncode != 0
-    assert "has 2 subjects or families, fewer than the 3 folds" in done.stdout
+    assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in done.stdout
     assert not list((tmp_path / "results").rglob("*.nii.gz"))
 
 
