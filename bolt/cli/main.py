@@ -7,6 +7,7 @@ rules call them with the run's configuration (``--config``) and the scan, model 
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import logging
 import os
@@ -22,8 +23,8 @@ from bolt.workflow.stages import STAGES
 
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
-PATHS = (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
-"""Errors of a path that was given on the command line."""
+PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG", "ELOOP"}
+"""What can be wrong with a path that was given on the command line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,11 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
-    except PATHS as error:
-        of_the_workflow = options.command in STAGES and not (
-            vars(options).get("image") or vars(options).get("checkpoint")
-        )
-        if of_the_workflow or error.filename is None:
+    except OSError as error:
+        by_hand = options.command not in STAGES or vars(options).get("image") or vars(options).get("checkpoint")
+        if not by_hand or error.filename is None or errno.errorcode.get(error.errno or 0) not in PATHS:
             raise
         print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from bolt.config.keys import Keys
+from bolt.config.keys import Keys, Seed
 from bolt.io.names import Name
 
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -17,7 +17,7 @@ class Simulate(Keys):
     """Size and difficulty of the phantom; `config/datasets/phantom.yaml` explains the keys and their units."""
 
     n_subjects: int = Field(24, ge=2)
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     t1w_resolution: float = Field(2.5, gt=0)
     bold_resolution: Pair = [5.5, 6.0]
     tr: Pair = [2.0, 2.2]

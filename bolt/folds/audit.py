@@ -7,6 +7,7 @@ by content: a scan's series, or its file.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,7 +80,9 @@ def find_leaks(
 
 def same_name(name: object) -> str:
     """Return one spelling of the names that tables give one person: ``sub-01``, ``01``, ``1`` and ``1.0``."""
-    plain = str(name).strip().casefold().removeprefix("sub-")
+    letters = unicodedata.normalize("NFKC", str(name))
+    visible = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
+    plain = re.sub(r"^sub([-_ ]|(?=\d))", "", visible.strip().casefold())
     number = re.fullmatch(r"0*(\d+)(\.0+)?", plain)
     return number[1] if number else plain
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import pandas as pd
 
 from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
-from bolt.io.files import MISSING, sha256
+from bolt.io.files import read_text, sha256
 from bolt.io.series_files import SUFFIXES, read_series
 from bolt.io.streams import iter_volumes
 from bolt.series.cache import SeriesCache, zscore
@@ -88,7 +89,7 @@ def file_contents(scans: pd.DataFrame) -> pd.Series:
     Files of series are compared by their values, in whatever format, all others by `content_hash`.
     """
     files = {str(scan): Path(str(path)) for scan, path in zip(scans["scan_id"], scans["bold"], strict=True)}
-    files = {scan: path for scan, path in files.items() if path.is_file()}
+    files = {scan: path for scan, path in files.items() if os.path.isfile(path)}
     series: dict[str, np.ndarray] = {}
     for scan, path in files.items():
         if path.suffix in SUFFIXES:
@@ -146,20 +147,21 @@ def check_folds(options: argparse.Namespace) -> None:
 
 
 def _parts(folds: pd.DataFrame, where: Path) -> pd.DataFrame:
-    """Return the folds with the roles' usual names; refuse unknown ones, and folds without a test part."""
+    """Return the folds with the roles' usual names; refuse unknown ones, and folds without a training or test part."""
     if folds.empty:
         raise DataError("the table has no rows", where=where, hint="Provide one row per scan and fold")
     usual = {word: role for role, words in ROLES.items() for word in words}
     roles = folds["role"].str.casefold().map(usual)
-    unknown = sorted(folds["role"][roles.isna() & folds["role"].notna()].unique())
+    unknown = sorted(folds["role"][roles.isna()].fillna("").unique())
     if unknown:
         known = ", ".join(word for words in ROLES.values() for word in words)
         raise DataError(f"unknown role '{unknown[0]}'", where=where, hint=f"Use one of {known}")
     folds = folds.assign(role=roles)
     tested = folds[folds["role"] == "test"]
-    untested = sorted(set(folds["fold"]) - set(tested["fold"]))
-    if untested:
-        raise DataError(f"fold {untested[0]} has no test scans", where=where, hint="Add them, with role 'test'")
+    for part in ("test", "train"):
+        lacking = sorted(set(folds["fold"]) - set(folds["fold"][folds["role"] == part]), key=str)
+        if lacking:
+            raise DataError(f"fold {lacking[0]} has no {part} scans", where=where, hint=f"Add them, with role '{part}'")
     times = tested.groupby("scan_id")["fold"].nunique().reindex(folds["scan_id"].unique(), fill_value=0)
     if folds["fold"].nunique() > 1:
         for what, which in (("in no fold", times == 0), ("in several folds", times > 1)):
@@ -170,14 +172,7 @@ def _parts(folds: pd.DataFrame, where: Path) -> pd.DataFrame:
 
 def _read(path: Path) -> pd.DataFrame:
     """Read a table as text; a ``.csv`` is comma-separated, any other file tab-separated."""
-    separator = "," if path.suffix == ".csv" else "\t"
-    try:
-        table = pd.read_csv(path, sep=separator, dtype=str, na_values=[MISSING, ""], keep_default_na=False)
-        return table.apply(lambda column: column.str.strip())
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", where=path, hint="Correct the path") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, hint="Provide a .tsv or .csv file") from None
+    return read_text(path, "," if path.suffix == ".csv" else "\t")
 
 
 def _check_subjects(folds: pd.DataFrame, scans: pd.DataFrame, where: Path) -> None:

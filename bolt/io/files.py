@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -263,26 +264,60 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
     Raises
     ------
     DataError
-        The file is missing or not a table.
+        The file is missing or not a table, a row has more cells than the header, or a column is there twice.
     """
+    table = _parse_table(
+        path,
+        "\t",
+        usecols=None if columns is None else lambda name: name in columns,
+        dtype=dict.fromkeys(text, str),
+    )
+    stripped = {name: table[name].str.strip() for name in table.columns.intersection(list(text))}
+    return table.assign(**stripped)  # or a stray space would separate a person from their family
+
+
+def read_text(path: str | Path, separator: str = "\t") -> pd.DataFrame:
+    """Read a table as `read_table` does, with all cells as text without surrounding spaces."""
+    return _parse_table(path, separator, dtype=str).apply(lambda column: column.str.strip())
+
+
+def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFrame:
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # a pipe would be waited for
+        raise DataError("not a regular file", where=path)
     try:
-        table = pd.read_csv(
-            path,
-            sep="\t",
-            usecols=None if columns is None else lambda name: name in columns,
-            dtype=dict.fromkeys(text, str),
-            na_values=[MISSING, ""],
-            keep_default_na=False,
-        )
-        for name in table.columns.intersection(list(text)):
-            table[name] = table[name].str.strip()  # or a stray space would separate a person from their family
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header, which would be lost
+            table = pd.read_csv(
+                path,
+                sep=separator,
+                na_values=[MISSING, ""],
+                keep_default_na=False,
+                index_col=False,  # or such cells would shift all columns
+                **options,
+            )
+        _refuse_twins(path, separator, table)
         return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
     except UNREADABLE as error:
         raise DataError(f"cannot be read ({error.strerror})", where=path) from None
+    except pd.errors.ParserWarning:
+        raise DataError("rows have more cells than the header", where=path, hint="Add or remove separators") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+        kind = "tab-separated " if separator == "\t" else ""
+        raise DataError(f"not a readable {kind}table ({error})", where=path) from None
+
+
+def _refuse_twins(path: str | Path, separator: str, table: pd.DataFrame) -> None:
+    """Refuse a table with two columns of one name; pandas renames the second, ``age`` to ``age.1``."""
+    names = set(map(str, table.columns))
+    renamed = [name for name in names if (m := re.fullmatch(r"(.+)\.\d+", name)) and m[1] in names]
+    if not renamed:
+        return
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    twins = sorted(set(header[header.duplicated()]))
+    if twins:
+        raise DataError(f"duplicate columns: {', '.join(twins)}", where=path, hint="Rename or remove one")
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:

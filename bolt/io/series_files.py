@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from io import StringIO
@@ -51,8 +52,8 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
         no ROI that varies, single NaN or infinite values, or columns of other ROIs than `values`.
     """
     path = Path(path)
-    if not path.is_file():
-        what = "not a regular file" if path.exists() else "file not found"
+    if not os.path.isfile(path):  # false, too, for a name that no file can have
+        what = "not a regular file" if os.path.exists(path) else "file not found"
         raise DataError(what, where=path, hint="Correct the path")
     if path.suffix not in SUFFIXES:
         raise DataError(f"unknown file format '{path.suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
@@ -62,7 +63,7 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
         series = _read_mat(path)
     else:
         series = _read_text(path)
-    if series.dtype.kind not in "iufb":
+    if series.dtype.kind not in "iuf":
         raise DataError(f"contains {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
         raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, hint="Save a 2D array")
@@ -179,11 +180,10 @@ def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarr
 def _read_npy(path: Path) -> np.ndarray:
     hint = "Save one array of numbers with numpy.save"
     try:
-        array = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # a header that claims more than the file has is refused
+        # as a memory map, a header that claims more than the file has is refused
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError, OverflowError) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
+        reason = "not in NumPy's format, or Python objects" if "pickle" in str(error) else str(error)
         raise DataError(f"not a readable array ({reason})", where=path, hint=hint) from None
     if not isinstance(array, np.ndarray):
         raise DataError("an archive of arrays (.npz), not one array", where=path, hint=hint)
@@ -216,6 +216,8 @@ def _read_text(path: Path) -> np.ndarray:
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 text ({error})", where=path, hint="Save it as UTF-8") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     if not lines:
         return np.empty((0, 1))
@@ -241,6 +243,7 @@ def _read_text(path: Path) -> np.ndarray:
         )
     values = numbers.to_numpy(float)
     _refuse_index(values, header, path)
+    _refuse_second_header(values, path)
     return values
 
 
@@ -257,15 +260,20 @@ def _is_header(row: Sequence[str | float]) -> bool:
         return bool(cells)
     if not all(re.fullmatch(r"\d+(\.0*)?", cell) for cell in cells):
         return False
-    numbers = [float(cell) for cell in cells]
-    counted = len(numbers) > 1 and any(numbers == list(range(start, start + len(numbers))) for start in (0, 1))
-    return counted or (len(numbers) >= MANY and all(np.diff(numbers) > 0))
+    numbers = np.array(cells, float)
+    return (len(numbers) > 1 and _counts(numbers)) or (len(numbers) >= MANY and bool((np.diff(numbers) > 0).all()))
+
+
+def _counts(numbers: np.ndarray) -> bool:
+    """Return whether numbers count from 0 or 1."""
+    return numbers[0] in (0, 1) and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
 
 
 def _refuse_index(values: np.ndarray, header: pd.Series | None, path: Path) -> None:
-    """Refuse a first column that counts the rows: an index that was saved along with the series."""
+    """Refuse a first column of numbers or times of the rows: an index that was saved along with the series."""
     first = values[:, 0]
-    if len(first) < 3 or not any(np.array_equal(first, np.arange(len(first)) + start) for start in (0, 1)):
+    steps = np.diff(first)
+    if len(steps) < 2 or not steps[0] or not np.allclose(steps, steps[0], rtol=1e-6, atol=0):
         return
     name = f" '{header.iloc[0]}'" if header is not None and isinstance(header.iloc[0], str) else ""
     raise DataError(
@@ -273,6 +281,19 @@ def _refuse_index(values: np.ndarray, header: pd.Series | None, path: Path) -> N
         where=path,
         hint="Save the table without its index (pandas: index=False)",
     )
+
+
+def _refuse_second_header(values: np.ndarray, path: Path) -> None:
+    """Refuse a row of column numbers below the first: a second header, or several tables in one file."""
+    if values.shape[1] < 3:
+        return
+    rows = [row for row in np.flatnonzero(np.isin(values[:, 0], (0, 1))) if _counts(values[row])]
+    if rows:
+        raise DataError(
+            f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header",
+            where=path,
+            hint="Save one table with one header",
+        )
 
 
 def _is_number(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 import zlib
@@ -82,8 +83,8 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         sform and qform that disagree about left and right.
     """
     path = Path(path)
-    if not path.is_file():
-        what = "not a regular file" if path.exists() else "file not found"
+    if not os.path.isfile(path):  # false, too, for a name that no file can have
+        what = "not a regular file" if os.path.exists(path) else "file not found"
         raise DataError(what, where=path, hint="Correct the path, or fetch the file")
     if not path.name.endswith((".nii", ".nii.gz")):
         raise DataError("not a .nii or .nii.gz file", where=path, hint="Convert the image to NIfTI")

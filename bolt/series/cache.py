@@ -285,7 +285,8 @@ def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, flo
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
     lengths = np.array([e.length for e in entries])
     index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
-    index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # unknown before a scan is downloaded
+    ready = index["kind"] == "series"  # the file may have been written anew since the scans were listed
+    index["n_volumes"] = index["n_volumes"].mask(ready).fillna(index["length"])  # unknown before a download
     if mean_fd:
         index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
     return index

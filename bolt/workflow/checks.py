@@ -12,7 +12,7 @@ from bolt.datasets import COLUMNS, source_of, subjects_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table
+from bolt.io.files import read_table, read_text
 from bolt.io.names import PATH_RULE, RULE, is_name, is_path
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
@@ -129,8 +129,8 @@ def check_learning(config: Config, dataset: Dataset) -> None:
     table = subjects_table(dataset, config) if dataset.source in ("bids", "fmriprep", "series") else None
     if table is None or not table.is_file():
         return
-    header = list(read_table(table).columns)
-    subjects = read_table(table, text=tuple(header))
+    subjects = read_text(table)
+    header = list(subjects)
     for key in ("label", "group", "site", "age", "sex"):
         if (column := getattr(dataset, key)) is not None and column not in header:
             raise ConfigError(
@@ -147,6 +147,8 @@ def check_learning(config: Config, dataset: Dataset) -> None:
             where=table,
             hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )
+    if dataset.classes is None and labels.nunique() < 2:
+        raise ConfigError(f"everybody has the same {dataset.label}: nothing to predict", where=table)
     usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
     names = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
     units = (subjects[dataset.group].fillna(names) if dataset.group else names)[usable]

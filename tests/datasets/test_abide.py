@@ -193,7 +193,7 @@ def test_series_of_another_atlas_are_removed(tmp_path, config):
             abide.download_scan("NYU_0050000", about, config)
         assert not list((tmp_path / "work").rglob("*.1D*"))
     file.write_text(
-        "\n".join(["\t".join(f"#{i}" for i in range(1, 201)), *["\t".join([value] * 200) for value in "123"]])
+        "\n".join(["\t".join(f"#{i}" for i in range(1, 201)), *["\t".join([value] * 200) for value in "132"]])
     )
     abide.download_scan("NYU_0050000", about, config)
     assert abide.scan_path("NYU_0050000", about, config).is_file()

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -259,8 +260,12 @@ def test_a_mended_series_is_read_again(tmp_path):
     assert snakemake(tmp_path, "series", config=config).returncode == 0
     write_yaml(config, yaml.safe_load(config.read_text()) | {"bad_scans": "refuse"})  # no scan changes by that
     assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
-    np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((41, 160)))
+    np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((61, 160)))
     assert {"cache", "exclusions"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    for table in (tmp_path / "results/mine/scans.tsv", next((tmp_path / "results").rglob("index.tsv"))):
+        assert pd.read_csv(table, sep="\t").set_index("scan_id").n_volumes["sub-03_task-rest"] == 61
+    assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
 
 
 def test_a_run_goes_on_where_it_was_when_a_folder_is_moved_to_another_disk(tmp_path):
