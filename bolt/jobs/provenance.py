@@ -86,9 +86,11 @@ def provenance_path(result: Path) -> Path:
 
 
 def _outputs(folder: Path) -> dict[str, str]:
+    """Return the sha256 of what this process wrote below a folder, without status files: those are written last."""
     folder = folder.absolute()
-    written = sorted(path for path in WRITTEN if path.absolute().is_relative_to(folder) and path.is_file())
-    return {str(path.absolute().relative_to(folder)): sha256(path) for path in written}
+    written = sorted(path.absolute() for path in WRITTEN if not path.name.endswith(("status.json", "provenance.json")))
+    results = [path for path in written if path.is_relative_to(folder) and path.is_file()]
+    return {str(path.relative_to(folder)): sha256(path) for path in results}
 
 
 def hashes(inputs: Inputs) -> dict[str, str | None]:
