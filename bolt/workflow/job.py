@@ -20,7 +20,7 @@ from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_table, write_json
+from bolt.io.files import WRITTEN, atomic, read_table, write_json
 from bolt.jobs.limits import limits
 from bolt.jobs.outcome import Outcome, repeat_command
 from bolt.jobs.provenance import Inputs, provenance
@@ -46,6 +46,7 @@ class Job:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
+        WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
         self.options = options
         self.config_file: Path = options.config or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
         config = configuration.load_config(self.config_file)
