@@ -67,7 +67,7 @@ def _check_subjects(table: pd.DataFrame, dataset: Dataset) -> None:
 
 
 def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict[str, Any]:
-    file = Path(dataset.path).parent / ("" if pd.isna(line["file"]) else str(line["file"]))
+    file = Path(dataset.path).parent / str(line["file"])
     scan_id = line.get("scan_id")
     row: dict[str, Any] = {
         "scan_id": scan_id if isinstance(scan_id, str) else file.name.split(".")[0],
@@ -80,6 +80,8 @@ def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict
     }
     row |= {name: line.get(name) for name in ("session", "run", "task")}
     try:
+        if pd.isna(line["file"]):
+            raise DataError("no file in this row of the table", hint="Name it, or remove the row")
         if not pd.isna(stated := line.get("tr")):
             number = _number(stated)
             row["tr"] = require_tr(str(stated) if number is None else number, file)

@@ -259,11 +259,15 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, ch
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("place", ["a file", "below a file", "a folder as series"])
+@pytest.mark.parametrize("place", ["a file", "below a file", "a long name", "a folder as series"])
 def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, capsys, place: str) -> None:
     checkpoint(tmp_path / "fold-1")
     (tmp_path / "taken").write_text("")
-    out = {"a file": tmp_path / "taken", "below a file": tmp_path / "taken/out"}.get(place, tmp_path / "out")
+    out = {
+        "a file": tmp_path / "taken",
+        "below a file": tmp_path / "taken/out",
+        "a long name": tmp_path / ("a" * 300),
+    }.get(place, tmp_path / "out")
     series = tmp_path if place == "a folder as series" else scan
     assert run("--checkpoint", tmp_path / "fold-1", "--series", series, "--out", out) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -297,6 +297,12 @@ TWO = {"scan_id": ["a", "b"], "subject": ["p", "q"], "role": ["train", "test"]}
         (TWO | {"subject": ["sub-p1", "p1"]}, "subject 'p1' and 'sub-p1' is in test and train"),
         (TWO | {"subject": ["1", "1.0"]}, "subject '1' and '1.0' is in test and train"),
         (TWO | {"subject": ["01", "1"]}, "subject '01' and '1' is in test and train"),
+        (TWO | {"subject": ["sub_01", "sub1"]}, "subject 'sub1' and 'sub_01' is in test and train"),
+        (TWO | {"subject": ["p1\u200b", "p1"]}, "is in test and train"),
+        (TWO | {"subject": ["\uff11", "1"]}, "is in test and train"),
+        (TWO | {"subject": ["e\u0301", "\u00e9"]}, "is in test and train"),
+        (TWO | {"role": ["", "test"]}, "unknown role ''"),
+        (TWO | {"role": ["test", "test"]}, "fold 0 has no train scans"),
     ],
 )
 def test_a_table_that_hides_a_leak_or_proves_nothing_is_refused(tmp_path, capsys, columns, message):

@@ -1,11 +1,14 @@
 """Ready series in the formats that people save."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
 
+import bolt
 from bolt.io.errors import DataError
 from bolt.io.series_files import read_series
 
@@ -46,6 +49,13 @@ def test_an_empty_column_stays_where_it_is(tmp_path, separator, empty):
     np.testing.assert_allclose(np.delete(read, 3, axis=1), np.delete(SERIES, 3, axis=1), rtol=1e-6)
 
 
+def test_the_reader_is_offered_to_others(tmp_path):
+    np.save(tmp_path / "a.npy", SERIES)
+    assert bolt.read_series is read_series and bolt.read_series(tmp_path / "a.npy").shape == (20, 12)
+    with pytest.raises(AttributeError, match="no attribute 'read_serie'"):
+        bolt.read_serie  # noqa: B018
+
+
 def test_the_first_volume_is_no_header(tmp_path):
     """Whole numbers, but not those of columns."""
     counts = np.random.default_rng(1).integers(300, 900, (9, 14))
@@ -62,6 +72,10 @@ def claim(path):
 
 def objects(path):
     np.save(path, np.array([{}]), allow_pickle=True)
+
+
+def names_and_numbers(path):
+    path.write_text(",".join("ABCDEFGHIJKL") + "\n" + TABLE.to_csv(index=False))
 
 
 def archive(path):
@@ -90,6 +104,18 @@ BAD = [
     ("ragged.csv", lambda path: path.write_text("1.5,2\n3,2,4\n4,5\n"), "rows of unequal length"),
     ("utf16.csv", lambda path: path.write_text("1.5,2\n3,2\n", encoding="utf-16"), "not UTF-8 text"),
     ("decimal commas.csv", lambda path: path.write_text("1,5;2,5\n3,5;4,5\n2,5;1,5\n"), "is not a number"),
+    ("clock.csv", lambda path: path.write_text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
+    ("two tables.csv", lambda path: path.write_text(2 * TABLE.to_csv(index=False)), "row 20 (counted from 0, without"),
+    (
+        "names and numbers.csv",
+        names_and_numbers,
+        "row 0 (counted from 0, without the header) has the numbers of",
+    ),
+    ("no array.npy", lambda path: path.write_bytes(b"x" * 100), "not in NumPy's format"),
+    ("mask.npy", lambda path: np.save(path, SERIES > 0), "contains bool, not numbers"),
+    ("pipe.csv", os.mkfifo, "not a regular file"),
+    ("loop.npy", lambda path: path.symlink_to(path.name), "file not found"),
+    (f"{'long' * 80}.npy", lambda path: None, "file not found"),
     ("archive.npy", archive, "an archive of arrays (.npz), not one array"),
     ("objects.npy", objects, "not a readable array"),
     ("huge.npy", claim, "not a readable array"),

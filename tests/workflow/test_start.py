@@ -1,10 +1,13 @@
 """What is refused before any work, and what series alone do not need."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
+from bolt.cli.main import main
 from bolt.io.files import read_yaml
 from bolt.workflow.start import start
 from tests.snake import half_written, series_dataset, snakemake
@@ -42,20 +45,25 @@ WRONG = [
     ),
     ("one class", lambda folder: table(folder, lambda t: t.assign(dx="a")), r"nobody has the label b"),
     ("folds", lambda folder: table(folder, lambda t: t[:4]), "3 folds for 2 subjects of class a. Set"),
+    ("one number", lambda folder: (changed(folder, classes=None), table(folder, lambda t: t.assign(dx=1))), "same dx"),
+    ("column twice", lambda folder: table(folder, lambda t: pd.concat([t, t.dx], axis=1)), "duplicate columns: dx"),
     ("atlas", other_rois, "116 ROIs, but atlas 'dosenbach160' has 160"),
     ("no label", lambda folder: changed(folder, label=None), "has no label.*snakemake series"),
 ]
 
 
 @pytest.mark.parametrize(("name", "change", "message"), WRONG, ids=[name for name, *_ in WRONG])
-def test_what_models_cannot_learn_from_is_refused_before_any_work(tmp_path, monkeypatch, name, change, message):
+def test_what_models_cannot_learn_from_is_refused_before_any_work(tmp_path, monkeypatch, capsys, name, change, message):
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path)
     start(read_yaml(config), [config], targets=["train"])
     change(tmp_path)
     with pytest.raises(SystemExit, match=message):
         start(read_yaml(config), [config], targets=["train"])
-    if name != "atlas":
+    if name != "no label":  # which `bolt check` cannot know to be wrong
+        assert main(["check", "--config", str(config)]) == 2
+        assert re.search(message, capsys.readouterr().err)
+    if name not in ("atlas", "column twice"):
         start(read_yaml(config), [config], targets=["series"])
 
 

@@ -51,9 +51,12 @@ def simulate(job: Job) -> None:
 @stage("Check configuration, dataset, atlases and models before any work.", rules=())
 def check(job: Job) -> None:
     """Check everything that can be checked without reading images."""
-    from bolt.workflow.checks import check_download_space, check_names
+    from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
 
     check_names(job.config, job.dataset)
+    check_series_files(job.config, job.dataset)
+    if job.learns:
+        check_learning(job.config, job.dataset)
     check_download_space(job.config, job.dataset)
 
 
