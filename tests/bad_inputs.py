@@ -162,6 +162,12 @@ DATA_CASES: list[Case] = [
     Case("ready series with a column name that is a number", "used", "the row is skipped if the names are 0, 1, 2 …"),
     Case("ready series without any that varies", "excluded", "….npy: no ROI varies: all are constant or NaN"),
     Case("archive named .npy", "excluded", "….npy: an archive of arrays (.npz), not one array"),
+    Case(
+        "several tables in one ready series",
+        "excluded",
+        "….csv: row … … has the numbers of the columns: a second header",
+    ),
+    Case("ready series that was deleted", "excluded", "….npy: file not found"),
     Case("series from another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
     Case("transposed series", "excluded", "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows"),
     # ---- subjects and labels ----
@@ -179,6 +185,27 @@ DATA_CASES: list[Case] = [
     Case("non-numeric label where a number is expected", "excluded", "label '…' is not a number"),
     Case("declared class without a scan", "refused", "no usable scan has the label … (column '…': …)"),
     Case("table without the label column", "refused", "….tsv: column '…' is missing; found …"),
+    Case("the same value of the label for everybody", "refused", "all usable scans have the same …"),
+    Case("two columns of one name", "refused", "….tsv: duplicate columns: …. Rename or remove one"),
+    Case("rows with more cells than the header", "refused", "….tsv: rows have more cells than the header"),
+    Case("row without a name of the subject", "refused", "….tsv, row …: no participant_id"),
+    Case("age that is no number", "used", "….tsv: age: 1 values count as missing, such as '…'"),
+    Case(
+        "column that the dataset's file does not name",
+        "used",
+        "….tsv: column '…' is not used; set '…'",
+    ),
+    # ---- results ----
+    Case(
+        "cache that was changed by hand",
+        "refused",
+        "…series.npy: it is damaged, or was changed … Delete it and run",
+    ),
+    Case(
+        "predictions that were cut off by hand",
+        "refused",
+        "…predictions.tsv: it is damaged, or was changed … Delete it and run",
+    ),
 ]
 PREPROCESSING_CASES: list[Case] = [
     # ---- orientation ----

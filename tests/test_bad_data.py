@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +20,20 @@ from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_ba
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
 from bolt.datasets.participants import require_classes
+from bolt.evaluate.metrics import fold_predictions
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import read_json, read_table, write_table
+from bolt.io.files import read_json, read_table, write_table, write_text
 from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
-from bolt.series.cache import build_cache
+from bolt.series.cache import SeriesCache, build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.job import Job
 from bolt.workflow.stages import STAGES
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
+from tests.caches import pack, scan_table
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
@@ -494,6 +498,17 @@ def _(place, patch):
     return one_file(place, "a.npy", lambda path: np.savez(path.open("wb"), numbers()))
 
 
+@of("several tables in one ready series")
+def _(place, patch):
+    table = pd.DataFrame(numbers()).to_csv(index=False)
+    return one_file(place, "a.csv", lambda path: path.write_text(2 * table))
+
+
+@of("ready series that was deleted")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: None)
+
+
 @of("series from another atlas")
 def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers(5)})
@@ -577,6 +592,83 @@ def _(place, patch):
 @of("table without the label column")
 def _(place, patch):
     return refused(lambda: index(RAW, participants(place, lambda rows: None, label="dx")))
+
+
+@of("the same value of the label for everybody")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None, classes=None, label="age")
+    scans = index(RAW, dataset).assign(label="40")
+    return refused(lambda: require_classes(scans, dataset, "scans.tsv"))
+
+
+@of("two columns of one name")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.__setitem__(0, rows[0].replace("sex", "age")))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("rows with more cells than the header")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.__setitem__(slice(1, None), [f"{row}\tx" for row in rows[1:]]))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("row without a name of the subject")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.append("n/a" + rows[1][len("sub-01") :]))
+    return refused(lambda: index(RAW, dataset))
+
+
+def told(act: Callable[[], object]) -> Said:
+    """Return what the log says of input that is used."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("bolt").addHandler(handler)
+    try:
+        act()
+    finally:
+        logging.getLogger("bolt").removeHandler(handler)
+    return "used", stream.getvalue()
+
+
+@of("age that is no number")
+def _(place, patch):
+    column = participants(place / "a", lambda rows: None).path / "participants.tsv"
+    position = column.read_text().splitlines()[0].split("\t").index("age")
+
+    def old(rows: list[str]) -> None:
+        cells = rows[1].split("\t")
+        cells[position] = "old"
+        rows[1] = "\t".join(cells)
+
+    dataset = participants(place / "b", old, age="age")
+    return told(lambda: index(RAW, dataset))
+
+
+@of("column that the dataset's file does not name")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None)
+    return told(lambda: index(RAW, dataset))
+
+
+# ---- results ---------------------------------------------------------------------------------------
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@of("cache that was changed by hand")
+def _(place, patch):
+    folder = pack(place, [numbers(), numbers(seed=1)], scan_table("ab"))
+    cut(folder / "series.npy")
+    return refused(lambda: SeriesCache(folder))
+
+
+@of("predictions that were cut off by hand")
+def _(place, patch):
+    worked(place, lambda: write_text("scan_id\trole\n1\ttest\n", place / "predictions.tsv"), "train")
+    cut(place / "predictions.tsv")
+    return refused(lambda: fold_predictions(place))
 
 
 # ---- refusing --------------------------------------------------------------------------------------
