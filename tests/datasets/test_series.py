@@ -90,6 +90,13 @@ def test_values_that_are_no_numbers_are_told(table, caplog, column, values):
     assert f"{column}: 1 values count as missing, such as '{values}'" in caplog.text
 
 
+@pytest.mark.parametrize("tr", ["2000", "-2", "0", "2 s", "nan"])
+def test_a_repetition_time_that_is_none_excludes_its_scan(table, tr):
+    change(table, tr=[tr, *"22222"])
+    scans = index(CONFIG, dataset(table)).set_index("scan_id")
+    assert scans.exclude_reason.notna().tolist() == [True, *5 * [False]] and "RepetitionTime" in scans.exclude_reason[0]
+
+
 def test_missing_columns_are_named(table):
     with pytest.raises(DataError, match="columns missing: sex; found subject, file, task, tr"):
         index(CONFIG, dataset(table, label="sex"))

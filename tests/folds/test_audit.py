@@ -1,6 +1,7 @@
 """Every planted leak is found and named, and no clean table is refused."""
 
 import gzip
+import os
 import re
 import shutil
 from itertools import combinations
@@ -308,6 +309,14 @@ TWO = {"scan_id": ["a", "b"], "subject": ["p", "q"], "role": ["train", "test"]}
 def test_a_table_that_hides_a_leak_or_proves_nothing_is_refused(tmp_path, capsys, columns, message):
     status, said = audited(tmp_path, capsys, **columns)
     assert status == 2 and message in said
+
+
+@pytest.mark.parametrize("place", ["folder", "pipe", "nothing"])
+def test_what_is_no_table_is_one_line(tmp_path, capsys, place):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert check(tmp_path / place) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_names_that_only_look_alike_are_two_people(tmp_path, capsys):

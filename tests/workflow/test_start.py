@@ -67,6 +67,25 @@ def test_what_models_cannot_learn_from_is_refused_before_any_work(tmp_path, monk
         start(read_yaml(config), [config], targets=["series"])
 
 
+@pytest.mark.parametrize(
+    ("n_subjects", "message"), [(4, "3 folds for 2 subjects.*to at most 2"), (2, "1 subj.* a. Add")]
+)
+def test_a_remedy_for_too_many_folds_is_a_possible_one(tmp_path, monkeypatch, n_subjects, message):
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path, n_subjects=n_subjects)
+    with pytest.raises(SystemExit, match=message):
+        start(read_yaml(config), [config], targets=["train"])
+    start(read_yaml(config), [config], targets=["series"])
+
+
+@pytest.mark.parametrize("change", [{"folds": {"outer": 10**21}}, {"seeds": [2**70]}, {"folds": {"seed": -1}}])
+def test_numbers_beyond_reason_are_refused(tmp_path, monkeypatch, change):
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    with pytest.raises(SystemExit, match="Correct the value"):
+        start(read_yaml(config) | change, [config])
+
+
 def test_a_key_that_is_there_twice_is_refused_although_snakemake_reads_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path)
