@@ -63,6 +63,7 @@ onstart:
 
 
 onsuccess:
+    internals.INTERRUPTED.clear()
     refresh_ledger(layout.ledger)
 
 

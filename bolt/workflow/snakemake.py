@@ -26,24 +26,27 @@ def plan_quickly() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
+INTERRUPTED = threading.Event()
+"""Set by Ctrl-C; a run that finishes all the same clears it."""
+
+
 def announce_interruption() -> None:
     """Make the last line after Ctrl-C say how to go on; Snakemake's own lines about jobs come before it."""
     previous = signal.getsignal(signal.SIGINT)
-    interrupted = False
+    # only the main thread may set a handler; a run in the background may ignore the signal, and goes on doing so
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return
 
     def interrupt(number: int, frame: Any) -> None:
-        nonlocal interrupted
-        interrupted = True
-        if callable(previous):
-            previous(number, frame)
+        INTERRUPTED.set()
+        previous(number, frame)
 
     def say() -> None:
-        if interrupted:
+        if INTERRUPTED.is_set():
             print("Interrupted. The same command resumes where this run stopped.", file=sys.stderr, flush=True)
 
-    if threading.current_thread() is threading.main_thread():  # the only one that may set a handler
-        signal.signal(signal.SIGINT, interrupt)
-        atexit.register(say)
+    signal.signal(signal.SIGINT, interrupt)
+    atexit.register(say)
 
 
 def has_configfile(workflow: Any) -> bool:
