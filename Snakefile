@@ -29,6 +29,7 @@ from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
 internals.plan_quickly()
+internals.announce_interruption()
 
 if not internals.has_configfile(workflow):
 
@@ -39,6 +40,7 @@ run = start(
     config,
     internals.configfiles(workflow),
     checked=not internals.plans_the_run(workflow),
+    targets=internals.targets(sys.argv[1:]),
 )
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
@@ -54,11 +56,14 @@ onstart:
     run.save_config()
     link_package(layout.work)
     tell_jobs(
-        internals.retries(workflow), limited=internals.has_scheduler(workflow)
+        internals.retries(workflow),
+        limited=internals.has_scheduler(workflow),
+        learns=run.learns,
     )
 
 
 onsuccess:
+    internals.INTERRUPTED.clear()
     refresh_ledger(layout.ledger)
 
 
@@ -127,22 +132,28 @@ announce_after_dry_run(run, sys.argv)
 rule all:
     default_target: True
     input:
-        layout.report,
+        [layout.report, *run.kept()]
+        if run.dataset.label is not None
+        else rules.series.input,
 
 
 rule train:
     input:
+        run.caches(),
         run.predictions(),
 
 
 rule tables:
     input:
+        run.caches(),
+        run.predictions(),
         run.metrics(),
         run.truth(),
 
 
 rule figures:
     input:
+        run.caches(),
         run.explanations(),
         run.explanation_page(),
 

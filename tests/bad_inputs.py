@@ -94,9 +94,29 @@ DATA_CASES: list[Case] = [
     Case(
         "image whose name declares another space",
         "excluded",
-        "….nii.gz: the name declares space …, but … is requested",
+        "….nii.gz: the name or sidecar declares space …, but … is requested",
     ),
-    Case("image whose name declares no space", "warned", "….nii.gz: the name declares no space"),
+    Case(
+        "image in MNI space by its header, whose name declares no space",
+        "warned",
+        "….nii.gz: the name declares no space",
+    ),
+    Case(
+        "image of which nothing says that it is in the atlas's space",
+        "excluded",
+        "….nii.gz: neither name, sidecar nor header say that the image is in …, as the atlas is. If it is, give the "
+        "space (--space …); if it is a raw scan, preprocess it first",
+    ),
+    Case("preprocessed image without an orientation", "excluded", "….nii.gz: neither sform nor qform is set"),
+    Case(
+        "preprocessed image whose sform and qform are apart",
+        "excluded",
+        "….nii.gz: sform and qform differ by up to 20.0 mm and 0°, so the place of the brain is unknown",
+    ),
+    Case("preprocessed image with volumes of zeros", "excluded", "….nii.gz: 2 of … volumes are zero everywhere"),
+    Case("value that no scanner makes", "excluded", "….nii.gz: a voxel of volume 1 (counted from 0) is 1e+300"),
+    Case("header that gives 10^15 voxels", "excluded", "….nii: the header gives an impossible size"),
+    Case("mask with NaN", "excluded", "….nii.gz: the mask has … NaN or infinite voxels"),
     Case("no image in the requested space (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found"),
     Case(
         "fMRIPrep output that does not state what generated it",
@@ -134,6 +154,20 @@ DATA_CASES: list[Case] = [
         "all-zero ROI in a ready series", "warned", "….npy: 1 of … ROIs all zero or constant (zeros after z-scoring): …"
     ),
     Case("NaN in a ready series", "excluded", "….npy: nan in row …, column …"),
+    Case(
+        "ready series with an index column",
+        "excluded",
+        "….csv: the first column counts the rows (0, 1, 2 …): an index, not an ROI. Save the table without its index",
+    ),
+    Case("ready series with a column name that is a number", "used", "the row is skipped if the names are 0, 1, 2 …"),
+    Case("ready series without any that varies", "excluded", "….npy: no ROI varies: all are constant or NaN"),
+    Case("archive named .npy", "excluded", "….npy: an archive of arrays (.npz), not one array"),
+    Case(
+        "several tables in one ready series",
+        "excluded",
+        "….csv: row … … has the numbers of the columns: a second header",
+    ),
+    Case("ready series that was deleted", "excluded", "….npy: file not found"),
     Case("series from another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
     Case("transposed series", "excluded", "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows"),
     # ---- subjects and labels ----
@@ -151,6 +185,27 @@ DATA_CASES: list[Case] = [
     Case("non-numeric label where a number is expected", "excluded", "label '…' is not a number"),
     Case("declared class without a scan", "refused", "no usable scan has the label … (column '…': …)"),
     Case("table without the label column", "refused", "….tsv: column '…' is missing; found …"),
+    Case("the same value of the label for everybody", "refused", "all usable scans have the same …"),
+    Case("two columns of one name", "refused", "….tsv: duplicate columns: …. Rename or remove one"),
+    Case("rows with more cells than the header", "refused", "….tsv: rows have more cells than the header"),
+    Case("row without a name of the subject", "refused", "….tsv, row …: no participant_id"),
+    Case("age that is no number", "used", "….tsv: age: 1 values count as missing, such as '…'"),
+    Case(
+        "column that the dataset's file does not name",
+        "used",
+        "….tsv: column '…' is not used; set '…'",
+    ),
+    # ---- results ----
+    Case(
+        "cache that was changed by hand",
+        "refused",
+        "…series.npy: it is damaged, or was changed … Delete it and run",
+    ),
+    Case(
+        "predictions that were cut off by hand",
+        "refused",
+        "…predictions.tsv: it is damaged, or was changed … Delete it and run",
+    ),
 ]
 PREPROCESSING_CASES: list[Case] = [
     # ---- orientation ----
@@ -235,7 +290,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case(
         "the same, with an impossible value",
         "excluded",
-        "….nii.gz: no repetition time in the header: 2000 is not a plausible number of seconds. Give RepetitionTime",
+        "….nii.gz: no repetition time in the header: 2000 s is not plausible. Give RepetitionTime",
     ),
 ]
 
@@ -349,7 +404,7 @@ SCAN_CASES: list[Case] = [
     Case(
         "constant series",
         "refused",
-        "no ROI changes over time. Give the BOLD series of a scan, not a mean or an empty file",
+        "no ROI varies: all are constant or NaN. Give the BOLD series of a scan, not a mean or an empty file",
     ),
     Case(
         "atlas that lacks an ROI of the model",

@@ -11,8 +11,8 @@ import pandas as pd
 
 from bolt.config import Dataset, Folds
 from bolt.folds.splits import FOLD_COLUMNS, make_folds
-from bolt.io.files import write_table
-from bolt.series.cache import build_cache
+from bolt.io.files import read_json, sha256, write_json, write_table
+from bolt.series.cache import FILES, build_cache
 
 
 def scan_table(labels: Sequence[str], **columns: Any) -> pd.DataFrame:
@@ -35,6 +35,12 @@ def pack(folder: Path, series: Sequence[np.ndarray], scans: pd.DataFrame) -> Pat
     rois["name"] = [f"r{value}" for value in rois["value"]]
     build_cache(scans, "toy", rois, lambda scan: folder / f"{scan.scan_id}.npy", folder / "cache")
     return folder / "cache"
+
+
+def reseal(cache: Path) -> None:
+    """Write the manifest of a cache anew after its files were changed on purpose."""
+    manifest = read_json(cache / "manifest.json")
+    write_json(manifest | {"sha256": {name: sha256(cache / name) for name in FILES}}, cache / "manifest.json")
 
 
 def split(folder: Path, scans: pd.DataFrame, outer: int, seed: int = 0) -> Path:

@@ -8,7 +8,7 @@ from bolt.io.files import read_json, read_table, sha256
 from bolt.jobs.ledger import _jobs, _noted
 
 KEYS = {"stage", "command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device"}
-KEYS |= {"packages", "inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
+KEYS |= {"packages", "inputs", "outputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
 ELSEWHERE = {"simulate", "download", "download_table"}
 """Stages whose results are not below results/."""
 
@@ -32,6 +32,10 @@ def check_provenance(folder: Path) -> set[str]:
         assert lost == [], f"{file}: {lost}"
         there = {name: folder / name for name in facts["inputs"] if (folder / name).is_file()}
         assert {name: facts["inputs"][name] for name in there} == {name: sha256(file) for name, file in there.items()}
+        made = {name: file.parent / name for name in facts["outputs"] if (file.parent / name).is_file()}
+        assert {name: facts["outputs"][name] for name in made} == {name: sha256(path) for name, path in made.items()}, (
+            file
+        )
     table = read_table(results / "ledger.tsv")
     assert table["jobs"].sum() == len(jobs) and set(table["stage"]) == {job.stage for job in jobs}
     assert (table["cpu_hours"] > 0).any() and (table["peak_memory_mb"] > 30).any() and (table["kwh"] >= 0).all()

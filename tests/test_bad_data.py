@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +19,21 @@ import pytest
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
+from bolt.datasets.participants import require_classes
+from bolt.evaluate.metrics import fold_predictions
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import read_json, read_table, write_table
+from bolt.io.files import read_json, read_table, write_table, write_text
+from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
-from bolt.series.cache import build_cache
+from bolt.series.cache import SeriesCache, build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.job import Job
 from bolt.workflow.stages import STAGES
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
+from tests.caches import pack, scan_table
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
@@ -276,9 +282,77 @@ def _(place, patch):
     return averaged(place, brain(), space="MNI152NLin2009cAsym")
 
 
-@of("image whose name declares no space")
+def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: str = NAME) -> Said:
+    """Average an image after a change of what nibabel has read."""
+    image = nib.load(save(place / name, brain()))
+    change(image)
+    nib.save(image, place / name)
+    return worked(place, lambda: parcellate(place / name, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("image in MNI space by its header, whose name declares no space")
+def _(place, patch):
+    return with_header(place, lambda image: image.set_sform(AFFINE, 4), name="bold.nii.gz")
+
+
+@of("image of which nothing says that it is in the atlas's space")
 def _(place, patch):
     return averaged(place, brain(), name="bold.nii.gz")
+
+
+@of("preprocessed image without an orientation")
+def _(place, patch):
+    def unset(image):
+        image.set_sform(None, 0)
+        image.set_qform(None, 0)
+
+    return with_header(place, unset)
+
+
+@of("preprocessed image whose sform and qform are apart")
+def _(place, patch):
+    moved = AFFINE.copy()
+    moved[0, 3] = 20
+
+    def part(image):
+        image.set_sform(AFFINE, 2)
+        image.set_qform(moved, 1)
+
+    return with_header(place, part)
+
+
+@of("preprocessed image with volumes of zeros")
+def _(place, patch):
+    data = brain()
+    data[..., -2:] = 0
+    return averaged(place, data)
+
+
+@of("value that no scanner makes")
+def _(place, patch):
+    data = brain()
+    data[4, 4, 4, 1] = 1e300
+    path = save(place / NAME, data)
+    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("header that gives 10^15 voxels")
+def _(place, patch):
+    path = save(place / NAME.removesuffix(".gz"), brain())
+    content = bytearray(path.read_bytes())
+    content[42:50] = np.array([30000, 30000, 30000, 30000], "<i2").tobytes()
+    path.write_bytes(bytes(content))
+    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
+
+
+@of("mask with NaN")
+def _(place, patch):
+    mask = np.ones(SHAPE, np.float32)
+    mask[0] = np.nan
+    nib.save(nib.Nifti1Image(mask, AFFINE), place / "mask.nii.gz")
+    path = save(place / NAME, brain())
+    options = {"mask": place / "mask.nii.gz", "denoise": load_denoise("none")}
+    return worked(place, lambda: parcellate(path, [make_atlas()], **options))
 
 
 def derivatives(place: Path, **description: object) -> Said:
@@ -397,6 +471,44 @@ def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": odd})
 
 
+def one_file(place: Path, name: str, write: Callable[[Path], object]) -> Said:
+    write(place / name)
+    return worked(place, lambda: read_series(place / name))
+
+
+@of("ready series with an index column")
+def _(place, patch):
+    return one_file(place, "a.csv", lambda path: pd.DataFrame(numbers()).to_csv(path))
+
+
+@of("ready series with a column name that is a number")
+def _(place, patch):
+    pd.DataFrame(numbers()).to_csv(place / "a.csv", index=False)
+    assert len(read_series(place / "a.csv")) == T
+    return "used", "the row is skipped if the names are 0, 1, 2 …"
+
+
+@of("ready series without any that varies")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: np.save(path, np.ones((T, 3))))
+
+
+@of("archive named .npy")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: np.savez(path.open("wb"), numbers()))
+
+
+@of("several tables in one ready series")
+def _(place, patch):
+    table = pd.DataFrame(numbers()).to_csv(index=False)
+    return one_file(place, "a.csv", lambda path: path.write_text(2 * table))
+
+
+@of("ready series that was deleted")
+def _(place, patch):
+    return one_file(place, "a.npy", lambda path: None)
+
+
 @of("series from another atlas")
 def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers(5)})
@@ -474,12 +586,89 @@ def _(place, patch):
 @of("declared class without a scan")
 def _(place, patch):
     dataset = participants(place, lambda rows: None, classes=["control", "patient", "carer"])
-    return refused(lambda: index(RAW, dataset))
+    return refused(lambda: require_classes(index(RAW, dataset), dataset, place / "scans.tsv"))
 
 
 @of("table without the label column")
 def _(place, patch):
     return refused(lambda: index(RAW, participants(place, lambda rows: None, label="dx")))
+
+
+@of("the same value of the label for everybody")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None, classes=None, label="age")
+    scans = index(RAW, dataset).assign(label="40")
+    return refused(lambda: require_classes(scans, dataset, "scans.tsv"))
+
+
+@of("two columns of one name")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.__setitem__(0, rows[0].replace("sex", "age")))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("rows with more cells than the header")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.__setitem__(slice(1, None), [f"{row}\tx" for row in rows[1:]]))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("row without a name of the subject")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.append("n/a" + rows[1][len("sub-01") :]))
+    return refused(lambda: index(RAW, dataset))
+
+
+def told(act: Callable[[], object]) -> Said:
+    """Return what the log says of input that is used."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("bolt").addHandler(handler)
+    try:
+        act()
+    finally:
+        logging.getLogger("bolt").removeHandler(handler)
+    return "used", stream.getvalue()
+
+
+@of("age that is no number")
+def _(place, patch):
+    column = participants(place / "a", lambda rows: None).path / "participants.tsv"
+    position = column.read_text().splitlines()[0].split("\t").index("age")
+
+    def old(rows: list[str]) -> None:
+        cells = rows[1].split("\t")
+        cells[position] = "old"
+        rows[1] = "\t".join(cells)
+
+    dataset = participants(place / "b", old, age="age")
+    return told(lambda: index(RAW, dataset))
+
+
+@of("column that the dataset's file does not name")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None)
+    return told(lambda: index(RAW, dataset))
+
+
+# ---- results ---------------------------------------------------------------------------------------
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@of("cache that was changed by hand")
+def _(place, patch):
+    folder = pack(place, [numbers(), numbers(seed=1)], scan_table("ab"))
+    cut(folder / "series.npy")
+    return refused(lambda: SeriesCache(folder))
+
+
+@of("predictions that were cut off by hand")
+def _(place, patch):
+    worked(place, lambda: write_text("scan_id\trole\n1\ttest\n", place / "predictions.tsv"), "train")
+    cut(place / "predictions.tsv")
+    return refused(lambda: fold_predictions(place))
 
 
 # ---- refusing --------------------------------------------------------------------------------------
@@ -499,7 +688,7 @@ def test_all_bad_scans_stand_in_one_list_and_what_was_not_asked_for_does_not(tmp
     assert list(WARNING_COLUMNS) == ["scan_id", "stage", "warning"]
 
 
-@pytest.mark.parametrize("stage", ["folds", "report"])
+@pytest.mark.parametrize("stage", ["exclusions", "report"])
 def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkeypatch):
     """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ from bolt.datasets import index
 from bolt.datasets.hcp import _is_onsets
 from bolt.datasets.hcp_files import HcpScan, _read_people
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_yaml
+from bolt.io.files import SAFE_LOADER, _Loader, read_yaml
 from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_path
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint, load_resume, save_checkpoint
@@ -77,7 +77,7 @@ FORBIDDEN = [
     r"read_pickle\(",
     r"allow_pickle=True",
     r"yaml\.(unsafe_load|full_load|load_all)\(",
-    r"yaml\.load\((?!.*Loader=SAFE)",
+    r"yaml\.load\((?!.*Loader=_Loader)",
     r"(?<![\w.])(eval|exec)\(",
     r"os\.(system|popen)\(",
     r"shell=True",
@@ -182,7 +182,7 @@ def test_yaml_makes_no_objects(tmp_path, tag, kind, monkeypatch):
         load(str(file))
     with pytest.raises(DataError):
         read_yaml(file)
-    assert not (tmp_path / "pwned").exists()
+    assert issubclass(_Loader, SAFE_LOADER) and not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.parametrize("tag", TAGS)

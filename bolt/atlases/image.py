@@ -22,7 +22,7 @@ from bolt.atlases.description import AtlasFile, atlas_folder, describe_atlas, fi
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, sha256
 from bolt.io.text import shorten_list
-from bolt.io.volumes import check_image, space_of
+from bolt.io.volumes import check_image, require_one_place, space_of
 
 LABEL_COLUMNS = ("value", "name", "network", "hemisphere")
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
@@ -192,6 +192,7 @@ def _schaefer_labels(path: Path) -> pd.DataFrame:
 
 def _read_labels(path: Path) -> nib.Nifti1Image:
     image = check_image(path)
+    require_one_place(image, path)
     data = np.squeeze(np.asarray(image.dataobj))
     if data.ndim != 3:
         raise DataError(f"expected a 3D image, but the shape is {image.shape}", where=path, hint="Give a label image")

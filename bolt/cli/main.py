@@ -7,6 +7,7 @@ rules call them with the run's configuration (``--config``) and the scan, model 
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import logging
 import os
@@ -22,6 +23,8 @@ from bolt.workflow.stages import STAGES
 
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
+PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG", "ELOOP"}
+"""What can be wrong with a path that was given on the command line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
         commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        by_hand = options.command not in STAGES or vars(options).get("image") or vars(options).get("checkpoint")
+        if not by_hand or error.filename is None or errno.errorcode.get(error.errno or 0) not in PATHS:
+            raise
+        print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
     return 0
 
@@ -102,3 +111,4 @@ def _add_check_folds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scans", type=Path, help="table of scans: scan_id, subject, group, bold")
     parser.add_argument("--cache", type=Path, nargs="+", default=[], help="caches whose series are compared by content")
     parser.add_argument("--files", action="store_true", help="compare the scans' files (column bold) by content")
+    parser.add_argument("--sites", action="store_true", help="no site (column site) may be on two sides of a split")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, model_validator
 
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
 from bolt.config.experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
-from bolt.config.keys import Keys, nearest, parse
+from bolt.config.keys import Keys, Seed, nearest, parse
 from bolt.config.models import FoldSettings, Model, Training
 from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
 from bolt.config.quality import Quality
@@ -72,9 +72,9 @@ class Folds(Keys):
 
     scheme: Literal["kfold", "leave-site-out"] = "kfold"
     group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
-    outer: int = Field(10, ge=2)
+    outer: int = Field(10, ge=2, le=1000)
     validation: float = Field(0.1, gt=0, lt=0.5)
-    seed: int = 0
+    seed: Seed = 0
     run: list[int] | dict[str, list[int]] | None = Field(
         None, description="train only these outer folds, for all models or by model; null: all"
     )
@@ -163,7 +163,7 @@ class Config(Keys):
     dataset: str
     atlases: list[str] = ["schaefer400", "aal116"]
     models: list[str] = ["bolt"]
-    seeds: list[NonNegativeInt] = [0]
+    seeds: list[Seed] = [0]
     experiments: list[str] = Field(
         ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve", "landmarks"],
         description="files in config/experiments (or paths), run by the target `paper`",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from bolt.config.keys import Keys
+from bolt.config.keys import Keys, Seed
 from bolt.io.names import Name
 
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -17,7 +17,7 @@ class Simulate(Keys):
     """Size and difficulty of the phantom; `config/datasets/phantom.yaml` explains the keys and their units."""
 
     n_subjects: int = Field(24, ge=2)
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     t1w_resolution: float = Field(2.5, gt=0)
     bold_resolution: Pair = [5.5, 6.0]
     tr: Pair = [2.0, 2.2]
@@ -97,7 +97,9 @@ class Dataset(Keys):
         Path(),
         description="dataset folder (bids, fmriprep, phantom) or table of scans (series); not for downloaded sources",
     )
-    label: str = Field(description="column of participants.tsv (or of the table of series) to predict")
+    label: str | None = Field(
+        description="column of participants.tsv (or of the table of series) to predict; null: nothing, series alone"
+    )
     classes: Annotated[list[str], Field(min_length=2)] | None = Field(
         None, description="values of the label; the last is the positive class; null: the label is a number"
     )
@@ -109,7 +111,7 @@ class Dataset(Keys):
     tasks: list[str] | None = None
     sessions: list[str] | None = None
     runs: list[str] | None = None
-    tr: float | None = Field(None, gt=0, description="seconds, if the files do not state it (series)")
+    tr: float | None = Field(None, ge=0.05, le=30, description="seconds, if the files do not state it (series)")
     resolution: str | None = Field(
         None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names"
     )

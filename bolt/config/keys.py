@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bolt.io.credentials import without_credentials
 from bolt.io.errors import ConfigError
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+"""Of random numbers: what NumPy and torch take."""
 
 
 class Keys(BaseModel):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from bolt.config.keys import Keys
+from bolt.config.keys import Keys, Seed
 from bolt.config.models import Training
 
 
@@ -58,7 +58,7 @@ class Search(Keys):
     space: str = Field("paper", description="file in config/search (or a path)")
     scheme: Literal["per-fold", "paper", "both"] = "per-fold"
     n_trials: int = Field(30, ge=1, description="trials per searched fold")
-    seed: int = Field(0, ge=0, description="of the search and of its trial trainings")
+    seed: Seed = Field(0, description="of the search and of its trial trainings")
 
     @property
     def schemes(self) -> list[str]:

@@ -87,7 +87,7 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     Raises
     ------
     DataError
-        Nothing can be analysed: no scans, no label column, only one class.
+        Nothing can be analysed: no scans, no label column, no usable scan.
     """
     table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:

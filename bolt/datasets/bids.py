@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     subjects = read_participants(where)
     t1w = _anatomical_images(layout)
     rows = [_row(layout, bold, dataset, t1w) for bold in find_images(layout, dataset, suffix="bold")]
-    with_bold = {row["subject"] for row in rows}
-    filtered = bool(dataset.tasks or dataset.sessions or dataset.runs)
-    rows += [
-        {"scan_id": s, "subject": s, "kind": "raw", "exclude_reason": "the subject has no BOLD image"}
-        for s in subjects.index
-        if s not in with_bold and not filtered
-    ]
+    with_bold = bool(rows)
+    rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
     if not with_bold:
         raise DataError(
             "no BOLD images found",
@@ -45,6 +40,16 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
         )
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+
+
+def without_image(
+    subjects: pd.DataFrame, rows: Sequence[Mapping[str, Any]], dataset: Dataset, **facts: Any
+) -> list[dict[str, Any]]:
+    """Return a row for each subject of the table of whom there is no image, unless filters explain it."""
+    if dataset.tasks or dataset.sessions or dataset.runs:
+        return []
+    seen = {row["subject"] for row in rows}
+    return [{"scan_id": subject, "subject": subject, **facts} for subject in subjects.index if subject not in seen]
 
 
 def open_layout(path: Path, **options: Any) -> BIDSLayout:
@@ -76,10 +81,16 @@ def broken_sidecars(path: str | Path) -> dict[str, str]:
     broken = {}
     for file in sorted(Path(path).rglob("*.json")):
         try:
-            json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            _read_object(file)
+        except (OSError, ValueError, RecursionError) as error:
             broken[file.relative_to(path).as_posix()] = str(error)
     return broken
+
+
+def _read_object(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__}, not keys with values")
 
 
 def find_images(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
@@ -137,8 +148,8 @@ def check_sidecar(image: str) -> None:
     sidecar = Path(image.split(".nii")[0] + ".json")
     try:
         if sidecar.is_file():
-            json.loads(sidecar.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+            _read_object(sidecar)
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"not readable as JSON ({error})", where=sidecar, hint="Correct or restore the file") from None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import AROMA, Config, Dataset, load_denoise
-from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout
+from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout, without_image
 from bolt.datasets.participants import join_subjects, read_participants, read_timing
 from bolt.io.errors import DataError
 
@@ -29,8 +29,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         )
     images = _of_one_resolution(images, dataset)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
+    subjects = read_participants(where)
     rows = [_row(layout, bold, dataset, space) for bold in images]
-    return join_subjects(pd.DataFrame(rows), read_participants(where), dataset, where)
+    missing = f"the subject has no desc-{desc}_bold image in space {space}"
+    rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
 
 
 def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 
 from bolt.config import Dataset
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.files import MISSING, read_table
+from bolt.io.files import MISSING, read_text
 from bolt.io.volumes import check_bold
 
 log = logging.getLogger("bolt")
@@ -31,9 +32,11 @@ def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
     DataError
         The key column is missing, or a subject has several rows.
     """
-    header = list(read_table(path).columns)
-    _require_column(header, key, path, hint="Add it")
-    table = read_table(path, text=tuple(header))
+    table = read_text(path)
+    _require_column(table.columns, key, path, hint="Add it")
+    if table[key].isna().any():
+        row = int(table[key].isna().argmax()) + 2
+        raise DataError(f"no {key}", where=f"{path}, row {row}", hint="Name the subject, or remove the row")
     table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
     refuse_duplicates(table[key], path)
     return table.set_index(key, drop=False)
@@ -83,10 +86,12 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         if column is not None:
             hint = f"Set '{key}' in the dataset's file to one of these"
             _require_column(subjects.columns, column, where, hint)
+        elif key != "label" and key in subjects.columns:
+            log.warning("%s: column '%s' is not used; set '%s: %s' in the dataset's file to use it", where, *[key] * 3)
     known = subjects.reindex(scans.subject)
     for key, column in columns.items():
         scans[key] = known[column].to_numpy() if column is not None else pd.NA
-    scans["age"] = pd.to_numeric(scans.age, errors="coerce")
+    scans["age"] = as_numbers(scans.age, f"{where}: age")
     if dataset.group is not None and scans.group.isna().any():
         n = scans.subject[scans.group.isna()].nunique()
         log.warning("%s: %d subjects have no value in '%s'; each is a group of its own", where, n, dataset.group)
@@ -95,6 +100,16 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         exclude(scans, row, f"the subject has no row in {where}")
     _select_scans(scans, subjects, dataset, where)
     return scans
+
+
+def as_numbers(values: pd.Series, name: str, least: float = -math.inf) -> pd.Series:
+    """Return a column as numbers; warn of values that are none or below `least`, which count as missing."""
+    numbers = pd.to_numeric(values, errors="coerce")
+    wrong = values.notna() & ~(numbers.abs().lt(math.inf) & numbers.ge(least))
+    if wrong.any():
+        example = values[wrong].iloc[0]
+        log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), example)
+    return numbers.mask(wrong)
 
 
 def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:
@@ -175,9 +190,9 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
-    """Exclude scans without a usable label; refuse a dataset in which a class has no usable scan."""
+    """Exclude scans without a usable label, if the dataset has one; refuse a dataset without any usable scan."""
     is_number = pd.to_numeric(scans.label, errors="coerce").abs() < float("inf")
-    for row, label in scans.label.items():
+    for row, label in scans.label.items() if dataset.label is not None else ():
         if pd.isna(label):
             exclude(scans, row, f"no value in label column '{dataset.label}'")
         elif dataset.classes is None:
@@ -185,15 +200,31 @@ def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:
                 exclude(scans, row, f"label '{label}' is not a number (for classes, set 'classes')")
         elif label not in dataset.classes:
             exclude(scans, row, f"label '{label}' is not one of {', '.join(dataset.classes)}")
-    usable = scans[scans.exclude_reason.isna()]
-    if usable.empty:
+    if scans.exclude_reason.notna().all():
         reasons = "; ".join(f"{n} × {r}" for r, n in scans.exclude_reason.value_counts().head(3).items())
         raise DataError(f"none of {len(scans)} scans can be used ({reasons})", where=dataset.where, hint="Fix these")
+
+
+def require_classes(usable: pd.DataFrame, dataset: Dataset, where: str | Path) -> None:
+    """Refuse scans to learn from that have no label, or none of some class.
+
+    Raises
+    ------
+    DataError
+    """
+    if dataset.label is None:
+        raise DataError(
+            "the dataset has no label, so there is nothing to predict",
+            where=where,
+            hint="Set 'label' in the dataset's file; `snakemake series` needs none",
+        )
+    if dataset.classes is None and usable.label.nunique() < 2:
+        raise DataError(f"all usable scans have the same {dataset.label}: nothing to predict", where=where)
     absent = [c for c in dataset.classes or () if c not in set(usable.label)]
     if absent:
         raise DataError(
             f"no usable scan has the label {' or '.join(absent)} (column '{dataset.label}': "
-            f"{', '.join(map(str, scans.label.dropna().unique()[:8]))})",
-            where=dataset.where,
+            f"{', '.join(map(str, usable.label.dropna().unique()[:8]))})",
+            where=where,
             hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )

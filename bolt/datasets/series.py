@@ -13,27 +13,29 @@ import pandas as pd
 
 from bolt.atlases.image import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, exclude, join_subjects
+from bolt.datasets.participants import SELECTION, as_numbers, exclude, join_subjects
 from bolt.io.errors import DataError
-from bolt.io.files import read_table
+from bolt.io.files import read_text
 from bolt.io.series_files import check_rois, read_series
+from bolt.io.volumes import require_tr
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the scans of the table, as in `bolt.datasets.COLUMNS`."""
-    header = list(read_table(dataset.path).columns)
-    missing = [c for c in ("subject", "file", dataset.label) if c not in header]
+    table = read_text(dataset.path)
+    header = list(table)
+    missing = [c for c in ("subject", "file", dataset.label) if c is not None and c not in header]
     if missing:
         raise DataError(
             f"columns missing: {', '.join(missing)}; found {', '.join(header)}",
             where=dataset.path,
             hint="Add them, or set 'label' in the dataset's file",
         )
-    table = read_table(dataset.path, text=tuple(header))
     n_rois = {
         name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()
     }
     rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
+    rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
         for row in rows.index[~rows[key].isin(selected)] if selected else []:
             exclude(rows, row, f"{key} '{rows.at[row, key]}' is not selected", SELECTION)
@@ -72,12 +74,17 @@ def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
-        "tr": _number(line.get("tr")) or dataset.tr,
-        "mean_fd": _number(line.get("mean_fd")),
+        "tr": dataset.tr,
+        "mean_fd": line.get("mean_fd"),
         "exclude_reason": None,
     }
     row |= {name: line.get(name) for name in ("session", "run", "task")}
     try:
+        if pd.isna(line["file"]):
+            raise DataError("no file in this row of the table", hint="Name it, or remove the row")
+        if not pd.isna(stated := line.get("tr")):
+            number = _number(stated)
+            row["tr"] = require_tr(str(stated) if number is None else number, file)
         series = read_series(file)
         if series.shape[1] not in n_rois.values():
             for atlas, n in n_rois.items():

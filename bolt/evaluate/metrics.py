@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bolt.evaluate.classes import CLASS_COLUMNS, CLASS_METRICS, class_arrays, class_summary, mean_of_finite, scores
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.io.integrity import require_outputs, require_present
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "ece", "mae")
@@ -69,8 +70,8 @@ def fold_predictions(folder: Path) -> tuple[str, str, pd.DataFrame]:
     status = read_json(folder / "status.json")
     if status["state"] != "ok":
         return status["state"], status["reason"], nothing
-    if not (folder / "predictions.tsv").is_file():
-        return "missing", "predictions.tsv not found", nothing
+    require_present(folder / "predictions.tsv")
+    require_outputs(folder / "provenance.json")
     predictions = read_predictions(folder / "predictions.tsv")
     if not (predictions["role"] == "test").any():
         return "missing", "no test scans", nothing

@@ -19,8 +19,10 @@ from bolt.explain.events import read_events
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import kept_volumes, read_series
+from bolt.io.volumes import require_tr
 from bolt.models.registry import shortest_of
 from bolt.series.cache import is_constant, zscore
+from bolt.training.outputs import checked_info
 
 
 @dataclass
@@ -86,12 +88,15 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise DataError("no checkpoint in this folder", where=folder, hint=hint)
     info: dict[str, Any] = read_json(path)
     problem = ""
-    if info["model"]["model"] != "bolt":
-        problem = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
-    elif info.get("covariates"):
-        problem = "this model uses covariates as well as series, which Algorithm 1 does not cover"
-    elif info["classes"] is None:
-        problem = "this model predicts a number, but what is explained is a class"
+    with checked_info(folder):
+        if info["model"]["model"] != "bolt":
+            problem = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
+        elif info.get("covariates"):
+            problem = "this model uses covariates as well as series, which Algorithm 1 does not cover"
+        elif info["classes"] is None:
+            problem = "this model predicts a number, but what is explained is a class"
+        elif len(info["classes"]) < 2 or not isinstance(info["n_rois"], int) or not dict(info["model"]["hyper"]):
+            raise ValueError("classes, n_rois or hyper are missing")
     if problem:
         raise DataError(problem, where=path, hint="Give the checkpoint of a BolT trained on classes and series alone")
     return info
@@ -145,8 +150,9 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
             hint="Give a longer scan, or a model with a shorter window",
         )
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
-    if tr is not None and not tr > 0:
+    if options.tr is not None and not options.tr > 0:
         raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")
+    tr = None if tr is None else require_tr(tr, options.series)
     if options.events is not None and tr is None:
         raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
     scan = GivenScan(series, kept_volumes(path, len(series)), tr, _name_rois(info["rois"], atlas.labels), atlas.name)
@@ -240,10 +246,6 @@ def _standardize(scan: GivenScan, path: Path, wanted: bool) -> None:
     uncovered = np.isnan(scan.series).any(axis=0)
     values = np.where(uncovered, 0, scan.series)
     constant = is_constant(values)
-    if constant.all():
-        raise DataError(
-            "no ROI changes over time", where=path, hint="Give the BOLD series of a scan, not a mean or an empty file"
-        )
     for problem, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():
             names = ", ".join(scan.rois["name"][which][:5])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
+from bolt.io.integrity import require_outputs
 
 IMPORTANCE_COLUMNS = {
     "scan_id": "scan",
@@ -53,8 +54,10 @@ def is_explained(folder: Path) -> bool:
 
 
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
-    """Return the folds of `run` that are finished and have importance weights."""
+    """Return the folds of `run` that are finished and have importance weights; refuse altered ones."""
     folders = {fold: run / f"fold-{fold}" for fold in folds}
+    for folder in folders.values():
+        require_outputs(folder / "explain_provenance.json")
     return [
         fold
         for fold, folder in folders.items()

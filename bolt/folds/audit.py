@@ -1,11 +1,13 @@
 """Search for leaks in a table of folds.
 
 A subject, a family, or the same recording under two names must not be on two sides of a split. Recordings are compared
-by content: the hash of a scan's series, or of its file.
+by content: a scan's series, or its file.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +23,7 @@ class Leak:
     Attributes
     ----------
     kind : str
-        scan_id, subject, group, site, or the source of a content hash.
+        scan_id, subject, group, site, or the source of a content.
     name : str
         The first case; for recordings, the scans that share it.
     fold : str
@@ -60,7 +62,7 @@ def find_leaks(
     kinds : sequence of str
         Columns of `scans` whose values must have one role per fold.
     contents : mapping, optional
-        Source (such as ``series of cc200``) to the hash of each scan's content, indexed by scan.
+        Source (such as ``series of cc200``) to a name of each scan's content, indexed by scan.
 
     Returns
     -------
@@ -76,17 +78,28 @@ def find_leaks(
     return [leak for leak in leaks if leak]
 
 
+def same_name(name: object) -> str:
+    """Return one spelling of the names that tables give one person: ``sub-01``, ``01``, ``1`` and ``1.0``."""
+    letters = unicodedata.normalize("NFKC", str(name))
+    visible = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
+    plain = re.sub(r"^sub([-_ ]|(?=\d))", "", visible.strip().casefold())
+    number = re.fullmatch(r"0*(\d+)(\.0+)?", plain)
+    return number[1] if number else plain
+
+
 def _overlap(used: pd.DataFrame, kind: str, values: pd.Series, by_content: bool = False) -> Leak | None:
     """Return the first of the values that has several roles in a fold, if any."""
     known = used.assign(value=values).dropna(subset=["value"])
+    is_name = not by_content and kind != "scan_id"
+    known = known.assign(same=known["value"].map(same_name) if is_name else known["value"])
     if by_content:  # a scan that overlaps with itself is reported as scan_id
-        shared = known.drop_duplicates(["value", "scan_id"]).groupby("value").size()
-        known = known[known["value"].map(shared) > 1]
-    roles = known.groupby(["fold", "value"])["role"].nunique()
+        shared = known.drop_duplicates(["same", "scan_id"]).groupby("same").size()
+        known = known[known["same"].map(shared) > 1]
+    roles = known.groupby(["fold", "same"])["role"].nunique()
     leaking = roles[roles > 1]
     if leaking.empty:
         return None
-    fold, value = leaking.index[0]
-    case = known[(known["fold"] == fold) & (known["value"] == value)]
-    name = "' and '".join(sorted(set(case["scan_id"]))[:3]) if by_content else str(value)
-    return Leak(kind, name, str(fold), tuple(sorted(set(case["role"]))), len(leaking))
+    fold, same = leaking.index[0]
+    case = known[(known["fold"] == fold) & (known["same"] == same)]
+    names = case["scan_id" if by_content else "value"].astype(str)
+    return Leak(kind, "' and '".join(sorted(set(names))[:3]), str(fold), tuple(sorted(set(case["role"]))), len(leaking))

@@ -1,11 +1,13 @@
-"""The command ``bolt check-folds``, and the content hashes that reveal a recording under two names."""
+"""The command ``bolt check-folds``, and the comparison of contents that reveals a recording under two names."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +15,58 @@ import pandas as pd
 
 from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
-from bolt.io.files import MISSING, sha256
+from bolt.io.files import read_text, sha256
+from bolt.io.series_files import SUFFIXES, read_series
 from bolt.io.streams import iter_volumes
-from bolt.series.cache import SeriesCache
+from bolt.series.cache import SeriesCache, zscore
 
 log = logging.getLogger(__name__)
 
 
-def series_hashes(cache: SeriesCache) -> pd.Series:
-    """Hash each scan's z-scored series, indexed by scan; scans with constant series are missing."""
-    hashes = {}
-    for i, scan in enumerate(cache.index["scan_id"]):
-        series = np.ascontiguousarray(cache.series(i))
-        if series.any():
-            hashes[str(scan)] = hashlib.sha256(str(series.shape).encode() + series.tobytes()).hexdigest()
-    return pd.Series(hashes, dtype=object)
+ROLES = {
+    "train": ("train", "training", "dev", "fit"),
+    "validation": ("validation", "valid", "val", "inner"),
+    "test": ("test", "testing", "holdout", "hold-out", "held-out"),
+}
+"""What tables of folds call the parts of a split."""
+SAME = 0.999
+"""Correlation of two z-scored series from which they are one recording, however it was rounded."""
+SAMPLED = 4000
+"""Values of a series that are compared."""
+
+
+def series_contents(cache: SeriesCache) -> pd.Series:
+    """Name the content of each scan's series, indexed by scan, as `name_contents` does."""
+    return name_contents({str(scan): cache.series(i) for i, scan in enumerate(cache.index["scan_id"])})
+
+
+def name_contents(series: Mapping[str, np.ndarray]) -> pd.Series:
+    """Name the content of series by the first scan with the same.
+
+    Parameters
+    ----------
+    series : mapping
+        Scan to its z-scored (T, R) series. Constant ones are left out.
+
+    Returns
+    -------
+    Series
+        Scan to the first scan whose series correlates with it above `SAME`: copies may have been rounded.
+    """
+    by_shape: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+    for scan, values in series.items():
+        places = np.random.default_rng(0).integers(values.size, size=min(SAMPLED, values.size))
+        sample = values.ravel()[places].astype(np.float64)
+        sample -= sample.mean()
+        if (length := np.linalg.norm(sample)) > 0:
+            by_shape.setdefault(values.shape, {})[scan] = (sample / length).astype(np.float32)
+    names: dict[str, str] = {}
+    for samples in by_shape.values():
+        scans, table = list(samples), np.stack(list(samples.values()))
+        for i, scan in enumerate(scans):
+            first = int(np.argmax(table[: i + 1] @ table[i] > SAME))  # at the latest, the scan itself
+            names[scan] = names.get(scans[first], scan)
+    return pd.Series(names, dtype=object)
 
 
 def content_hash(path: Path) -> str:
@@ -44,10 +83,21 @@ def content_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def file_hashes(scans: pd.DataFrame) -> pd.Series:
-    """Hash the content of each scan's file (column ``bold``), indexed by scan; scans without a file are missing."""
+def file_contents(scans: pd.DataFrame) -> pd.Series:
+    """Name the content of each scan's file (column ``bold``), indexed by scan; scans without a file are missing.
+
+    Files of series are compared by their values, in whatever format, all others by `content_hash`.
+    """
     files = {str(scan): Path(str(path)) for scan, path in zip(scans["scan_id"], scans["bold"], strict=True)}
-    return pd.Series({scan: content_hash(path) for scan, path in files.items() if path.is_file()}, dtype=object)
+    files = {scan: path for scan, path in files.items() if os.path.isfile(path)}
+    series: dict[str, np.ndarray] = {}
+    for scan, path in files.items():
+        if path.suffix in SUFFIXES:
+            with suppress(DataError):  # compared by its bytes
+                series[scan] = zscore(read_series(path))
+    contents = name_contents(series)
+    hashes = {scan: content_hash(path) for scan, path in files.items() if scan not in contents}
+    return pd.concat([contents, pd.Series(hashes, dtype=object)])
 
 
 def check_folds(options: argparse.Namespace) -> None:
@@ -56,14 +106,15 @@ def check_folds(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : Namespace
-        table, scans, cache (a list), files.
+        table, scans, cache (a list), files, sites.
 
     Raises
     ------
     LeakError
         Names every kind of leak.
     DataError
-        A column or a scan is missing.
+        The table is empty; a column, a scan, a subject, a site or the test part of a fold is missing; or a part of a
+        split has an unknown name.
     """
     folds = _read(options.table)
     _require(folds, ("scan_id", "role"), options.table)
@@ -71,11 +122,12 @@ def check_folds(options: argparse.Namespace) -> None:
     scans = folds if options.scans is None else _read(options.scans)
     source_of_scans = options.table if options.scans is None else options.scans
     _require(scans, ("scan_id", "subject"), source_of_scans)
+    folds = _parts(folds, options.table)
     _check_subjects(folds, scans, source_of_scans)
-    contents = {f"series in {folder}": series_hashes(SeriesCache(folder)) for folder in options.cache}
+    contents = {f"series in {folder}": series_contents(SeriesCache(folder)) for folder in options.cache}
     if options.files:
         _require(scans, ("bold",), source_of_scans)
-        contents["file"] = file_hashes(scans)
+        contents["file"] = file_contents(scans)
     for source, hashes in contents.items():
         n_missing = len(set(folds["scan_id"]) - set(hashes.index))
         if n_missing:
@@ -83,6 +135,10 @@ def check_folds(options: argparse.Namespace) -> None:
     kinds = [kind for kind in ("scan_id", "subject", "group") if kind in scans]
     if "group" not in kinds:
         log.warning("%s has no column 'group': families are not compared", source_of_scans)
+    if options.sites:
+        _require(scans, ("site",), source_of_scans)
+        _require_values(folds, scans, "site", source_of_scans)
+        kinds.append("site")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
         raise LeakError("; ".join(map(str, leaks)), where=options.table, hint=HINT)
@@ -90,16 +146,33 @@ def check_folds(options: argparse.Namespace) -> None:
     log.info("no leak in %d folds of %d scans; compared: %s", n_folds, n_scans, ", ".join([*kinds, *contents]))
 
 
+def _parts(folds: pd.DataFrame, where: Path) -> pd.DataFrame:
+    """Return the folds with the roles' usual names; refuse unknown ones, and folds without a training or test part."""
+    if folds.empty:
+        raise DataError("the table has no rows", where=where, hint="Provide one row per scan and fold")
+    usual = {word: role for role, words in ROLES.items() for word in words}
+    roles = folds["role"].str.casefold().map(usual)
+    unknown = sorted(folds["role"][roles.isna()].fillna("").unique())
+    if unknown:
+        known = ", ".join(word for words in ROLES.values() for word in words)
+        raise DataError(f"unknown role '{unknown[0]}'", where=where, hint=f"Use one of {known}")
+    folds = folds.assign(role=roles)
+    tested = folds[folds["role"] == "test"]
+    for part in ("test", "train"):
+        lacking = sorted(set(folds["fold"]) - set(folds["fold"][folds["role"] == part]), key=str)
+        if lacking:
+            raise DataError(f"fold {lacking[0]} has no {part} scans", where=where, hint=f"Add them, with role '{part}'")
+    times = tested.groupby("scan_id")["fold"].nunique().reindex(folds["scan_id"].unique(), fill_value=0)
+    if folds["fold"].nunique() > 1:
+        for what, which in (("in no fold", times == 0), ("in several folds", times > 1)):
+            if which.any():
+                log.warning("%d scans are tested %s, such as %s", which.sum(), what, times.index[which][0])
+    return folds
+
+
 def _read(path: Path) -> pd.DataFrame:
     """Read a table as text; a ``.csv`` is comma-separated, any other file tab-separated."""
-    separator = "," if path.suffix == ".csv" else "\t"
-    try:
-        table = pd.read_csv(path, sep=separator, dtype=str, na_values=[MISSING, ""], keep_default_na=False)
-        return table.apply(lambda column: column.str.strip())
-    except FileNotFoundError:
-        raise DataError("file not found", where=path, hint="Correct the path") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable table ({error})", where=path, hint="Provide a .tsv or .csv file") from None
+    return read_text(path, "," if path.suffix == ".csv" else "\t")
 
 
 def _check_subjects(folds: pd.DataFrame, scans: pd.DataFrame, where: Path) -> None:
@@ -110,12 +183,16 @@ def _check_subjects(folds: pd.DataFrame, scans: pd.DataFrame, where: Path) -> No
     for column in ("subject", "group"):
         if column in scans and scans.groupby("scan_id")[column].nunique().max() > 1:
             raise DataError(f"a scan has two entries in '{column}'", where=where, hint="Give each scan one")
-    unknown = scans["subject"].isna() & scans["scan_id"].isin(folds["scan_id"])
+    _require_values(folds, scans, "subject", where)
+
+
+def _require_values(folds: pd.DataFrame, scans: pd.DataFrame, column: str, where: Path) -> None:
+    unknown = scans[column].isna() & scans["scan_id"].isin(folds["scan_id"])
     if unknown.any():
         raise DataError(
-            f"{unknown.sum()} rows have no subject, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'",
+            f"{unknown.sum()} rows have no {column}, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'",
             where=where,
-            hint="Fill in the subject: nothing can be compared without it",
+            hint=f"Fill in the {column}: nothing can be compared without it",
         )
 
 

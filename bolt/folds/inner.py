@@ -40,7 +40,7 @@ def make_inner_folds(
     n_inner : int
         Number of inner folds, at least 2.
     contents : mapping, optional
-        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
+        Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     settings : Folds
         `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
-        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
+        Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def audit_folds(
     scans : DataFrame
         scan_id, subject, group, label: these are trusted rather than the columns of `folds`.
     contents : mapping, optional
-        Content hashes of the scans, see `bolt.folds.audit.find_leaks`.
+        Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
     by_site : bool
         Sites must not straddle a split either.
 
@@ -236,9 +236,10 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     if len(counts) < 2:
         raise DataError(f"only one class: {', '.join(counts.index) or 'none'}", hint="Check the label column")
     if counts.min() < n_folds:
+        fewer = f"Set 'folds: outer' to at most {counts.min()}, or a" if counts.min() > 1 else "A"
         raise DataError(
             f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
-            hint=f"Set 'folds: outer' to at most {counts.min()}, or add subjects",
+            hint=f"{fewer}dd subjects",
         )
     return scans
 

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -32,11 +33,15 @@ UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
+UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
+MAX_YAML, MAX_ALIASES, MAX_DEPTH = 10_000_000, 30, 100
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
 """Process, host and final name of a temporary file."""
 ABANDONED = 86400.0
 """Seconds after which a temporary file counts as left by a killed job, on whichever host that ran."""
+WRITTEN: set[Path] = set()
+"""Files that this process has written; its provenance has their hashes."""
 
 
 @contextmanager
@@ -64,6 +69,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
         if temporary.stat().st_nlink == 1:  # some libraries write files that only their owner may read
             temporary.chmod(temporary.stat().st_mode | PERMISSIONS)
         os.replace(temporary, path)
+        WRITTEN.add(path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -152,24 +158,68 @@ def json_text(data: Any) -> str:
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or invalid one is a `DataError`."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
-    except ValueError as error:
+        return json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not valid JSON ({error})", where=path) from None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping, safely (no code is run); a missing or invalid file is a `DataError`."""
+    """Read a YAML mapping, safely (no code is run).
+
+    Raises
+    ------
+    DataError
+        The file is missing, invalid or larger than `MAX_YAML`, or has a key twice, more than `MAX_DEPTH` levels, or
+        more than `MAX_ALIASES` aliases, each of which may double what the file stands for.
+    """
+    text = _read_text(path)
+    if len(text) > MAX_YAML:
+        raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
+        _refuse_bomb(text, path)
+        data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise DataError(f"not valid YAML ({error})", where=path) from None
+        raise DataError(f"not valid YAML ({' '.join(str(error).split())})", where=path) from None
     if not isinstance(data, dict):
         raise DataError("expected a mapping of keys to values", where=path)
     return data
+
+
+def _refuse_bomb(text: str, path: str | Path) -> None:
+    """Refuse what would exhaust memory, or the stack of libyaml, once it is built."""
+    depth = aliases = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if aliases > MAX_ALIASES:
+            raise DataError(f"more than {MAX_ALIASES} aliases (*)", where=path, hint="Write out what they stand for")
+        if depth > MAX_DEPTH:
+            raise DataError(f"lists and mappings in more than {MAX_DEPTH} levels", where=path)
+
+
+class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
+    """A safe loader that refuses a mapping with a key twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen - {"<<"}:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(
+            f"cannot be read ({error.strerror})", where=path, hint="Give the path of a readable file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error})", where=path) from None
 
 
 def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
@@ -221,24 +271,60 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
     Raises
     ------
     DataError
-        The file is missing or not a table.
+        The file is missing or not a table, a row has more cells than the header, or a column is there twice.
     """
+    table = _parse_table(
+        path,
+        "\t",
+        usecols=None if columns is None else lambda name: name in columns,
+        dtype=dict.fromkeys(text, str),
+    )
+    stripped = {name: table[name].str.strip() for name in table.columns.intersection(list(text))}
+    return table.assign(**stripped)  # or a stray space would separate a person from their family
+
+
+def read_text(path: str | Path, separator: str = "\t") -> pd.DataFrame:
+    """Read a table as `read_table` does, with all cells as text without surrounding spaces."""
+    return _parse_table(path, separator, dtype=str).apply(lambda column: column.str.strip())
+
+
+def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFrame:
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # a pipe would be waited for
+        raise DataError("not a regular file", where=path)
     try:
-        table = pd.read_csv(
-            path,
-            sep="\t",
-            usecols=None if columns is None else lambda name: name in columns,
-            dtype=dict.fromkeys(text, str),
-            na_values=[MISSING, ""],
-            keep_default_na=False,
-        )
-        for name in table.columns.intersection(list(text)):
-            table[name] = table[name].str.strip()  # or a stray space would separate a person from their family
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header, which would be lost
+            table = pd.read_csv(
+                path,
+                sep=separator,
+                na_values=[MISSING, ""],
+                keep_default_na=False,
+                index_col=False,  # or such cells would shift all columns
+                **options,
+            )
+        _refuse_twins(path, separator, table)
         return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
+    except pd.errors.ParserWarning:
+        raise DataError("rows have more cells than the header", where=path, hint="Add or remove separators") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable tab-separated table ({error})", where=path) from None
+        kind = "tab-separated " if separator == "\t" else ""
+        raise DataError(f"not a readable {kind}table ({error})", where=path) from None
+
+
+def _refuse_twins(path: str | Path, separator: str, table: pd.DataFrame) -> None:
+    """Refuse a table with two columns of one name; pandas renames the second, ``age`` to ``age.1``."""
+    names = set(map(str, table.columns))
+    renamed = [name for name in names if (m := re.fullmatch(r"(.+)\.\d+", name)) and m[1] in names]
+    if not renamed:
+        return
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    twins = sorted(set(header[header.duplicated()]))
+    if twins:
+        raise DataError(f"duplicate columns: {', '.join(twins)}", where=path, hint="Rename or remove one")
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
@@ -256,6 +342,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
         return [[row[place].strip() for row in rows] for place in places]
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
+    except UNREADABLE as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     except (ValueError, IndexError, csv.Error) as error:
         raise DataError(f"not a readable tab-separated table with {', '.join(names)} ({error})", where=path) from None
 

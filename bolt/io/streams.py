@@ -19,10 +19,12 @@ from nibabel.arrayproxy import ArrayProxy
 
 from bolt.io.errors import DataError
 from bolt.io.files import atomic
-from bolt.io.volumes import COPY_AGAIN, check_image, space_of
+from bolt.io.volumes import COPY_AGAIN, RECONVERT, check_image, space_of
 
 T = TypeVar("T")
 R = TypeVar("R")
+LARGEST_VALUE = 1e30
+"""No scanner makes larger values."""
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -64,7 +66,7 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
                 volume = volume.reshape(shape, order="F") if voxels is None else volume.take(voxels)
                 if (slope, inter) != (1, 0):
                     volume = volume * np.float64(slope) + np.float64(inter)
-                yield volume.astype(np.float32)
+                yield _narrowed(volume, done, path)
                 done += 1
             while stream.read(1 << 20):  # gzip compares its checksum only at the end of the stream
                 pass
@@ -77,6 +79,20 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
             place = f"at volume {done} of {n_volumes} or soon after"
             place = f"in one of its {n_volumes} volumes" if wrong_checksum else place
             raise DataError(f"the file is damaged {place} ({error})", where=path, hint=COPY_AGAIN) from None
+
+
+def _narrowed(volume: np.ndarray, number: int, path: Path) -> np.ndarray:
+    """Convert a volume to float32; refuse values that no scanner makes (infinite ones are left to the caller)."""
+    with np.errstate(over="ignore"):
+        narrow = volume.astype(np.float32)
+    large = np.abs(narrow) > LARGEST_VALUE
+    if large.any() and np.isfinite(value := volume[large].ravel()[0]):
+        raise DataError(
+            f"a voxel of volume {number} (counted from 0) is {value:g}: the file is damaged, or its scaling is wrong",
+            where=path,
+            hint=RECONVERT,
+        )
+    return narrow
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

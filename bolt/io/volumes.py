@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 import zlib
@@ -16,12 +17,17 @@ from nibabel.arrayproxy import ArrayProxy
 from bolt.io.errors import BoltWarning, DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
-TIME_UNITS = {0: 1.0, 8: 1.0, 16: 1e-3, 24: 1e-6}
-"""NIfTI's codes of time units in seconds: unknown, s, ms, µs."""
-LONGEST_TR = 30.0
-"""Seconds; a larger value has lost its unit."""
+TIME_UNITS = {0: ("s", 1.0), 8: ("s", 1.0), 16: ("ms", 1e-3), 24: ("µs", 1e-6)}
+"""NIfTI's codes of time units, and their seconds; if unknown, seconds."""
+SHORTEST_TR, LONGEST_TR = 0.05, 30.0
+"""Seconds; a value beyond them has the wrong unit."""
 TR_TOLERANCE = 0.01
+MAX_FORM_ANGLE = 30.0
+"""Degrees between sform and qform above which they describe different orientations of the head."""
+LARGEST = 10**10
+"""Voxels of a 4D image beyond which its header cannot be right (the longest 7-T runs have 10^9)."""
 COPY_AGAIN = "Copy or download the file again"
+RECONVERT = "Convert the image again from its source"
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,13 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
     ------
     DataError
         The file is missing, empty, cut off within the header (or, if uncompressed, anywhere), not gzip despite its
-        name (a web page, say), or not NIfTI.
+        name (a web page, say), or not NIfTI; or its header gives an absurd size, no affine or a singular one, or an
+        sform and qform that disagree about left and right.
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError("file not found", where=path, hint="Correct the path, or fetch the file")
+    if not os.path.isfile(path):  # false, too, for a name that no file can have
+        what = "not a regular file" if os.path.exists(path) else "file not found"
+        raise DataError(what, where=path, hint="Correct the path, or fetch the file")
     if not path.name.endswith((".nii", ".nii.gz")):
         raise DataError("not a .nii or .nii.gz file", where=path, hint="Convert the image to NIfTI")
     _check_first_bytes(path)
@@ -97,6 +105,8 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         raise DataError(f"not NIfTI but {type(image).__name__}", where=path, hint="Convert the image to NIfTI")
     if image.get_data_dtype().kind not in "iufb":
         raise DataError(f"voxels are {image.get_data_dtype()}, not real numbers", where=path, hint="Convert them")
+    _check_shape(image.shape, path)
+    _check_orientation(image, path)
     if path.suffix == ".nii":
         _check_size(path, image)
     return image
@@ -128,14 +138,13 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
             hint="Give the functional time series, not an anatomical or a mean image",
         )
     affine = image.affine
-    require_affine(affine, path)
     header_tr = _header_tr(image.header)
     info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, header_tr, float(image.header["pixdim"][4]), tr),
+        tr=_repetition_time(path, header_tr, image.header, tr),
         header_tr=header_tr,
     )
     if info.conflict:
@@ -143,11 +152,86 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
     return info
 
 
-def require_affine(affine: np.ndarray, path: str | Path) -> None:
-    """Refuse a (4, 4) affine that does not give each voxel a distinct place."""
-    sizes = nib.affines.voxel_sizes(affine)
-    if not np.isfinite(affine).all() or not sizes.all() or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
+def require_one_place(image: nib.Nifti1Image, path: str | Path) -> None:
+    """Refuse an image in a reference space whose sform and qform differ by more than a voxel.
+
+    (Before registration such a difference does not matter.)
+    """
+    distance, angle = compare_forms(image)
+    if distance > max(nib.affines.voxel_sizes(image.affine)):
+        raise DataError(
+            f"sform and qform differ by up to {distance:.1f} mm and {angle:.0f}°, so the place of the brain is unknown",
+            where=path,
+            hint="Find out which is correct and write it to both",
+        )
+
+
+def compare_forms(image: nib.Nifti1Image) -> tuple[float, float]:
+    """Return by how much sform and qform differ: mm at the farthest corner, degrees; zeros if only one is valid."""
+    qform = _qform(image)
+    if qform is None:
+        return 0.0, 0.0
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in image.shape[:3]])).reshape(3, -1)
+    difference = image.affine - qform
+    distance = np.linalg.norm(difference[:3, :3] @ corners + difference[:3, 3:], axis=0).max()
+    return float(distance), _form_angle(image.affine, qform)
+
+
+def _check_shape(shape: tuple[int, ...], path: Path) -> None:
+    """Refuse a header whose dimensions are no image's."""
+    if min(shape, default=0) < 1 or len(shape) < 3 or np.prod(shape, dtype=float) > LARGEST:
+        raise DataError(
+            f"the header gives an impossible size ({'×'.join(map(str, shape)) or 'none'} voxels)",
+            where=path,
+            hint=COPY_AGAIN,
+        )
+
+
+def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:
+    """Refuse a missing or singular affine, and an sform and qform that disagree about left and right."""
+    header = image.header
+    if not (header["sform_code"] or header["qform_code"]):
+        raise DataError(
+            "neither sform nor qform is set, so left and right are unknown",
+            where=path,
+            hint=f"{RECONVERT} with a converter that keeps the orientation (dcm2niix)",
+        )
+    sizes = nib.affines.voxel_sizes(image.affine)
+    if (
+        not np.isfinite(image.affine).all()
+        or not sizes.all()
+        or abs(np.linalg.det(image.affine[:3, :3] / sizes)) < 1e-3
+    ):
         raise DataError("the affine is singular or not finite", where=path, hint="Fix the sform or qform")
+    qform = _qform(image)
+    if qform is not None and _form_angle(image.affine, qform) > MAX_FORM_ANGLE:
+        raise DataError(
+            f"sform ({''.join(nib.aff2axcodes(image.affine))}) and qform ({''.join(nib.aff2axcodes(qform))}) "
+            "disagree about the orientation of the head",
+            where=path,
+            hint="Find out which is correct (from a marker or the scanner's own images) and write it to both",
+        )
+
+
+def _qform(image: nib.Nifti1Image) -> np.ndarray | None:
+    """Return the (4, 4) qform where the sform is used as well, unless it is not a valid rotation."""
+    if not (image.header["sform_code"] and image.header["qform_code"]):
+        return None
+    try:
+        return image.header.get_qform()
+    except (nib.spatialimages.HeaderDataError, ValueError):
+        return None
+
+
+def _form_angle(sform: np.ndarray, qform: np.ndarray) -> float:
+    """Return the angle between two orientations in degrees; 180 if one is the mirror image of the other."""
+    axes, other = (form[:3, :3] / nib.affines.voxel_sizes(form) for form in (sform, qform))
+    rotation = axes.T @ other
+    return (
+        180.0
+        if np.linalg.det(rotation) < 0
+        else float(np.degrees(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1, 1))))
+    )
 
 
 def space_of(path: str | Path) -> str | None:
@@ -180,36 +264,48 @@ def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+def _time_unit(header: nib.Nifti1Header) -> tuple[str, float]:
+    """Return name and seconds of the header's unit; 0 seconds if it is none of time (Hz, ppm)."""
+    return TIME_UNITS.get(int(header["xyzt_units"]) & 0b111000, ("", 0.0))
+
+
 def _header_tr(header: nib.Nifti1Header) -> float:
     """Return the header's repetition time in seconds; NaN if it is not usable."""
-    unit = int(header["xyzt_units"]) & 0b111000
-    tr = float(header["pixdim"][4]) * TIME_UNITS.get(unit, 0.0)  # Hz and ppm are not times
+    _, seconds = _time_unit(header)
+    tr = float(header["pixdim"][4]) * seconds
     # float32 in the header: 0.72 would become 0.7200000286
-    return round(tr, 6) if 0 < tr <= LONGEST_TR else float("nan")
+    return round(tr, 6) if SHORTEST_TR <= tr <= LONGEST_TR else float("nan")
 
 
-def _repetition_time(path: str | Path, header_tr: float, number: float, sidecar: float | None) -> float:
-    """Return the sidecar's or the header's repetition time; `number` is the header's value without its unit."""
+def _repetition_time(path: str | Path, header_tr: float, header: nib.Nifti1Header, sidecar: float | None) -> float:
+    """Return the sidecar's or the header's repetition time."""
     if sidecar is not None:
-        is_number = isinstance(sidecar, int | float) and not isinstance(sidecar, bool)
-        if not (is_number and np.isfinite(sidecar) and sidecar > 0):
-            raise DataError(
-                f"RepetitionTime is {sidecar!r}, not a number of seconds",
-                where=path,
-                hint="Correct RepetitionTime (seconds) in the JSON sidecar",
-            )
-        if sidecar > LONGEST_TR:
-            raise DataError(
-                f"RepetitionTime is {sidecar:g} s, which looks like milliseconds",
-                where=path,
-                hint=f"Write seconds ({sidecar / 1000:g}) in the JSON sidecar",
-            )
-        return float(sidecar)
+        return require_tr(sidecar, path)
     if not np.isfinite(header_tr):
-        stated = f": {number:g} is not a plausible number of seconds" if number > 0 else ""
+        number = float(header["pixdim"][4])
+        stated = f": {number:g} {_time_unit(header)[0]} is not plausible" if number > 0 else ""
         raise DataError(
             f"no repetition time in the header{stated}",
             where=path,
             hint="Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line",
         )
     return header_tr
+
+
+def require_tr(value: object, where: str | Path) -> float:
+    """Return a repetition time in seconds from a sidecar, a table or the configuration.
+
+    Raises
+    ------
+    DataError
+        It is not a number, or cannot be in seconds.
+    """
+    hint = "Correct RepetitionTime (seconds) in the JSON sidecar, or TR where you gave it"
+    if not isinstance(value, int | float) or isinstance(value, bool) or not np.isfinite(value) or value <= 0:
+        raise DataError(f"RepetitionTime is {value!r}, not a number of seconds", where=where, hint=hint)
+    if value > LONGEST_TR:
+        what = f"RepetitionTime is {value:g} s, which looks like milliseconds"
+        raise DataError(what, where=where, hint=f"Write seconds ({value / 1000:g}) in the JSON sidecar")
+    if value < SHORTEST_TR:
+        raise DataError(f"RepetitionTime is {value:g} s, shorter than any scanner's", where=where, hint=hint)
+    return float(value)

@@ -20,6 +20,7 @@ from bolt.config import ROOT
 from bolt.io.credentials import show_exception
 from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_json, write_status
+from bolt.io.integrity import require_outputs
 from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, explain_shortages, memory_shortage
 from bolt.jobs.crash_report import report_path, write_report
 from bolt.jobs.limits import PAUSE, Limits
@@ -95,6 +96,7 @@ class Outcome:
                 write_json(upstream, self.status)
                 log.warning("skipped, because %s failed: %s", upstream["stage"], upstream["reason"])
                 return
+            require_outputs(provenance_path(self.upstream))
             self.upstream_warnings = upstream.get("warnings", [])
         if self.attempt >= self.ATTEMPTS:
             self._try_in_child(work)
@@ -181,10 +183,9 @@ class Outcome:
             path.unlink(missing_ok=True)
 
     def _note_provenance(self) -> None:
-        facts = provenance(
-            self.inputs, attempt=self.attempt, begun=self.begun, spent=self.spent, stage=self.stage, **self.facts
-        )
-        write_json(facts, provenance_path(self.status))
+        place = provenance_path(self.status)
+        facts: dict[str, Any] = {"attempt": self.attempt, "begun": self.begun, "spent": self.spent, **self.facts}
+        write_json(provenance(self.inputs, place=place, stage=self.stage, **facts), place)
 
     def _fail(self, error: BoltError, repeatable: bool) -> None:
         if repeatable and self.command:

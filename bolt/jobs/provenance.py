@@ -17,7 +17,7 @@ from typing import Any
 from bolt import BEGUN, __version__
 from bolt.config import ROOT
 from bolt.io.credentials import without_credentials
-from bolt.io.files import sha256
+from bolt.io.files import WRITTEN, sha256
 from bolt.jobs.process import cpu_seconds, device, job_facts, log_file, machine, peak_memory
 from bolt.jobs.versions import versions
 
@@ -27,7 +27,13 @@ LISTED = 50
 
 
 def provenance(
-    inputs: Inputs = (), *, attempt: int | None = None, begun: float = BEGUN, spent: float = 0.0, **facts: Any
+    inputs: Inputs = (),
+    *,
+    place: Path | None = None,
+    attempt: int | None = None,
+    begun: float = BEGUN,
+    spent: float = 0.0,
+    **facts: Any,
 ) -> dict[str, Any]:
     """Return the content of a ``provenance.json``, at the end of a job.
 
@@ -36,6 +42,8 @@ def provenance(
     inputs : sequence of Path, or of sequences of Path
         Files whose sha256 is recorded. A sequence is a group; for more than `LISTED` files, the hash of the output of
         ``sha256sum`` is recorded instead.
+    place : Path, optional
+        The ``provenance.json``: the sha256 of what this process has written in its folder or below is recorded.
     attempt : int, optional
         Number of this attempt at the job.
     begun : float
@@ -59,6 +67,7 @@ def provenance(
         "device": device(),
         "packages": versions(),
         "inputs": hashes(inputs),
+        **({} if place is None else {"outputs": _outputs(place.parent)}),
         "wall_seconds": round(time.monotonic() - begun, 2),
         "cpu_seconds": round(spent + cpu_seconds(), 2),
         "peak_memory_mb": round(peak_memory(), 1),
@@ -74,6 +83,14 @@ def provenance_path(result: Path) -> Path:
     if result.name.endswith("status.json"):
         return result.with_name(result.name.removesuffix("status.json") + "provenance.json")
     return result.with_name(f"{result.stem}_provenance.json")
+
+
+def _outputs(folder: Path) -> dict[str, str]:
+    """Return the sha256 of what this process wrote below a folder, without status files: those are written last."""
+    folder = folder.absolute()
+    written = sorted(path.absolute() for path in WRITTEN if not path.name.endswith(("status.json", "provenance.json")))
+    results = [path for path in written if path.is_relative_to(folder) and path.is_file()]
+    return {str(path.relative_to(folder)): sha256(path) for path in results}
 
 
 def hashes(inputs: Inputs) -> dict[str, str | None]:

@@ -19,7 +19,7 @@ from nibabel.arrayproxy import ArrayProxy
 
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.streams import iter_volumes
-from bolt.io.volumes import BoldInfo, check_bold, check_image, require_affine
+from bolt.io.volumes import RECONVERT, BoldInfo, check_bold, check_image, compare_forms
 from bolt.preprocess.images import refuse_shear
 
 MIN_FIELD, MAX_FIELD = 50.0, 600.0
@@ -29,9 +29,6 @@ MIN_VOXELS_T1W, MIN_VOXELS_BOLD = 20, 8
 MIN_VOLUMES = 5
 MAX_ANISOTROPY = 3.0
 """Ratio of longest to shortest voxel side above which slices count as thick."""
-MAX_FORM_ANGLE = 30.0
-"""Degrees between sform and qform above which they describe different orientations of the head."""
-RECONVERT = "Convert the image again from its source"
 
 
 def check_t1w(path: Path) -> None:
@@ -111,7 +108,8 @@ def _check_geometry(image: nib.Nifti1Image, path: Path, min_voxels: int) -> None
     min_voxels : int
         Voxels needed along each axis.
     """
-    _check_orientation(image, path)
+    refuse_shear(image.affine, path)
+    _warn_of_forms(image, path)
     sizes = nib.affines.voxel_sizes(image.affine)
     field = sizes * image.shape[:3]
     if not MIN_FIELD <= max(field) <= MAX_FIELD:
@@ -130,39 +128,14 @@ def _check_geometry(image: nib.Nifti1Image, path: Path, min_voxels: int) -> None
         _warn(path, f"thick slices (voxels of {_times(sizes)} mm): check the registration")
 
 
-def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:
-    """Refuse a missing, singular or sheared affine, and an sform and qform that disagree about left and right."""
-    header = image.header
-    if not (header["sform_code"] or header["qform_code"]):
-        raise DataError(
-            "neither sform nor qform is set, so left and right are unknown",
-            where=path,
-            hint=f"{RECONVERT} with a converter that keeps the orientation (dcm2niix)",
-        )
-    require_affine(image.affine, path)
-    refuse_shear(image.affine, path)
-    if header["sform_code"] and header["qform_code"]:
-        _compare_forms(image, path)
-
-
-def _compare_forms(image: nib.Nifti1Image, path: Path) -> None:
-    try:
-        qform = image.header.get_qform()
-    except (nib.spatialimages.HeaderDataError, ValueError):
-        _warn(path, "the qform is not a valid rotation; the sform is used")
-        return
-    axes, other = (form[:3, :3] / nib.affines.voxel_sizes(form) for form in (image.affine, qform))
-    rotation = axes.T @ other
-    angle = np.degrees(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1, 1)))
-    if np.linalg.det(rotation) < 0 or angle > MAX_FORM_ANGLE:
-        raise DataError(
-            f"sform ({''.join(nib.aff2axcodes(image.affine))}) and qform ({''.join(nib.aff2axcodes(qform))}) "
-            "disagree about the orientation of the head",
-            where=path,
-            hint="Find out which is correct (from a marker or the scanner's own images) and write it to both",
-        )
-    corners = _corners(image).T
-    distance = np.linalg.norm((image.affine - qform)[:3, :3] @ corners + (image.affine - qform)[:3, 3:], axis=0).max()
+def _warn_of_forms(image: nib.Nifti1Image, path: Path) -> None:
+    """Warn of an sform and qform that differ by more than a voxel, or of a qform that is none."""
+    if image.header["sform_code"] and image.header["qform_code"]:
+        try:
+            image.header.get_qform()
+        except (nib.spatialimages.HeaderDataError, ValueError):
+            _warn(path, "the qform is not a valid rotation; the sform is used")
+    distance, angle = compare_forms(image)
     if distance > max(nib.affines.voxel_sizes(image.affine)):
         _warn(path, f"sform and qform differ by up to {distance:.1f} mm and {angle:.0f}°; the sform is used")
 

@@ -19,8 +19,10 @@ from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
-from bolt.io.series_files import check_rois, read_series
+from bolt.io.integrity import require_outputs, require_present, require_unaltered
+from bolt.io.series_files import check_rois, is_constant, read_series
 
+FILES = ("series.npy", "index.tsv", "rois.tsv")
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
 """Row of `EXCLUSION_COLUMNS` or `WARNING_COLUMNS`."""
@@ -64,11 +66,6 @@ def zscore(series: np.ndarray) -> np.ndarray:
     return np.where(varies, centred / np.where(varies, deviation, 1), 0).astype(np.float32)
 
 
-def is_constant(series: np.ndarray) -> np.ndarray:
-    """Find series that are constant up to float32 rounding, (R,) bool."""
-    return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
-
-
 class SeriesCache:
     """Read access to a cache of z-scored series.
 
@@ -88,6 +85,7 @@ class SeriesCache:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
+        self._require_whole()
         self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
         self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
@@ -98,6 +96,12 @@ class SeriesCache:
                 where=self.folder,
                 hint="Delete the folder and run again",
             )
+
+    def _require_whole(self) -> None:
+        """Refuse a cache of which a file is missing or altered; that is no fault of a scan or fold."""
+        for name in FILES:
+            require_present(self.folder / name)
+        require_unaltered(self.folder, self.manifest.get("sha256", {}), self.folder / "manifest.json")
 
     def __len__(self) -> int:
         return len(self.index)
@@ -214,7 +218,7 @@ def build_cache(
         "n_rois": int(kept.sum()),
         "n_volumes": int(index["length"].sum()),
         "settings": expected,
-        "sha256": {name: sha256(out / name) for name in ("series.npy", "index.tsv", "rois.tsv")},
+        "sha256": {name: sha256(out / name) for name in FILES},
     }
     write_json(manifest, out / "manifest.json")
     return pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
@@ -242,6 +246,8 @@ def _read_scans(
         if exclusion is not None:
             excluded.append((scan_id, *exclusion))
             continue
+        if scan.kind != "series":
+            require_outputs(path.with_name("provenance.json"))
         try:
             series = read_series(path, rois["value"].tolist())
             check_rois(series, atlas, len(rois), path)
@@ -279,7 +285,8 @@ def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, flo
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
     lengths = np.array([e.length for e in entries])
     index = index.assign(offset=np.cumsum(lengths) - lengths, length=lengths)
-    index["n_volumes"] = index["n_volumes"].fillna(index["length"])  # unknown before a scan is downloaded
+    ready = index["kind"] == "series"  # the file may have been written anew since the scans were listed
+    index["n_volumes"] = index["n_volumes"].mask(ready).fillna(index["length"])  # unknown before a download
     if mean_fd:
         index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
     return index

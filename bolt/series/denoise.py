@@ -88,6 +88,10 @@ def choose_confounds(
             where=image,
             hint="Choose more lenient thresholds, or exclude the scan",
         )
+    words = [str(name) for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    if words:
+        what = f"confounds that are not numbers: {', '.join(words[:5])}"
+        raise DataError(what, where=image, hint="Provide a tab-separated table of numbers")
     values = table.to_numpy(float, copy=True)
     first = 0 if kept is None else int(kept[0])
     if len(values) > first + 1:

@@ -18,12 +18,14 @@ import pandas as pd
 from bolt.atlases.image import Atlas, check_space, resample_to
 from bolt.config import Denoise
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.files import atomic, write_json, write_status, write_table
+from bolt.io.files import atomic, read_json, write_json, write_status, write_table
 from bolt.io.streams import ahead, iter_volumes
-from bolt.io.volumes import BoldInfo, check_bold, check_image, space_of
+from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
 from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
 
+MNI = 4
+"""NIfTI's code of coordinates in MNI space."""
 ASSUMED = "assumed"
 """Name of a space that neither the image nor its atlas declares."""
 
@@ -78,8 +80,8 @@ def parcellate(
     threshold : float
         Smallest coverage at which an ROI has a series.
     space : str, optional
-        Reference space of the image. If its name declares none either, the atlas's is assumed, with a warning; if its
-        name declares another, that is an error.
+        Reference space of the image. If neither its name nor its sidecar declares one, the header has to say MNI; if
+        they declare another, that is an error.
 
     Returns
     -------
@@ -93,7 +95,8 @@ def parcellate(
         an atlas is covered.
     """
     info = check_bold(image, tr)
-    space = _space(image, space)
+    require_one_place(check_image(image), image)
+    space = _space(image, space, atlases)
     for atlas in atlases:
         if not atlas.spaces:
             message = f"atlas '{atlas.name}' declares no space; assuming that of the image."
@@ -130,6 +133,7 @@ def finish(
     results = {}
     chosen, info = scan.chosen, scan.info
     for atlas, rois, (means, finite, varies) in zip(atlases, located, averaged, strict=True):
+        _refuse_empty_volumes(means, scan.image)
         coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         covered = coverage["covered"].to_numpy()
@@ -174,17 +178,48 @@ def write_series(result: Parcellated, path: str | Path) -> None:
     write_table(result.coverage, path.with_name(f"{stem}_coverage.tsv"), COVERAGE_COLUMNS)
 
 
-def _space(image: str | Path, given: str | None) -> str:
-    declared = space_of(image)
+def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> str:
+    """Return the reference space of an image: as given, by its name, or by its sidecar (``SpatialReference``).
+
+    An image that says nothing may still be in the space of the labels: where they have none, or the header says MNI.
+    """
+    declared = space_of(image) or _space_of_sidecar(image)
     if given and declared and given != declared:
         raise DataError(
-            f"the name declares space {declared}, but {given} is requested",
+            f"the name or sidecar declares space {declared}, but {given} is requested",
             where=image,
             hint=f"Set the space to {declared}, and choose an atlas in that space",
         )
-    if not given and not declared:
-        warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
-    return given or declared or ASSUMED
+    if given or declared:
+        return given or declared or ""
+    header = check_image(image).header
+    spaces = sorted({space for atlas in atlases for space in atlas.spaces})
+    if spaces and MNI not in (header["sform_code"], header["qform_code"]):
+        raise DataError(
+            f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is",
+            where=image,
+            hint=f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first",
+        )
+    warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
+    return ASSUMED
+
+
+def _space_of_sidecar(image: str | Path) -> str | None:
+    sidecar = Path(str(image).removesuffix(".gz")).with_suffix(".json")
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    reference = about.get("SpatialReference") if isinstance(about, dict) else None
+    return reference if isinstance(reference, str) and "/" not in reference else None
+
+
+def _refuse_empty_volumes(means: np.ndarray, image: str | Path) -> None:
+    zero, missing = means == 0, np.isnan(means)
+    empty = np.flatnonzero((zero | missing).all(axis=1) & zero.any(axis=1))
+    if 0 < len(empty) < len(means):
+        raise DataError(
+            f"{len(empty)} of {len(means)} volumes are zero everywhere, such as volume {empty[0]} (counted from 0)",
+            where=image,
+            hint="Create the image again without them, or exclude the scan",
+        )
 
 
 def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> DataError:
@@ -215,7 +250,11 @@ def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
             where=path,
             hint="Provide a mask on the same grid, with the same affine",
         )
-    inside = next(iter_volumes(path)) > 0
+    values = next(iter_volumes(path))
+    if not np.isfinite(values).all():
+        what = f"the mask has {int((~np.isfinite(values)).sum())} NaN or infinite voxels"
+        raise DataError(what, where=path, hint="Set them to 0 or 1")
+    inside = values > 0
     if not inside.any():
         raise DataError("the mask is empty", where=path, hint="Check the brain extraction")
     return inside.ravel(order="F")

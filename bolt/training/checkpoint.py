@@ -22,6 +22,8 @@ from bolt.models.registry import create_model, with_covariates
 from bolt.training.outputs import checked_info, checked_weights
 
 RESUME = "resume.safetensors"
+LAYERS = {"n_blocks", "n_layers"}
+"""Settings of models that count layers."""
 
 
 @dataclass
@@ -125,10 +127,13 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
         settings = with_covariates(info["model"]["hyper"], len(Covariates(info.get("covariates", []))))
         n_outputs = 1 if info["classes"] is None else len(info["classes"])
         model = (info["model"]["model"], info["n_rois"], n_outputs)
-        with torch.device("meta"):  # needs no memory, whatever sizes a foreign file states
-            state = create_model(*model, **settings).state_dict()
         with safe_open(weights, framework="pt") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        for key in LAYERS & settings.keys():
+            if settings[key] > len(shapes):  # every layer has weights; building millions would take all memory
+                raise ValueError(f"{key} is {settings[key]}, but there are {len(shapes)} tensors of weights")
+        with torch.device("meta"):  # needs no memory, whatever sizes a foreign file states
+            state = create_model(*model, **settings).state_dict()
         expected = {name: list(value.shape) for name, value in state.items()}
         for name in sorted(expected.keys() | shapes.keys()):
             if expected.get(name) != shapes.get(name):
@@ -137,6 +142,9 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
                 )
         net = create_model(*model, **settings)
         net.load_state_dict(load_file(weights))
+        for name, value in net.state_dict().items():
+            if not torch.isfinite(value).all():
+                raise RuntimeError(f"{name} has NaN or infinite weights")
     return net.eval(), info
 
 

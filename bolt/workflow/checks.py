@@ -8,13 +8,18 @@ from pathlib import Path
 from bolt import config as configuration
 from bolt.atlases.description import describe_atlas
 from bolt.config import Config, Dataset, Model, nearest
-from bolt.datasets import COLUMNS, source_of
+from bolt.datasets import COLUMNS, source_of, subjects_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
-from bolt.io.errors import ConfigError
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table, read_text
 from bolt.io.names import PATH_RULE, RULE, is_name, is_path
+from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
+
+TRIED = 3
+"""Files of series whose number of columns is compared with the atlas before any work."""
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -105,6 +110,86 @@ def _check_data(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
+
+
+def check_learning(config: Config, dataset: Dataset) -> None:
+    """Refuse a dataset that models cannot learn from, by its table alone, before any work.
+
+    Raises
+    ------
+    ConfigError
+        There is no label; or the table lacks its column, a class, or enough subjects for the folds.
+    """
+    if dataset.label is None:
+        raise ConfigError(
+            f"dataset '{dataset.name}' has no label, so there is nothing to learn",
+            where="configuration",
+            hint="Set 'label' in the dataset's file, or ask for its series alone: snakemake series",
+        )
+    table = subjects_table(dataset, config) if dataset.source in ("bids", "fmriprep", "series") else None
+    if table is None or not table.is_file():
+        return
+    subjects = read_text(table)
+    header = list(subjects)
+    for key in ("label", "group", "site", "age", "sex"):
+        if (column := getattr(dataset, key)) is not None and column not in header:
+            raise ConfigError(
+                f"column '{column}' is missing; found {', '.join(header)}",
+                where=table,
+                hint=f"Set '{key}' in the dataset's file to one of these{nearest(column, header)}",
+            )
+    labels = subjects[dataset.label]
+    absent = [name for name in dataset.classes or () if name not in set(labels)]
+    if absent:
+        raise ConfigError(
+            f"nobody has the label {' or '.join(absent)} (column '{dataset.label}': "
+            f"{', '.join(map(str, labels.dropna().unique()[:8]))})",
+            where=table,
+            hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
+        )
+    if dataset.classes is None and labels.nunique() < 2:
+        raise ConfigError(f"everybody has the same {dataset.label}: nothing to predict", where=table)
+    usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
+    names = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
+    units = (subjects[dataset.group].fillna(names) if dataset.group else names)[usable]
+    counts = units.groupby(labels[usable] if dataset.classes else usable[usable]).nunique()
+    if counts.min() < config.folds.outer:
+        of_class = f" of class {counts.idxmin()}" if dataset.classes else ""
+        people = "subjects or families" if dataset.group else "subjects"
+        fewer = f"Set 'folds: outer' to at most {counts.min()}, or a" if counts.min() > 1 else "A"
+        raise ConfigError(
+            f"{config.folds.outer} folds for {counts.min()} {people}{of_class}", where=table, hint=f"{fewer}dd subjects"
+        )
+
+
+def check_series_files(config: Config, dataset: Dataset) -> None:
+    """Refuse ready series that were made with another atlas, by the first of them.
+
+    Raises
+    ------
+    DataError
+        None of the first `TRIED` files has as many columns as an atlas has ROIs.
+    """
+    if dataset.source != "series" or not dataset.path.is_file():
+        return
+    from bolt.atlases.image import load_labels  # which needs nibabel; other sources start without it
+
+    table = read_table(dataset.path, text=("file",))
+    errors = []
+    for name in table["file"].dropna()[:TRIED] if "file" in table else ():
+        file = dataset.path.parent / name
+        try:
+            series = read_series(file)
+        except DataError:
+            continue  # it alone will be excluded
+        for atlas, place in config.atlas_places.items():
+            try:
+                check_rois(series, atlas, len(load_labels(place, atlas_dir=config.paths.atlas_dir)), file)
+                return
+            except DataError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _check_folds(config: Config) -> None:

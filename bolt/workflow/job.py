@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_table, write_json
+from bolt.io.files import WRITTEN, atomic, read_table, write_json
 from bolt.jobs.limits import limits
 from bolt.jobs.outcome import Outcome, repeat_command
 from bolt.jobs.provenance import Inputs, provenance
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bolt")
 
+PREPARES = "BOLT_PREPARES"
+"""Environment variable that is set where a run ends with series: nothing is learned."""
 CONFIG = Path("config/config.yaml")
 """In the working folder, or else in the folder that comes with BolT."""
 
@@ -43,6 +46,7 @@ class Job:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
+        WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
         self.options = options
         self.config_file: Path = options.config or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
         config = configuration.load_config(self.config_file)
@@ -68,6 +72,11 @@ class Job:
     def layout(self) -> Layout:
         """Return names and places of everything made."""
         return self.study.layout
+
+    @property
+    def learns(self) -> bool:
+        """Return whether models are trained after this job, which need labels and folds."""
+        return self.dataset.label is not None and PREPARES not in os.environ
 
     # ---- what the options name -----------------------------------------------------------------
     @cached_property
@@ -148,7 +157,7 @@ class Job:
 
     def note(self, place: Path, inputs: Inputs, **facts: Any) -> None:
         """Write the provenance of a stage over many scans or folds: the last thing such a stage does."""
-        write_json(provenance([self.config_file, *inputs], stage=self.stage, **facts), place)
+        write_json(provenance([self.config_file, *inputs], place=place, stage=self.stage, **facts), place)
 
     def of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
         """Work on the folds of a run that have what is needed; where none has, leave the outputs empty.

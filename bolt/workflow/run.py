@@ -16,10 +16,12 @@ from bolt.config.study import Study
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
-from bolt.io.files import sha256, write_yaml
+from bolt.io.files import read_json, sha256, write_yaml
+from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once
 from bolt.models.suitability import minimum_volumes
+from bolt.series.cache import FILES
 from bolt.training.tuning.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
@@ -43,6 +45,9 @@ class Run(ScanFiles):
     raw : dict
         The merged configuration that Snakemake read.
     """
+
+    learns = True
+    """Whether models are trained, which need labels and folds; else the run ends with series."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         self.study = Study.of(configuration.parse(Config, raw, "configuration"))
@@ -254,6 +259,35 @@ class Run(ScanFiles):
         return file
 
     # ---- files of all configured runs ----------------------------------------------------------
+    def caches(self) -> list[Path]:
+        """Return the files of every cache."""
+        names = ("manifest.json", *FILES)
+        return [self.layout.cache(atlas) / name for atlas in self.config.atlas_places for name in names]
+
+    def kept(self) -> list[Path]:
+        """Return what a finished run has besides its report: asked for, so that what is deleted is made again."""
+        folds = [run.fold(fold) for run in self.study.runs for fold in self.folds_of(run.model)]
+        names = ("predictions.tsv", "checkpoint.safetensors", "status.json")
+        trained = [fold / name for fold in folds for name in names]
+        explained = [run.fold(fold) for run in self.explained_runs() for fold in self.folds_of(run.model)]
+        weights = [fold / name for fold in explained for name in ("importance.npy", "importance.tsv")]
+        return [*self.caches(), *trained, *self.metrics(), *weights, *self.explanations()]
+
+    def check_results(self) -> None:
+        """Refuse caches and trained folds that were altered since; what is missing is made again.
+
+        Raises
+        ------
+        ConfigError
+        """
+        for atlas in self.config.atlas_places:
+            manifest = self.layout.cache(atlas) / "manifest.json"
+            if manifest.is_file():
+                require_unaltered(manifest.parent, read_json(manifest).get("sha256", {}), manifest)
+        for run in self.study.runs:
+            for record in sorted(run.folder.glob("fold-*/**/*provenance.json")):
+                require_outputs(record, newer=True)
+
     def predictions(self, runs: list[ModelRun] | None = None) -> list[Path]:
         """Return the predictions of every fold of some runs; by default of the configured ones."""
         runs = self.study.runs if runs is None else runs

@@ -115,12 +115,20 @@ class ScanFiles:
             return self.subject_group(workflow, scan_id.split("_")[0])
         return joined(workflow, "parcellations", "", self._table.positions[scan_id])
 
-    def scan_series(self) -> list[Path | str]:
-        """Return what the cache waits for: the status of each scan's series, or ready series."""
+    def scan_series(self, atlas: str | None = None) -> list[Path | str]:
+        """Return what quality waits for and, with its atlas, a cache: status and file of each series, or ready ones."""
         scans = self.scans.itertuples()
         if self.dataset.downloaded and self.dataset.ready_series:
             return [self.download_status(str(s.scan_id)) for s in scans]
-        return [s.bold if s.kind == "series" else self.layout.series_status(str(s.scan_id)) for s in scans]
+        layout, waits = self.layout, list[Path | str]()
+        for scan in scans:
+            if scan.kind == "series":
+                waits.append(scan.bold)
+                continue
+            waits.append(layout.series_status(str(scan.scan_id)))
+            if atlas is not None:
+                waits.append(layout.series_file(str(scan.scan_id), atlas))
+        return waits
 
     def scan_settings(self, scan_id: str) -> str:
         """Return what preprocessing reads of a scan in the index and, about slices, in the sidecar."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import re
+import signal
+import sys
+import threading
+from contextlib import redirect_stderr, suppress
 from functools import lru_cache
+from io import StringIO
 from typing import Any
 
 
@@ -20,6 +26,29 @@ def plan_quickly() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
+INTERRUPTED = threading.Event()
+"""Set by Ctrl-C; a run that finishes all the same clears it."""
+
+
+def announce_interruption() -> None:
+    """Make the last line after Ctrl-C say how to go on; Snakemake's own lines about jobs come before it."""
+    previous = signal.getsignal(signal.SIGINT)
+    # only the main thread may set a handler; a run in the background may ignore the signal, and goes on doing so
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        INTERRUPTED.set()
+        previous(number, frame)
+
+    def say() -> None:
+        if INTERRUPTED.is_set():
+            print("Interrupted. The same command resumes where this run stopped.", file=sys.stderr, flush=True)
+
+    signal.signal(signal.SIGINT, interrupt)
+    atexit.register(say)
+
+
 def has_configfile(workflow: Any) -> bool:
     """Return whether the command line gives a configuration file."""
     return bool(workflow.overwrite_configfiles)
@@ -33,6 +62,15 @@ def configfiles(workflow: Any) -> list[str]:
 def plans_the_run(workflow: Any) -> bool:
     """Return whether this process plans a run, and is not one of its jobs on a cluster."""
     return bool(workflow.is_main_process)
+
+
+def targets(arguments: list[str]) -> set[str]:
+    """Return the rules and files that the `snakemake` command asks for; none: the first rule's."""
+    from snakemake.cli import get_argument_parser
+
+    with suppress(SystemExit), redirect_stderr(StringIO()):  # not the command line of Snakemake
+        return set(get_argument_parser().parse_known_args(arguments)[0].targets)
+    return set()
 
 
 def retries(workflow: Any) -> int:

@@ -5,24 +5,36 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
+from bolt.io.files import read_yaml
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path
 from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
-from bolt.workflow.checks import check_download_space, check_names
+from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
+from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
 
+PREPARING = {"series", "exclusions", "warnings", "scans", "resources", "simulate", "index", "quality", "quality_pages"}
+PREPARING |= {"derivatives", "templates", "cache"}
+"""Rules, and files or folders below the results, that need no label and no folds."""
 
-def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checked: bool = False) -> Run:
+
+def start(
+    raw: dict[str, Any],
+    configfiles: Sequence[str | Path] = (),
+    *,
+    checked: bool = False,
+    targets: Collection[str] = (),
+) -> Run:
     """Check the configuration before anything else; a problem ends Snakemake with one line.
 
     Parameters
@@ -33,21 +45,41 @@ def start(raw: dict[str, Any], configfiles: Sequence[str | Path] = (), *, checke
         The files it was merged from: names of files beside them are the user's own (`bolt.config.own_files`).
     checked : bool
         Whether it is known to be right, as in a job on a cluster.
+    targets : collection of str
+        What the command line asks for; without any, everything: of a dataset without a label, its series.
     """
     try:
+        for file in filter(os.path.isfile, configfiles):
+            read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
         raw, notes = with_own_files(raw, configfiles)
         run = Run(raw)
         if not checked:
             print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
             _check(run)
+            run.check_results()
+            run.learns = not _prepares(run, targets)
+            if run.learns:
+                check_learning(run.config, run.dataset)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
 
 
+def _prepares(run: Run, targets: Collection[str]) -> bool:
+    """Return whether nothing is learned: only targets before the folds are asked for, or there is no label."""
+    results = run.layout.results.absolute()
+
+    def name(target: str) -> str:
+        path = Path(target).absolute()
+        return path.relative_to(results).parts[0].split(".")[0] if results in path.parents else target
+
+    return PREPARING.issuperset(map(name, targets)) if targets else run.dataset.label is None
+
+
 def _check(run: Run) -> None:
     check_names(run.config, run.dataset)
+    check_series_files(run.config, run.dataset)
     check_search(run.config)
     for name, experiment in run.experiments.items():
         check_experiment(experiment, run.experiment_rows[name])
@@ -86,14 +118,17 @@ def shell_prefix(work: Path) -> str:
     return f"set -euo pipefail; export {exported}; "
 
 
-def tell_jobs(retries: int, *, limited: bool) -> None:
+def tell_jobs(retries: int, *, limited: bool, learns: bool) -> None:
     """Tell every job how often a crash is tried again, so that the last attempt can record it.
 
-    Under a scheduler that kills what takes more than it was given, jobs are `limited` and watch themselves.
+    Under a scheduler that kills what takes more than it was given, jobs are `limited` and watch themselves. Where a
+    run `learns` nothing, jobs need no label and no folds.
     """
     os.environ[ATTEMPTS] = str(1 + retries)
     if limited:
         os.environ[LIMITED] = "1"
+    if not learns:
+        os.environ[PREPARES] = "1"
 
 
 def use_own_interpreter() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import sha256
+from bolt.io.files import read_table, sha256
 from bolt.io.places import PACKAGE
 
 IMAGES = {
@@ -54,9 +55,17 @@ def templates() -> list[str]:
 
 
 def files_of(dataset: Dataset) -> str:
-    """Return a hash of names, sizes and times of a dataset's images and sidecars: a replaced scan is indexed anew."""
-    pattern = IMAGES.get(dataset.source)
-    if pattern is None or dataset.downloaded:
+    """Return a hash of names, sizes and times of a dataset's images or series: a replaced scan is indexed anew."""
+    if dataset.downloaded or dataset.source not in (*IMAGES, "series"):
         return ""
-    files = sorted((str(path), path.stat()) for path in dataset.path.glob(pattern) if path.is_file())
+    listed = _series_of(dataset) if dataset.source == "series" else dataset.path.glob(IMAGES[dataset.source])
+    files = sorted((str(path), path.stat()) for path in listed if path.is_file())
     return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
+
+
+def _series_of(dataset: Dataset) -> list[Path]:
+    try:
+        names = read_table(dataset.path, text=("file",))["file"]
+    except (BoltError, KeyError):  # the index explains it
+        return []
+    return [dataset.path.parent / name for name in names.dropna()]

@@ -194,6 +194,12 @@ def test_probability_maps_and_4d_images_are_refused(tmp_path):
         load_atlas(own)
 
 
+def test_labels_without_an_orientation_are_refused(tmp_path):
+    nib.save(nib.Nifti1Image(np.eye(5, dtype=np.int16)[None], None), tmp_path / "labels.nii.gz")
+    with pytest.raises(DataError, match="neither sform nor qform is set"):
+        load_atlas(str(tmp_path / "labels.nii.gz"))
+
+
 def test_a_label_image_alone_is_an_atlas_with_rois_named_by_value(tmp_path):
     write_own(tmp_path / "own")
     shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / "my_labels-x.nii.gz")

@@ -217,3 +217,57 @@ def test_the_stage_of_the_workflow_takes_its_own_words(capsys: pytest.CaptureFix
     for words in ([], ["--fold", 0, "--checkpoint", "x"]):
         with pytest.raises(SystemExit):
             run(*words)
+
+
+def nan_weights(folder: Path) -> None:
+    model = load_checkpoint(folder)[0]
+    next(model.parameters()).data[0] = float("nan")
+    save_checkpoint(folder, model, read_json(folder / "checkpoint.json"))
+
+
+def described(text: str) -> object:
+    return lambda folder: (folder / "checkpoint.json").write_text(text)
+
+
+def with_model(**change: object) -> object:
+    def write(folder: Path) -> None:
+        info = read_json(folder / "checkpoint.json")
+        write_json(info | {"model": info["model"] | change}, folder / "checkpoint.json")
+
+    return write
+
+
+DAMAGE = [
+    ("NaN weights", nan_weights, "NaN or infinite weights"),
+    ("many blocks", with_model(hyper=HYPER | {"n_blocks": 10_000_000}), "n_blocks is 10000000, but there are"),
+    ("a list", described("[1, 2]"), "not a model's description"),
+    ("a hundred thousand levels", described("[" * 100_000), "not valid JSON"),
+    ("null", described("null"), "not a model's description"),
+    ("null model", with_model(model=None), "not for 'None'"),
+    ("no settings", with_model(hyper=None), "not a model's description"),
+    ("number as classes", described('{"model": {"model": "bolt", "hyper": {"a": 1}}, "classes": 3}'), "not a model's"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [case[1:] for case in DAMAGE], ids=[case[0] for case in DAMAGE])
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, change, message: str) -> None:
+    folder = checkpoint(tmp_path / "fold-1")
+    change(folder)
+    assert run("--checkpoint", folder, "--series", scan, "--out", tmp_path / "out") == 2
+    line = capsys.readouterr().err
+    assert message in line and line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "a long name", "a folder as series"])
+def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, capsys, place: str) -> None:
+    checkpoint(tmp_path / "fold-1")
+    (tmp_path / "taken").write_text("")
+    out = {
+        "a file": tmp_path / "taken",
+        "below a file": tmp_path / "taken/out",
+        "a long name": tmp_path / ("a" * 300),
+    }.get(place, tmp_path / "out")
+    series = tmp_path if place == "a folder as series" else scan
+    assert run("--checkpoint", tmp_path / "fold-1", "--series", series, "--out", out) == 2
+    assert capsys.readouterr().err.count("\n") == 1

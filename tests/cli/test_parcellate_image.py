@@ -144,6 +144,10 @@ def test_without_a_space_on_either_side(tmp_path, image, labels):
     with pytest.warns(UserWarning, match="atlas 'labels' declares no space; assuming that of the image"):
         assert run(image, "--atlas", bare_labels, "--out", tmp_path / "a.npy") == 0
     assert read_json(tmp_path / "a.json")["AtlasSpaces"] == "assumed"
+    assert run(bare_image, "--atlas", labels, "--out", tmp_path / "b.npy") == 2  # it may be a raw scan
+    in_mni = nib.load(bare_image)
+    in_mni.set_sform(in_mni.affine, "mni")
+    nib.save(nib.Nifti1Image(in_mni.get_fdata(), None, in_mni.header), bare_image := tmp_path / "mni.nii.gz")
     with pytest.warns(UserWarning, match="declares no space; assuming that of the atlas"):
         assert run(bare_image, "--atlas", labels, "--out", tmp_path / "b.npy") == 0
     assert read_json(tmp_path / "b.json")["Space"] == "assumed"

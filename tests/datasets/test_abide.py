@@ -222,13 +222,15 @@ def test_series_of_another_atlas_are_removed(tmp_path, config):
     for content, words in {
         "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "its first line names 2 ROIs for 2 columns, but the atlas has 200",
         "0.5\t1.5\n2.5\t3.5\n": "2 ROIs, but atlas 'cc200' has 200",
-        "#1\t#2\n0.5\t1.5\n2.5\n": "not a table of numbers",
+        "#1\t#2\n0.5\t1.5\n2.5\n": "nan in row 1, column 1",
     }.items():
         file.write_text(content)
         with pytest.raises(DataError, match=words):
             abide.download_scan("NYU_0050000", about, config)
         assert not list((tmp_path / "work").rglob("*.1D*"))
-    file.write_text("\n".join(["\t".join(f"#{i}" for i in range(1, 201)), *["\t".join(["0.5"] * 200)] * 3]))
+    file.write_text(
+        "\n".join(["\t".join(f"#{i}" for i in range(1, 201)), *["\t".join([value] * 200) for value in "132"]])
+    )
     abide.download_scan("NYU_0050000", about, config)
     assert abide.scan_path("NYU_0050000", about, config).is_file()
 

@@ -106,3 +106,20 @@ def test_one_of_several_resolutions_is_chosen(derivatives):
     assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
     with pytest.raises(DataError, match="no images at resolution '1'; res- is 2, native"):
         index(config, dataset(derivatives).model_copy(update={"resolution": "1"}))
+
+
+def test_a_participant_without_an_image_is_excluded_by_name(derivatives):
+    shutil.rmtree(derivatives / "sub-2")
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
+    assert list(scans.index[scans.exclude_reason.isna()]) == [f"sub-{i}_task-rest" for i in (0, 1, 3)]
+    reason = "the subject has no desc-preproc_bold image in space MNI152NLin6Asym"
+    assert scans.exclude_reason["sub-2"] == reason
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "3", "[" * 100_000])
+def test_a_sidecar_that_is_no_object_excludes_its_scan_alone(derivatives, content):
+    sidecar = derivatives / "sub-1/func/sub-1_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.json"
+    sidecar.write_text(content)
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
+    assert scans.exclude_reason.notna().sum() == 1
+    assert "not readable as JSON" in scans.exclude_reason["sub-1_task-rest"]

@@ -1,9 +1,12 @@
 """Ready ROI series as a source of scans."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.io import savemat
+from scipy.sparse import csc_matrix
 
 from bolt.config import Config, Dataset
 from bolt.datasets import index
@@ -46,6 +49,54 @@ def test_bad_series_exclude_their_scans(table):
     assert "scan1.npy" in scans.exclude_reason["scan1"]
 
 
+def change(table, **columns):
+    pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
+
+
+def archive(path):
+    with path.open("wb") as file:
+        np.savez(file, np.ones((4, 200)))
+
+
+ODD = {
+    "sparse matrix": (
+        "odd.mat",
+        lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}),
+        "not an array of numb",
+    ),
+    "archive": ("odd.npy", archive, "an archive of arrays"),
+    "deleted": ("odd.npy", lambda path: None, "file not found"),
+    "pipe": ("odd.csv", os.mkfifo, "not a regular file"),
+    "no name": (None, None, "no file"),
+    "long name": ("odd" * 100 + ".npy", None, "file not found"),
+    "table of names": ("odd.csv", lambda path: path.write_text("a,b\nc,d\n"), "is not a number"),
+}
+
+
+@pytest.mark.parametrize(("name", "write", "reason"), ODD.values(), ids=list(ODD))
+def test_an_odd_file_costs_only_its_scan(table, name, write, reason):
+    if write:
+        write(table.parent / name)
+    change(table, file=[name, *(f"scan{i}.npy" for i in range(1, 6))])
+    scans = index(CONFIG, dataset(table))
+    assert scans.exclude_reason.notna().sum() == 1 and reason in scans.exclude_reason.dropna().iloc[0]
+
+
+@pytest.mark.parametrize(("column", "values"), [("age", "old"), ("mean_fd", "low"), ("mean_fd", "-1")])
+def test_values_that_are_no_numbers_are_told(table, caplog, column, values):
+    change(table, **{column: [values, *"12345"]})
+    scans = index(CONFIG, dataset(table, age="age" if column == "age" else None)).set_index("scan_id")
+    assert scans[column].isna().sum() == 1 and scans[column]["scan1"] == 1
+    assert f"{column}: 1 values count as missing, such as '{values}'" in caplog.text
+
+
+@pytest.mark.parametrize("tr", ["2000", "-2", "0", "2 s", "nan"])
+def test_a_repetition_time_that_is_none_excludes_its_scan(table, tr):
+    change(table, tr=[tr, *"22222"])
+    scans = index(CONFIG, dataset(table)).set_index("scan_id")
+    assert scans.exclude_reason.notna().tolist() == [True, *5 * [False]] and "RepetitionTime" in scans.exclude_reason[0]
+
+
 def test_missing_columns_are_named(table):
     with pytest.raises(DataError, match="columns missing: sex; found subject, file, task, tr"):
         index(CONFIG, dataset(table, label="sex"))
@@ -56,10 +107,6 @@ def test_scan_names_must_differ(table):
     frame.to_csv(table, sep="\t", index=False)
     with pytest.raises(DataError, match="duplicate scan_id: same"):
         index(CONFIG, dataset(table))
-
-
-def change(table, **columns):
-    pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
 
 
 def test_family_and_sex_must_not_differ_between_scans_of_a_subject(table):
@@ -77,7 +124,7 @@ def test_family_and_sex_must_not_differ_between_scans_of_a_subject(table):
 
 def test_transposed_and_foreign_series_are_excluded_with_a_reason(table):
     np.save(table.parent / "scan1.npy", np.load(table.parent / "scan1.npy").T)
-    np.save(table.parent / "scan2.npy", np.ones((40, 116)))
+    np.save(table.parent / "scan2.npy", np.random.default_rng(0).normal(size=(40, 116)))
     scans = index(CONFIG, dataset(table)).set_index("scan_id")
     assert set(scans.index[scans.exclude_reason.notna()]) == {"scan1", "scan2"}
     assert (

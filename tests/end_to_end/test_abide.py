@@ -74,7 +74,7 @@ def run(tmp_path_factory):
     with serve(folder / "bucket", delay=0.3) as server:
         due = spoil(server, names)
         config = configure(folder, server.address, folds={"outer": 3, "run": {"tiny": [0]}})
-        done = snakemake(folder, "series", "--cores", "6", "--resources", "downloads=3", config=config)
+        done = snakemake(folder, "folds", "--cores", "6", "--resources", "downloads=3", config=config)
         yield folder, done, server, names, due, config
 
 
@@ -129,12 +129,12 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     mended = [name for name, (stage, _) in due.items() if stage == "download"]
     again = [f"work/abide1/downloads/{FOLDER}/{name}/status.json" for name in mended]
     asked = len(server.asked)
-    assert snakemake(folder, "-n", "series", config=config).stdout.count("Nothing to be done") == 1
+    assert snakemake(folder, "-n", "folds", config=config).stdout.count("Nothing to be done") == 1
     command = json.loads((folder / again[0]).read_text())["hint"].split("To repeat this job: ")[1]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     first = subprocess.run(shlex.split(command), cwd=folder, env=os.environ | {"PATH": path}, check=False)
     assert first.returncode == 0 and json.loads((folder / again[0]).read_text())["state"] == "ok"
-    done = snakemake(folder, "series", "--forcerun", *again[1:], config=config)
+    done = snakemake(folder, "folds", "--forcerun", *again[1:], config=config)
     assert done.returncode == 0, done.stdout
     assert len(server.asked) == asked + len(mended)
     listed = pd.read_csv(folder / "results/abide1/exclusions.tsv", sep="\t")
@@ -177,7 +177,7 @@ def images(tmp_path_factory):
         keys = {"dataset": str(write_yaml(folder / "abide1_images.yaml", dataset)), "preprocess": space}
         keys |= {"models": [str(write_yaml(folder / "tiny.yaml", TINY_MODEL))], "atlases": ["dosenbach160"]}
         config = write_yaml(folder / "config.yaml", keys | {"folds": {"outer": 2}})
-        return folder, snakemake(folder, "series", config=config), list(table.FILE_ID)
+        return folder, snakemake(folder, "folds", config=config), list(table.FILE_ID)
 
 
 def write_image(path, data):

@@ -32,14 +32,14 @@ def test_from_a_bucket_to_cache_and_folds(tmp_path):
     with serve_s3(tmp_path / "bucket") as service:
         config = configure(tmp_path, service.endpoint)
         service.credentials(tmp_path / "credentials", secret="planted-secret-of-nobody")
-        refused = snakemake(tmp_path, "series", config=config, env=env)
+        refused = snakemake(tmp_path, "folds", config=config, env=env)
         assert refused.returncode != 0
         assert "s3://hcp-openaccess: the credentials of profile 'hcp' are refused" in refused.stdout
         assert "db.humanconnectome.org" in refused.stdout and "planted" not in refused.stdout
         service.credentials(tmp_path / "credentials")
-        done = snakemake(tmp_path, "series", config=config, env=env)
+        done = snakemake(tmp_path, "folds", config=config, env=env)
         assert done.returncode == 0, done.stdout
-        nothing_to_do = snakemake(tmp_path, "series", config=config, env=env)
+        nothing_to_do = snakemake(tmp_path, "folds", config=config, env=env)
         assert "Nothing to be done" in nothing_to_do.stdout
     results = tmp_path / "results/hcp_tiny"
     scans = read_table(results / "scans.tsv")

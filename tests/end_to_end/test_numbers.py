@@ -36,6 +36,7 @@ def test_from_scans_to_report(config, tmp_path):
     reasons = scans["exclude_reason"].dropna()
     assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is not a number" in reasons["sub-07"]
     assert main(["cache", *where, "--atlas", "dosenbach160"]) == 0
+    assert main(["exclusions", *where]) == 0
     assert main(["folds", *where]) == 0
     folds = read_table("results/mine/folds.tsv").merge(scans["label"].rename("years"), on="subject")
     spread = folds[folds.role == "test"].astype({"years": float}).groupby("fold")["years"]

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from bolt.config import Training, load_model
-from bolt.folds.check import series_hashes
+from bolt.folds.check import series_contents
 from bolt.folds.splits import audit_folds
 from bolt.io.errors import LeakError
 from bolt.io.files import read_table
@@ -122,4 +122,4 @@ def test_a_twin_scan_in_training_is_noticed(tmp_path):
     both.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
     assert "right, where chance gives" in suspicion([train(tmp_path, "svm", cache, tmp_path / "folds.tsv")])
     with pytest.raises(LeakError):  # and the audit, which `folds` and `bolt check-folds` run, refuses such a table
-        audit_folds(both, scans, contents={"series": series_hashes(SeriesCache(cache))})
+        audit_folds(both, scans, contents={"series": series_contents(SeriesCache(cache))})

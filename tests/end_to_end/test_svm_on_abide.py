@@ -9,7 +9,7 @@ from bolt.atlases.image import load_labels
 from bolt.config import Dataset, Folds, Model
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import pooled, summarise
-from bolt.folds.check import series_hashes
+from bolt.folds.check import series_contents
 from bolt.folds.splits import FOLD_COLUMNS, make_folds
 from bolt.io.files import write_table
 from bolt.series.cache import SeriesCache, build_cache
@@ -28,7 +28,7 @@ def test_accuracy_and_auc_are_those_that_are_known(tmp_path):
     )
     build_cache(scans, "cc200", load_labels("cc200"), lambda scan: Path(scan.bold), tmp_path / "cache")
     cache = SeriesCache(tmp_path / "cache")
-    folds = make_folds(cache.index, Folds(), {"series": series_hashes(cache)})
+    folds = make_folds(cache.index, Folds(), {"series": series_contents(cache)})
     write_table(folds, tmp_path / "folds.tsv", FOLD_COLUMNS)
     shares = folds["role"].value_counts(normalize=True)
     assert abs(shares["train"] - 0.8) < 0.01 and abs(shares["test"] - 0.1) < 0.001

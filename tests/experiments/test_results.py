@@ -130,7 +130,7 @@ def test_an_undefined_metric_is_not_averaged_away(tmp_path: Path) -> None:
 
 def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, made_up(1.0, seed), seed) for seed in (0, 1)]
-    (runs[1] / "fold-2" / "predictions.tsv").unlink()
+    write_status(runs[1] / "fold-2/status.json", "failed", "train", DataError("a NaN"))
     own = entry("LSTM", runs)
     found = gather(own)
     assert list(found.missing) == [2] and set(found.predictions["fold"]) == set(range(10)) - {2}

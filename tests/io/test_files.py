@@ -13,7 +13,9 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import (
     atomic,
     read_columns,
+    read_json,
     read_table,
+    read_text,
     read_yaml,
     to_numbers,
     write_if_new,
@@ -100,6 +102,69 @@ def test_unreadable_files_are_named(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: [1")
     with pytest.raises(DataError, match="not valid YAML"):
         read_yaml(tmp_path / "bad.yaml")
+
+
+LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join(9 * [f'*a{i - 1}'])}]\n" for i in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", r"'a' is there twice in .*line 3"),
+        ("a:\n  b: 1\n  b: 2\n", r"'b' is there twice in .*line 3"),
+        (LAUGHS, r"more than 30 aliases"),
+        ("a: " + "[" * 100_000, "more than 100 levels"),
+        ("- " * 100_000, "more than 100 levels"),
+        ("# " + 11_000_000 * "x", "11 MB are too much"),
+    ],
+)
+def test_yaml_that_loses_a_value_or_exhausts_memory_is_refused_at_once(tmp_path, text, message):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_yaml(tmp_path / "bad.yaml")
+
+
+def test_yaml_may_share_and_override_values(tmp_path):
+    (tmp_path / "good.yaml").write_text("a: &a {k: 1}\nb: {<<: *a, k: 2}\n")
+    assert read_yaml(tmp_path / "good.yaml") == {"a": {"k": 1}, "b": {"k": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\n1\t2\t3\n4\t5\t6\n", "rows have more cells than the header"),
+        ("a\tb\n1\t2\n4\t5\t6\n", "not a readable tab-separated table"),
+        ("a\tb\ta\n1\t2\t3\n", "duplicate columns: a"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_table, read_text])
+def test_a_table_whose_cells_would_be_lost_or_shifted_is_refused(tmp_path, read, text, message):
+    (tmp_path / "bad.tsv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "bad.tsv")
+
+
+def test_tabs_at_the_end_of_rows_and_names_with_numbers_are_harmless(tmp_path):
+    (tmp_path / "good.tsv").write_text("a\ta.1\n1\t2\t\n4\t5\t\n")
+    assert read_table(tmp_path / "good.tsv").to_dict("list") == {"a": [1, 4], "a.1": [2, 5]}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(DataError, match="not a regular file"):
+        read_table(tmp_path / "pipe.tsv")
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml, read_table])
+def test_a_folder_is_no_file(tmp_path, read):
+    with pytest.raises(DataError, match="cannot be read"):
+        read(tmp_path)
+
+
+def test_json_of_a_hundred_thousand_levels_is_refused(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(DataError, match="not valid JSON"):
+        read_json(tmp_path / "deep.json")
 
 
 def test_yaml_cannot_run_code(tmp_path):

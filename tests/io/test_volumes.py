@@ -137,6 +137,28 @@ def test_invalid_images_are_refused_with_a_hint(tmp_path, name, content, message
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("kind", "place", "dims"),
+    [
+        (nib.Nifti1Image, 40, np.array([4, 12000, 10000, 100, 100], "<i2")),  # 1.2 TB
+        (nib.Nifti1Image, 40, np.array([4, -5, 8, 8, 20], "<i2")),
+        (nib.Nifti1Image, 40, np.array([4, 8, 8, 8, 0], "<i2")),
+        (nib.Nifti1Image, 40, np.array([0], "<i2")),
+        (nib.Nifti2Image, 16, np.array([4, 2**40, 8, 8, 20], "<i8")),
+    ],
+    ids=["huge", "negative", "no volumes", "no axes", "2^40"],
+)
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_absurd_dimensions_are_refused_by_the_header_alone(tmp_path, kind, place, dims, suffix):
+    nib.save(kind(np.ones((8, 8, 8, 20), np.int16), np.eye(4)), tmp_path / "a.nii")
+    content = bytearray((tmp_path / "a.nii").read_bytes())
+    content[place : place + dims.nbytes] = dims.tobytes()
+    path = tmp_path / f"b{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix == ".nii.gz" else content)
+    with pytest.raises(DataError, match="the header gives an impossible size"):
+        check_bold(path)
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="not found"):
         check_image(tmp_path / "a.nii.gz")

@@ -10,6 +10,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.io.series_files import kept_volumes
 from bolt.series.cache import SeriesCache, build_cache, read_series, zscore
+from tests.caches import reseal
 from tests.shared import shared_data
 
 ROIS = pd.DataFrame({"value": [7, 300, 4001], "name": ["a", "b", "c"], "network": ["N", None, "M"], "hemisphere": "L"})
@@ -39,8 +40,8 @@ def test_every_format_gives_the_same(tmp_path, suffix):
 @pytest.mark.parametrize("header", ["a,b,c", "# made by hand\na,b,c", "#1,#2,#3", '"ROI 1","ROI 2","ROI 3"'])
 def test_a_row_of_names_is_skipped(tmp_path, header):
     path = tmp_path / "a.csv"
-    path.write_text(header + "\n1,2,3\n4,5,6\n\n")
-    np.testing.assert_array_equal(read_series(path), [[1, 2, 3], [4, 5, 6]])
+    path.write_text(header + "\n1.5,2,3\n4,5,6\n\n")
+    np.testing.assert_array_equal(read_series(path), [[1.5, 2, 3], [4, 5, 6]])
 
 
 def test_volumes_that_are_not_the_rows_of_a_series_are_refused(tmp_path):
@@ -76,7 +77,7 @@ def test_columns_of_other_rois_are_refused(tmp_path, first):
 
 
 def test_one_roi_and_whole_nan_columns_are_allowed(tmp_path):
-    (tmp_path / "a.1D").write_text("1\n2\n3\n")
+    (tmp_path / "a.1D").write_text("1\n2\n4\n")
     assert read_series(tmp_path / "a.1D").shape == (3, 1)
     (tmp_path / "b.csv").write_text("1,nan\n2,nan\n")
     assert np.isnan(read_series(tmp_path / "b.csv")[:, 1]).all()
@@ -85,16 +86,16 @@ def test_one_roi_and_whole_nan_columns_are_allowed(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "1,2\n3,x\n", "not a table of numbers"),
-        ("a.csv", "1,2\n3\n", "not a table of numbers"),
-        ("a.csv", "1,2\nn/a,3\n", "not a table of numbers"),
-        ("a.csv", "n/a,2\n1,3\n", "not a table of numbers"),
-        ("a.csv", "1,2\n3,nan\n4,5\n", "nan in row 1, column 1"),
-        ("a.csv", "1,2\n3,4\ninf,5\n", "inf in row 2, column 0"),
+        ("a.csv", "4,2\n3,x\n", "'x' in row 1, column 1 .* is not a number"),
+        ("a.csv", "4,2\n3\n", "nan in row 1, column 1"),
+        ("a.csv", "4,2\nn/a,3\n", "nan in row 1, column 0"),
+        ("a.csv", "n/a,2\n1,3\n", "nan in row 0, column 0"),
+        ("a.csv", "4,2\n3,nan\n4,5\n", "nan in row 1, column 1"),
+        ("a.csv", "4,2\n3,4\ninf,5\n", "inf in row 2, column 0"),
         ("a.csv", "a,b\n", "0 time points"),
         ("a.csv", "", "0 time points"),
-        ("a.csv", "1,2\n", "1 time points"),
-        ("a.tsv", "<html>\n<body>404</body>\n", "not a table of numbers|0 time points"),
+        ("a.csv", "4,2\n", "1 time points"),
+        ("a.tsv", "<html>\n<body>404</body>\n", "is not a number|0 time points"),
         ("a.npy", "junk", "not a readable array"),
         ("a.mat", "junk", "not a readable .mat"),
         ("a.xlsx", "junk", "unknown file format '.xlsx'"),
@@ -322,5 +323,6 @@ def test_equal_input_equal_bytes(made):
 def test_a_cache_that_disagrees_with_its_index_is_refused(made):
     made()
     np.save(made.out / "series.npy", numbers(4))
+    reseal(made.out)
     with pytest.raises(DataError, match=r"shape \(4, 3\), but the index implies \(34, 3\)"):
         SeriesCache(made.out)

@@ -126,6 +126,9 @@ def test_a_scan_that_cannot_be_cleaned_says_why(tmp_path):
     path = derivative(tmp_path, NEW)
     with pytest.raises(DataError, match="leaves [01] of 30 volumes"):
         choose_confounds(path, load_denoise("scrubbing"), 30, "x")
+    for words in (["x"] * 30, ["1,2"] * 30):  # a table with commas has one column of words
+        with pytest.raises(DataError, match="confounds that are not numbers: a"):
+            choose_confounds(pd.DataFrame({"a": words}), Denoise(name="all", confounds=["*"]), 30, "bold.nii.gz")
     with pytest.raises(DataError, match="30 rows of confounds for 31 volumes"):
         choose_confounds(path, load_denoise("simple"), 31, "x")
     simple = choose_confounds(path, load_denoise("simple"), 30, "x")

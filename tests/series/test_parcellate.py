@@ -1,6 +1,8 @@
 """ROI means equal nilearn's, coverage is counted correctly, and the files are as documented."""
 
+import json
 import tracemalloc
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -213,16 +215,106 @@ def test_one_atlas_outside_the_image_does_not_disturb_another(tmp_path, data):
     np.testing.assert_allclose(both["partly"].series[:, 0], data[8:11, 2:9, 2:9].mean(axis=(0, 1, 2)), rtol=1e-5)
 
 
-def test_space_is_checked_or_assumed_with_a_warning(tmp_path, data):
+def test_space_is_that_of_name_sidecar_or_request(tmp_path, data):
     path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
     with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
         parcellate(path, [make_atlas()], denoise=NONE)
     with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is requested"):
         parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
-    with pytest.warns(UserWarning, match="declares no space"):
-        assert parcellate(bare, [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
     assert parcellate(bare, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
+    (tmp_path / "bold.json").write_text(json.dumps({"SpatialReference": SPACE}))
+    assert parcellate(bare, [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == SPACE
+    (tmp_path / "bold.json").write_text(json.dumps({"SpatialReference": "MNI152NLin2009cAsym"}))
+    with pytest.raises(DataError, match="but the image is in MNI152NLin2009cAsym"):
+        parcellate(bare, [make_atlas()], denoise=NONE)
+
+
+def test_a_scanner_space_image_is_not_taken_for_one_in_the_atlas_space(tmp_path, data):
+    bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
+    with pytest.raises(DataError, match=f"neither name.*in {SPACE}.*--space {SPACE}"):
+        parcellate(bare, [make_atlas()], denoise=NONE)
+    image = nib.load(bare)
+    image.header["sform_code"] = 4
+    nib.save(image, tmp_path / "mni.nii.gz")
+    with pytest.warns(UserWarning, match="declares no space"):
+        assert parcellate(tmp_path / "mni.nii.gz", [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
+    labels_of_the_scan = replace(make_atlas(), spaces=[])
+    with pytest.warns(UserWarning, match="declares no space"):
+        assert parcellate(bare, [labels_of_the_scan], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
+
+
+def altered(tmp_path, data, change):
+    """Save an image in the atlas's space after a change of the nibabel image."""
+    image = nib.load(save(tmp_path / NAME, data.astype(np.float32)))
+    change(image)
+    nib.save(image, tmp_path / NAME)
+    return tmp_path / NAME
+
+
+def unset_forms(image):
+    image.set_sform(None, 0)
+    image.set_qform(None, 0)
+
+
+def mirror_qform(image):
+    image.set_sform(AFFINE, 2)
+    image.set_qform(np.diag([-3.0, 3, 3, 1]), 1)
+
+
+def shift_qform(image):
+    moved = AFFINE.copy()
+    moved[2, 3] = 20
+    image.set_sform(AFFINE, 2)
+    image.set_qform(moved, 1)
+
+
+def milliseconds(image):
+    image.header.set_xyzt_units("mm", "msec")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (unset_forms, "neither sform nor qform is set"),
+        (mirror_qform, r"sform \(RAS\) and qform \(LAS\) disagree"),
+        (shift_qform, "sform and qform differ by up to 20.0 mm"),
+        (milliseconds, "no repetition time in the header: 2 ms is not plausible"),
+    ],
+)
+def test_an_image_whose_header_misleads_is_refused(tmp_path, data, change, message):
+    with pytest.raises(DataError, match=message):
+        parcellate(altered(tmp_path, data, change), [make_atlas()], denoise=NONE)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "message"),
+    [
+        (1e300, np.float64, r"volume 3 .* is 1e\+300"),
+        (3e38, np.float32, r"volume 3 .* is 3e\+38"),
+    ],
+)
+def test_values_that_no_scanner_makes_are_refused(tmp_path, data, value, dtype, message):
+    data = data.astype(dtype)
+    data[4, 4, 4, 3] = value
+    with pytest.raises(DataError, match=message):
+        parcellate(save(tmp_path / NAME, data), [make_atlas()], denoise=NONE)
+
+
+def test_volumes_of_zeros_are_refused(tmp_path, data):
+    data = data.astype(np.float32)
+    data[..., 5:] = 0
+    with pytest.raises(DataError, match="3 of 8 volumes are zero everywhere, such as volume 5"):
+        parcellate(save(tmp_path / NAME, data), [make_atlas()], denoise=NONE)
+
+
+def test_a_mask_with_nan_is_refused(tmp_path, data):
+    mask = np.ones(SHAPE, np.float32)
+    mask[0, 0, :3] = np.nan
+    nib.save(nib.Nifti1Image(mask, AFFINE), tmp_path / "mask.nii.gz")
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    with pytest.raises(DataError, match="the mask has 3 NaN or infinite voxels"):
+        parcellate(path, [make_atlas()], mask=tmp_path / "mask.nii.gz", denoise=NONE)
 
 
 def test_mask_must_lie_on_the_grid(tmp_path, data):

@@ -15,6 +15,7 @@ from bolt.series.cache import SeriesCache, build_cache
 from bolt.series.connectivity import connectivity, connectivity_of
 from bolt.training.features import load_trained, train_features
 from bolt.training.runner import Training
+from tests.caches import reseal
 
 CLASSES = ["A", "B"]
 
@@ -132,6 +133,7 @@ def test_nothing_is_learned_from_test_scans(folder, tmp_path, settings):
     for scan in index[index["scan_id"].map(folds) != "train"].itertuples():
         series[scan.offset : scan.offset + scan.length] = np.random.default_rng(7).standard_normal((scan.length, 8))
     np.save(tmp_path / "cache/series.npy", series)
+    reseal(tmp_path / "cache")
     spoiled, error = run(tmp_path, svm(**settings))
     assert error is None
     assert (spoiled / "checkpoint.safetensors").read_bytes() == (out / "checkpoint.safetensors").read_bytes()
@@ -154,6 +156,7 @@ def test_an_unseen_site_fails_the_fold_or_is_unchanged(tmp_path):
     roles = read_table(tmp_path / "folds.tsv").query("fold == 0").set_index("scan_id")["role"]
     index["site"] = index["site"].where(index["scan_id"].map(roles) != "test", "z")
     index.to_csv(tmp_path / "cache/index.tsv", sep="\t", index=False, na_rep="n/a")
+    reseal(tmp_path / "cache")
     out, error = run(tmp_path, svm(harmonise="combat"), out="refused")
     assert isinstance(error, DataError) and "(z)" in str(error) and not (out / "predictions.tsv").is_file()
     out, error = run(tmp_path, svm(harmonise="combat", unseen_site="pooled"), out="pooled")
@@ -168,6 +171,7 @@ def test_a_scan_outside_the_requested_folds_is_not_read(tmp_path):
     series, index = np.load(tmp_path / "cache/series.npy"), read_table(tmp_path / "cache/index.tsv")
     series[index.set_index("scan_id").at["s05", "offset"]] = np.nan
     np.save(tmp_path / "cache/series.npy", series)
+    reseal(tmp_path / "cache")
     out, error = run(tmp_path, svm())
     assert error is None and "s05" not in set(read_table(out / "predictions.tsv")["scan_id"])
     _, error = run(tmp_path, svm(), fold=1)

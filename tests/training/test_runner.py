@@ -356,7 +356,7 @@ def test_a_wrong_configuration_stops_all(toy, tmp_path):
 def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
     monkeypatch.chdir(tmp_path)
     config = ["--config", str(series_dataset(tmp_path, n_rois=160))]
-    for command in (["index"], ["cache", "--atlas", "dosenbach160"], ["folds"]):
+    for command in (["index"], ["cache", "--atlas", "dosenbach160"], ["exclusions"], ["folds"]):
         assert main([*command, *config]) == 0
     model = load_model(str(tmp_path / "tiny.yaml")).run_name
     folds = pd.read_csv("results/mine/folds.tsv", sep="\t")

@@ -49,10 +49,10 @@ def cluster(folder, components):
 @pytest.mark.slow
 def test_parcellations_are_joined_and_a_bad_scan_harms_no_other(config, tmp_path):
     profile, submitted = cluster(tmp_path, components=6)
-    done = snakemake(tmp_path, "series", "--workflow-profile", str(profile), config=config)
+    done = snakemake(tmp_path, "folds", "--workflow-profile", str(profile), config=config)
     assert done.returncode == 0, done.stdout
     names = submitted.read_text().split()
-    assert sorted(names) == ["cache", "folds", "index", *PARCELLATIONS, "quality"], names
+    assert sorted(names) == ["cache", "exclusions", "folds", "index", *PARCELLATIONS, "quality"], names
     results = tmp_path / "results/hcp_tiny"
     assert len(read_table(results / "scans.tsv")) == 12
     excluded = read_table(results / "exclusions.tsv")

@@ -19,11 +19,11 @@ def path(tmp_path):
 
 def test_rules_run_in_the_environments_that_their_files_name(tmp_path, path):
     config = series_dataset(tmp_path)
-    done = snakemake(tmp_path, "--use-conda", "series", config=config, env=path, fresh=True)
+    done = snakemake(tmp_path, "--use-conda", "folds", config=config, env=path, fresh=True)
     assert done.returncode == 0, done.stdout
     assert len(results(tmp_path, "folds.tsv")) == 1
     made = {file.read_text(): file.with_suffix("") for file in (tmp_path / ".snakemake/conda").glob("*.yaml")}
-    for name, commands in {"imaging": ["index"], "learning": ["cache", "folds"]}.items():
+    for name, commands in {"imaging": ["index"], "learning": ["cache", "exclusions", "folds"]}.items():
         called = made[(ROOT / f"workflow/envs/{name}.yaml").read_text()] / "calls"
         assert re.findall(r"-m bolt (\w+)", called.read_text()) == commands
 

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -122,7 +123,7 @@ def test_too_few_subjects_a_class_stop_the_run_before_any_work(tmp_path):
     config = bids_config(tmp_path, n_subjects=4)
     done = snakemake(tmp_path, config=config)
     assert done.returncode != 0
-    assert "has 2 subjects or families, fewer than the 3 folds" in done.stdout
+    assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in done.stdout
     assert not list((tmp_path / "results").rglob("*.nii.gz"))
 
 
@@ -235,7 +236,7 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     write_yaml(config, yaml.safe_load(config.read_text()) | {"quality": {"max_mean_fd": 0.5}})
     shutil.rmtree(tmp_path / "work", ignore_errors=True)  # it may be deleted
     planned = jobs(snakemake(tmp_path, "-n", "series", config=config).stdout)
-    assert set(planned) == {"quality", "cache", "folds", "series"}
+    assert set(planned) == {"quality", "cache", "exclusions", "series"}
 
     transform = layout.anatomical_files("sub-03")["forward"]  # deleted by hand, it is made again
     transform.unlink()
@@ -259,8 +260,12 @@ def test_a_mended_series_is_read_again(tmp_path):
     assert snakemake(tmp_path, "series", config=config).returncode == 0
     write_yaml(config, yaml.safe_load(config.read_text()) | {"bad_scans": "refuse"})  # no scan changes by that
     assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
-    np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((41, 160)))
-    assert {"cache", "folds"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
+    np.save(tmp_path / "series/sub-03_task-rest.npy", np.random.default_rng(9).standard_normal((61, 160)))
+    assert {"cache", "exclusions"} <= set(jobs(snakemake(tmp_path, "-n", "series", config=config).stdout))
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    for table in (tmp_path / "results/mine/scans.tsv", next((tmp_path / "results").rglob("index.tsv"))):
+        assert pd.read_csv(table, sep="\t").set_index("scan_id").n_volumes["sub-03_task-rest"] == 61
+    assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
 
 
 def test_a_run_goes_on_where_it_was_when_a_folder_is_moved_to_another_disk(tmp_path):

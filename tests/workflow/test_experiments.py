@@ -60,7 +60,7 @@ def test_all_folds_of_a_run_can_be_one_job(tmp_path):
 
 def test_what_is_trained_is_not_trained_again(tmp_path, monkeypatch):
     config = configured(tmp_path)
-    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    assert snakemake(tmp_path, "folds", config=config).returncode == 0
     monkeypatch.chdir(tmp_path)
     run = Run(read_yaml(config))
     for predictions in run.predictions(run.experiment_runs("one"))[:4]:

@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layou
         layout, model = Layout(config), load_model(config.models[0]).run_name
         run = ["--atlas", ATLAS, "--model", model, "--seed", "0"]
         fold = [*run, "--fold", "0"]
-        steps = [["index"], ["cache", "--atlas", ATLAS], ["folds"], ["inner-folds"]]
+        steps = [["index"], ["cache", "--atlas", ATLAS], ["exclusions"], ["folds"], ["inner-folds"]]
         steps += [["train", *fold], ["explain", *fold]]
         steps += [["train-inner", *fold, "--inner", str(inner)] for inner in range(2)]
         for step in [*steps, ["explain-inner", *fold], ["landmarks", *run]]:

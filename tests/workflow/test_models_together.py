@@ -54,7 +54,7 @@ def test_folds_that_are_named_for_one_model_are_jobs_of_their_own(tmp_path):
 def test_a_fold_that_fails_leaves_the_others(tmp_path):
     config = configure(tmp_path)
     write_yaml(config, read_yaml(config) | {"models": ["svm"]})
-    assert snakemake(tmp_path, "series", config=config).returncode == 0
+    assert snakemake(tmp_path, "folds", config=config).returncode == 0
     table = read_table(tmp_path / "results/mine/folds.tsv", text=("scan_id",))
     table.loc[(table["fold"] == 1) & (table["role"] == "test"), "role"] = "validation"
     table.to_csv(tmp_path / "results/mine/folds.tsv", sep="\t", index=False)

@@ -4,11 +4,14 @@
 rule cache:
     input:
         scans=layout.scans,
-        series=lambda wildcards: checkpoints.index.get() and run.scan_series(),
+        series=lambda wildcards: checkpoints.index.get()
+        and run.scan_series(wildcards.atlas),
         quality=layout.quality if run.judged else [],
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
+        series=layout.cache("{atlas}") / "series.npy",
         index=layout.cache("{atlas}") / "index.tsv",
+        rois=layout.cache("{atlas}") / "rois.tsv",
         exclusions=layout.cache("{atlas}") / "exclusions.tsv",
         warnings=layout.cache("{atlas}") / "warnings.tsv",
     log:
@@ -25,14 +28,32 @@ rule cache:
         f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
 
 
-rule folds:
+rule exclusions:
     input:
         [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlas_places],
+        [layout.cache(atlas) / "warnings.tsv" for atlas in run.config.atlas_places],
+    output:
+        exclusions=layout.exclusions,
+        warnings=layout.warnings,
+    log:
+        layout.log("exclusions"),
+    benchmark:
+        layout.benchmark("exclusions")
+    conda:
+        "../envs/learning.yaml"
+    params:
+        **run.params("exclusions"),
+    shell:
+        f"python -m bolt exclusions {CONFIG} {LOGGED}"
+
+
+rule folds:
+    input:
+        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
+        exclusions=layout.exclusions,
         scans=layout.scans,
     output:
         folds=layout.folds,
-        exclusions=layout.exclusions,
-        warnings=layout.warnings,
     log:
         layout.log("folds"),
     benchmark:
@@ -47,5 +68,5 @@ rule folds:
 
 rule series:
     input:
-        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
-        layout.folds,
+        run.caches(),
+        layout.exclusions,

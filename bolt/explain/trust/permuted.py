@@ -18,8 +18,8 @@ from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.io.errors import DataError
-from bolt.io.files import link_or_copy, read_table, write_table
-from bolt.series.cache import ARRAY_COLUMNS, SeriesCache
+from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
+from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
 from bolt.training.runner import train_fold
 
 CACHE = "cache"
@@ -74,7 +74,9 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
     for name in ("series.npy", "rois.tsv"):
         link_or_copy(cache / name, out / name)
     write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
-    link_or_copy(cache / "manifest.json", out / "manifest.json")
+    manifest = read_json(cache / "manifest.json")
+    manifest["sha256"] = {name: sha256(out / name) for name in FILES}
+    write_json(manifest, out / "manifest.json")
 
 
 def train_permuted(

@@ -73,7 +73,7 @@ def _calibration(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dic
 def _performance(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dict) -> Picture:
     picture = run_figure(study, run, "performance")
     if study.dataset.classes is None:
-        figures.predicted_numbers(pooled, picture, study.dataset.label)
+        figures.predicted_numbers(pooled, picture, study.dataset.label or "")
         return Picture(picture, NUMBERS)
     figures.performance(metrics, pooled, picture)
     others = "Middle: ROC curve. Right: confusion matrix." if pooled.get("roc") else "Right: confusion matrix."

@@ -51,9 +51,12 @@ def simulate(job: Job) -> None:
 @stage("Check configuration, dataset, atlases and models before any work.", rules=())
 def check(job: Job) -> None:
     """Check everything that can be checked without reading images."""
-    from bolt.workflow.checks import check_download_space, check_names
+    from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
 
     check_names(job.config, job.dataset)
+    check_series_files(job.config, job.dataset)
+    if job.learns:
+        check_learning(job.config, job.dataset)
     check_download_space(job.config, job.dataset)
 
 
@@ -153,6 +156,7 @@ def index(job: Job) -> None:
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.published import write_cohort
     from bolt.datasets import COLUMNS, index, own_tables, subjects_table
+    from bolt.datasets.participants import require_classes
     from bolt.folds.splits import make_folds
     from bolt.io.files import write_table
     from bolt.jobs.provenance import provenance_path
@@ -166,7 +170,9 @@ def index(job: Job) -> None:
     scans = index(job.config, dataset, job.options.minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
     check_covariate_values(job.study.models.values(), usable)
-    make_folds(job.strata(usable), job.config.folds)  # too few subjects of a class are reported here, too
+    if job.learns:  # too few subjects of a class are reported here, too
+        require_classes(usable, dataset, dataset.where)
+        make_folds(job.strata(usable), job.config.folds)
     excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     excluded.columns = pd.Index(EXCLUSION_COLUMNS)
     job.refuse_bad(excluded)

@@ -104,12 +104,16 @@ def explain_inner(job: Job) -> None:
     """Write the importance weights of training scans under inner models."""
     from bolt.explain.importance import explain_inner
     from bolt.io.files import read_json
+    from bolt.io.integrity import require_outputs
+    from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     folder, cache = job.run.inner(job.options.fold), job.run.cache
     inner = range(job.config.explain.inner_folds)
     statuses = [folder / f"fold-{part}" / "status.json" for part in inner]
     failed = [status for status in statuses if read_json(status)["state"] != "ok"]
+    for status in statuses:
+        require_outputs(provenance_path(status))
     checkpoints = [folder / f"fold-{part}" / "checkpoint.safetensors" for part in inner]
     inputs: Inputs = [cache / "manifest.json", checkpoints]
     facts = {"outer": job.options.fold, "seed": job.options.seed}
@@ -180,10 +184,12 @@ def regions(job: Job) -> None:
     from bolt.explain.regions import write_regions
     from bolt.io.errors import BoltError
     from bolt.io.files import holds_something
+    from bolt.io.integrity import require_outputs
     from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
     of_classes(job)
+    require_outputs(job.run.explanation / "landmarks_provenance.json")
     out, settings, atlas_name = job.run.explanation, job.config.explain, job.options.atlas
     cache = SeriesCache(job.run.cache)
     try:

@@ -22,6 +22,19 @@ def _results(job: Job, *names: str) -> list[list[Path]]:
     return [sorted(path for top in ("runs", "explain") for path in (results / top).rglob(name)) for name in names]
 
 
+def _require_results(job: Job) -> None:
+    """Refuse tables of scans, runs and explanations that were altered after they were made."""
+    from bolt.io.integrity import require_outputs
+    from bolt.jobs.provenance import provenance_path
+
+    layout = job.layout
+    for table in (layout.scans, layout.exclusions, layout.folds, layout.quality):
+        require_outputs(provenance_path(table))
+    for records in _results(job, "*provenance.json"):
+        for record in records:
+            require_outputs(record)
+
+
 @stage(
     "Compare the demo's results with the phantom's truth.",
     code=("bolt.truth.table",),
@@ -56,6 +69,7 @@ def explanation(job: Job) -> None:
     from bolt.jobs.provenance import provenance_path
     from bolt.report.pages.explanation import write_explanation
 
+    _require_results(job)
     write_explanation(job.study)
     job.note(provenance_path(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
 
@@ -81,6 +95,7 @@ def report(job: Job) -> None:
     from bolt.report.pages.report import write_report
 
     layout = job.layout
+    _require_results(job)
     if layout.exclusions.is_file():
         job.refuse_bad(read_table(layout.exclusions, text=("scan_id",)))
     write_cohort(job.scans(), job.dataset.paper, layout.cohort)  # the published numbers may be newer than the index

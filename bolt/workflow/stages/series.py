@@ -68,24 +68,19 @@ def cache(job: Job) -> None:
 
 
 @stage(
-    "Split subjects into nested folds, and audit the split for leaks.",
-    code=("bolt.folds.splits", "bolt.folds.check"),
-    settings=lambda study: study.config.folds.model_dump(exclude=NOT_OF_FOLDS),
+    "List the excluded scans of all atlases, and the warnings about the others.",
+    code=("bolt.cohort.exclusions",),
     jobs=lambda plan: 1,
 )
-def folds(job: Job) -> None:
-    """Write the folds, and the lists of excluded scans and of warnings of all caches."""
+def exclusions(job: Job) -> None:
+    """Gather the lists of the caches; folds may fail later, these stay."""
     import pandas as pd
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
-    from bolt.folds.check import series_hashes
-    from bolt.folds.splits import FOLD_COLUMNS, make_folds
     from bolt.io.files import read_table, write_table
     from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    layout, settings = job.layout, job.config.folds
-    caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
+    layout, caches = job.layout, _caches(job)
 
     def gathered(name: str, text: tuple[str, ...]) -> pd.DataFrame:
         tables = pd.concat([read_table(cache / name, text=text) for cache in caches])
@@ -93,14 +88,40 @@ def folds(job: Job) -> None:
 
     excluded = gathered("exclusions.tsv", ("scan_id",))
     job.refuse_bad(excluded)
-    write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
     write_table(gathered("warnings.tsv", tuple(WARNING_COLUMNS)), layout.warnings, WARNING_COLUMNS)
+    write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
+    job.note(provenance_path(layout.exclusions), [cache / "exclusions.tsv" for cache in caches])
+
+
+@stage(
+    "Split subjects into nested folds, and audit the split for leaks.",
+    code=("bolt.folds.splits", "bolt.folds.check"),
+    settings=lambda study: study.config.folds.model_dump(exclude=NOT_OF_FOLDS),
+    jobs=lambda plan: 1,
+)
+def folds(job: Job) -> None:
+    """Write the folds that all models share."""
+    from bolt.datasets.participants import require_classes
+    from bolt.folds.check import series_contents
+    from bolt.folds.splits import FOLD_COLUMNS, make_folds
+    from bolt.io.files import read_table, write_table
+    from bolt.jobs.provenance import provenance_path
+    from bolt.series.cache import SeriesCache
+
+    layout, settings, caches = job.layout, job.config.folds, _caches(job)
     scans = job.scans()
-    usable = job.strata(scans[~scans.scan_id.isin(excluded.scan_id)])
-    contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+    excluded = read_table(layout.exclusions, text=("scan_id",))
+    usable = scans[~scans.scan_id.isin(excluded.scan_id)]
+    require_classes(usable, job.dataset, layout.scans)
+    usable = job.strata(usable)
+    contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
     write_table(make_folds(usable, settings, contents), layout.folds, FOLD_COLUMNS)
-    tables = [cache / name for cache in caches for name in ("manifest.json", "exclusions.tsv")]
-    job.note(provenance_path(layout.folds), [layout.scans, *tables], seed=settings.seed)
+    read = [layout.scans, layout.exclusions, *(cache / "manifest.json" for cache in caches)]
+    job.note(provenance_path(layout.folds), read, seed=settings.seed)
+
+
+def _caches(job: Job) -> list[Path]:
+    return [job.layout.cache(atlas) for atlas in job.config.atlas_places]
 
 
 @stage(

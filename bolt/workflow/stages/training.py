@@ -115,7 +115,7 @@ def evaluate(job: Job) -> None:
 )
 def inner_folds(job: Job) -> None:
     """Write the inner folds of every outer fold."""
-    from bolt.folds.check import series_hashes
+    from bolt.folds.check import series_contents
     from bolt.folds.inner import make_inner_folds
     from bolt.folds.splits import FOLD_COLUMNS
     from bolt.io.files import read_table, write_table
@@ -126,7 +126,7 @@ def inner_folds(job: Job) -> None:
     scans = job.scans()
     scans = job.strata(scans[scans["scan_id"].isin(folds["scan_id"])])
     caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
-    contents = {f"series in {cache}": series_hashes(SeriesCache(cache)) for cache in caches}
+    contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
     for fold in sorted(folds["fold"].unique()):
         table = make_inner_folds(folds, scans, fold, settings, n_inner, contents)
         write_table(table, layout.inner_folds(fold), FOLD_COLUMNS)

@@ -1,0 +1,115 @@
+"""Results that were altered after they were made are refused: no scan or fold is blamed, and no metric changes."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bolt.evaluate.metrics import fold_predictions
+from bolt.explain.weights import explained_folds
+from bolt.io.errors import ConfigError
+from bolt.io.files import sha256, write_json, write_status, write_text
+from bolt.io.integrity import require_outputs, require_unaltered
+from bolt.jobs.outcome import Outcome
+from bolt.jobs.provenance import provenance
+from bolt.series.cache import FILES, SeriesCache
+from tests.caches import pack, scan_table
+
+DAMAGED = "damaged, or was changed.*Delete it and run the same command again"
+MISSING = "not found, although it was made.*Run the same command again"
+
+
+def halve(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = [(halve, DAMAGED), (change, DAMAGED), (lambda path: path.write_bytes(b""), DAMAGED)]
+ALL = [*DAMAGES, (lambda path: path.unlink(), MISSING)]
+NAMES = ["cut off", "one bit", "empty", "deleted"]
+
+
+@pytest.mark.parametrize(("damage", "message"), ALL, ids=NAMES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_cache_stops_the_run(tmp_path, name, damage, message):
+    series = np.random.default_rng(0).standard_normal((2, 20, 3))
+    cache = pack(tmp_path, list(series), scan_table("ab"))
+    assert len(SeriesCache(cache)) == 2
+    damage(cache / name)
+    with pytest.raises(ConfigError, match=message):
+        SeriesCache(cache)
+
+
+@pytest.mark.parametrize(("damage", "message"), ALL, ids=NAMES)
+def test_damaged_predictions_stop_the_evaluation(tmp_path, damage, message):
+    path = tmp_path / "predictions.tsv"
+    write_text("scan_id\trole\tlabel\tpredicted\na\ttest\tx\tx\n", path)
+    write_status(tmp_path / "status.json", "ok", "train")
+    write_json(provenance(place=tmp_path / "provenance.json"), tmp_path / "provenance.json")
+    assert fold_predictions(tmp_path)[0] == "ok"
+    damage(path)
+    with pytest.raises(ConfigError, match=message):
+        fold_predictions(tmp_path)
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=NAMES[:-1])
+def test_damaged_importance_stops_what_reads_it(tmp_path, damage, message):
+    fold = tmp_path / "fold-0"
+    write_text("scan_id\n1\n", fold / "importance.tsv")
+    write_status(fold / "status.json", "ok", "train")
+    write_json(provenance(place=fold / "explain_provenance.json"), fold / "explain_provenance.json")
+    assert explained_folds(tmp_path, [0]) == [0]
+    damage(fold / "importance.tsv")
+    with pytest.raises(ConfigError, match=message):
+        explained_folds(tmp_path, [0])
+
+
+def test_a_job_stops_at_damaged_results_of_the_job_before_it(tmp_path):
+    """It is no bad scan or fold, which would be excluded."""
+    first = Outcome("train", tmp_path / "status.json", 1)
+    first.run(lambda: write_text("weights", tmp_path / "checkpoint.safetensors"))
+    second = Outcome("explain", tmp_path / "explain_status.json", 1)
+    second.depends_on(tmp_path / "status.json")
+    second.run(lambda: None)
+    halve(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(ConfigError, match=DAMAGED):
+        second.run(lambda: None)
+    assert '"ok"' in (tmp_path / "explain_status.json").read_text()
+
+
+def test_provenance_records_what_the_job_wrote_in_its_folder(tmp_path):
+    write_text("mine", tmp_path / "run/below/a.txt")
+    write_text("gone", tmp_path / "run/b.txt")
+    (tmp_path / "run/b.txt").unlink()
+    write_text("elsewhere", tmp_path / "c.txt")
+    facts = provenance(place=tmp_path / "run/provenance.json")
+    assert facts["outputs"] == {"below/a.txt": sha256(tmp_path / "run/below/a.txt")}
+    assert "outputs" not in provenance()
+
+
+def test_only_newer_files_are_compared_where_that_is_enough(tmp_path):
+    write_text("a", tmp_path / "a.txt")
+    write_json({"outputs": {"a.txt": "wrong", "missing.txt": "x"}}, tmp_path / "provenance.json")
+    os.utime(tmp_path / "a.txt", (0, 0))
+    require_outputs(tmp_path / "provenance.json", newer=True)
+    require_outputs(tmp_path / "no_provenance.json")
+    with pytest.raises(ConfigError, match=DAMAGED):
+        require_outputs(tmp_path / "provenance.json")
+    os.utime(tmp_path / "a.txt")
+    with pytest.raises(ConfigError, match=DAMAGED):
+        require_outputs(tmp_path / "provenance.json", newer=True)
+
+
+def test_a_file_that_was_written_again_is_compared_again(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    digests = {"a.npy": sha256(tmp_path / "a.npy")}
+    require_unaltered(tmp_path, digests)
+    np.save(tmp_path / "a.npy", np.ones(3))
+    with pytest.raises(ConfigError, match=DAMAGED):
+        require_unaltered(tmp_path, digests)

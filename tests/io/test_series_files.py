@@ -1,0 +1,140 @@
+"""Ready series in the formats that people save."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse
+
+import bolt
+from bolt.io.errors import DataError
+from bolt.io.series_files import read_series
+
+SERIES = np.random.default_rng(0).normal(size=(20, 12))
+TABLE = pd.DataFrame(SERIES)
+NAMES = [f"LH_{i}" for i in range(12)]
+
+WRITERS = {
+    "saved by numpy.csv": lambda path: np.savetxt(path, SERIES, delimiter=","),
+    "columns from 0, as pandas writes.csv": lambda path: TABLE.to_csv(path, index=False),
+    "columns from 1.csv": lambda path: TABLE.to_csv(path, index=False, header=range(1, 13)),
+    "labels of an atlas.tsv": lambda path: TABLE.to_csv(path, sep="\t", index=False, header=range(2001, 2037, 3)),
+    "names.tsv": lambda path: TABLE.to_csv(path, sep="\t", index=False, header=NAMES),
+    "semicolons.csv": lambda path: np.savetxt(path, SERIES, delimiter=";"),
+    "byte order mark.csv": lambda path: TABLE.to_csv(path, index=False, header=NAMES, encoding="utf-8-sig"),
+    "spaces.1D": lambda path: np.savetxt(path, SERIES, header="a comment"),
+    "tabs.txt": lambda path: np.savetxt(path, SERIES, delimiter="\t"),
+    "doubles.npy": lambda path: np.save(path, SERIES),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_volumes_and_rois_are_those_that_were_saved(tmp_path, name):
+    WRITERS[name](tmp_path / name)
+    np.testing.assert_allclose(read_series(tmp_path / name), SERIES, rtol=1e-6)
+
+
+@pytest.mark.parametrize("separator", ["\t", ","])
+@pytest.mark.parametrize("empty", ["n/a", "", "nan"])
+def test_an_empty_column_stays_where_it_is(tmp_path, separator, empty):
+    """As XCP-D writes a parcel that is not covered."""
+    path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
+    TABLE.assign(**{"3": np.nan}).drop(columns=3)[[0, 1, 2, "3", *range(4, 12)]].to_csv(
+        path, sep=separator, index=False, header=NAMES, na_rep=empty
+    )
+    read = read_series(path)
+    assert np.isnan(read[:, 3]).all()
+    np.testing.assert_allclose(np.delete(read, 3, axis=1), np.delete(SERIES, 3, axis=1), rtol=1e-6)
+
+
+def test_the_reader_is_offered_to_others(tmp_path):
+    np.save(tmp_path / "a.npy", SERIES)
+    assert bolt.read_series is read_series and bolt.read_series(tmp_path / "a.npy").shape == (20, 12)
+    with pytest.raises(AttributeError, match="no attribute 'read_serie'"):
+        bolt.read_serie  # noqa: B018
+
+
+def test_the_first_volume_is_no_header(tmp_path):
+    """Whole numbers, but not those of columns."""
+    counts = np.random.default_rng(1).integers(300, 900, (9, 14))
+    counts[0, :2] = 5, 3
+    np.savetxt(tmp_path / "a.csv", counts, delimiter=",", fmt="%d")
+    np.testing.assert_array_equal(read_series(tmp_path / "a.csv"), counts)
+
+
+def claim(path):
+    """Write an array whose header claims 1.2 TB."""
+    np.save(path, SERIES)
+    path.write_bytes(path.read_bytes().replace(b"(20, 12), }", b"(2000000000, 75), }"))
+
+
+def objects(path):
+    np.save(path, np.array([{}]), allow_pickle=True)
+
+
+def names_and_numbers(path):
+    path.write_text(",".join("ABCDEFGHIJKL") + "\n" + TABLE.to_csv(index=False))
+
+
+def archive(path):
+    with path.open("wb") as file:
+        np.savez(file, SERIES)
+
+
+BAD = [
+    (
+        "index.csv",
+        lambda path: TABLE.to_csv(path),
+        "the first column counts the rows (0, 1, 2 …): an index, not an ROI",
+    ),
+    (
+        "time.csv",
+        lambda path: path.write_text("volume,A\n1,2.4\n2,3.2\n3,2.1\n"),
+        "the first column 'volume' counts the rows (1, 2, 3 …)",
+    ),
+    (
+        "hole.tsv",
+        lambda path: TABLE.replace(SERIES[3, 2], np.nan).to_csv(path, sep="\t", index=False),
+        "nan in row 3, column 2",
+    ),
+    ("text.csv", lambda path: path.write_text("1.5,2\n3,x\n4,5\n"), "'x' in row 1, column 1 (counted from 0) is not"),
+    ("typing.csv", lambda path: path.write_text("1.5,O.3\n3,4\n4,5\n"), "'O.3' in row 0, column 1"),
+    ("ragged.csv", lambda path: path.write_text("1.5,2\n3,2,4\n4,5\n"), "rows of unequal length"),
+    ("utf16.csv", lambda path: path.write_text("1.5,2\n3,2\n", encoding="utf-16"), "not UTF-8 text"),
+    ("decimal commas.csv", lambda path: path.write_text("1,5;2,5\n3,5;4,5\n2,5;1,5\n"), "is not a number"),
+    ("clock.csv", lambda path: path.write_text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
+    ("two tables.csv", lambda path: path.write_text(2 * TABLE.to_csv(index=False)), "row 20 (counted from 0, without"),
+    (
+        "names and numbers.csv",
+        names_and_numbers,
+        "row 0 (counted from 0, without the header) has the numbers of",
+    ),
+    ("no array.npy", lambda path: path.write_bytes(b"x" * 100), "not in NumPy's format"),
+    ("mask.npy", lambda path: np.save(path, SERIES > 0), "contains bool, not numbers"),
+    ("pipe.csv", os.mkfifo, "not a regular file"),
+    ("loop.npy", lambda path: path.symlink_to(path.name), "file not found"),
+    (f"{'long' * 80}.npy", lambda path: None, "file not found"),
+    ("archive.npy", archive, "an archive of arrays (.npz), not one array"),
+    ("objects.npy", objects, "not a readable array"),
+    ("huge.npy", claim, "not a readable array"),
+    ("large.npy", lambda path: np.save(path, np.full((5, 2), 1e300)), "inf in row 0, column 0"),
+    ("constant.npy", lambda path: np.save(path, np.full((5, 2), 3.0)), "no ROI varies"),
+    (
+        "sparse.mat",
+        lambda path: scipy.io.savemat(path, {"x": scipy.sparse.csc_matrix(SERIES)}),
+        "not an array of numbers",
+    ),
+    ("folder.npy", lambda path: path.mkdir(), "not a regular file"),
+    ("absent.npy", lambda path: None, "file not found"),
+]
+
+
+@pytest.mark.parametrize(("name", "write", "message"), BAD, ids=[name for name, *_ in BAD])
+def test_what_is_no_series_is_refused_with_its_place(tmp_path, name, write, message):
+    write(tmp_path / name)
+    with pytest.raises(DataError) as caught:
+        read_series(tmp_path / name)
+    assert message in str(caught.value) and name in str(caught.value)
+    assert "allow_pickle" not in str(caught.value) and "\n" not in str(caught.value)
