@@ -158,7 +158,7 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
     scan = GivenScan(series, kept_volumes(path, len(series)), tr, _name_rois(info["rois"], atlas.labels), atlas.name)
     if options.events is not None:
         scan.events = read_events(options.events)
-    _standardize(scan, path, options.standardize)
+    _standardize(scan, options.standardize)
     _add_image(scan, atlas)
     _compare_with_training(scan, options.checkpoint, path.stem)
     return scan
@@ -241,7 +241,7 @@ def _name_rois(values: list[int], labels: pd.DataFrame | None) -> pd.DataFrame:
     return labels.set_index("value", drop=False).loc[values, list(LABEL_COLUMNS)].reset_index(drop=True)
 
 
-def _standardize(scan: GivenScan, path: Path, wanted: bool) -> None:
+def _standardize(scan: GivenScan, wanted: bool) -> None:
     """Z-score as the cache does, and note what is unusual about the ROIs."""
     uncovered = np.isnan(scan.series).any(axis=0)
     values = np.where(uncovered, 0, scan.series)
