@@ -31,9 +31,9 @@ class Simulate(Keys):
     tsnr: Pair = [40.0, 70.0]
     signal_percent: float = Field(2.0, ge=0)
     n_informative: int = Field(30, ge=2, le=34, description="the default network has 34 regions")
-    n_events: int = Field(4, ge=1)
+    n_events: int = Field(5, ge=1)
     event_seconds: Pair = [4.0, 6.0]
-    event_amplitude: float = Field(3.0, ge=0)
+    event_amplitude: float = Field(4.0, ge=0)
 
 
 class Range(Keys):
