@@ -90,7 +90,7 @@ class Dataset(Keys):
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    name: str
+    name: Name
     source: Literal["phantom", "bids", "fmriprep", "series", "abide", "hcp"]
     description: str = ""
     path: Path = Field(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from bolt.config.keys import Keys
+from bolt.io.names import Name
 
 Band = Annotated[list[float], Field(min_length=2, max_length=2)]
 Length = Annotated[int, Field(ge=2)]
@@ -147,7 +148,7 @@ class Landmarks(Keys):
 class Experiment(Keys):
     """A list of models or settings compared in one table: `config/experiments/<name>.yaml`."""
 
-    name: str
+    name: Name
     title: str
     description: str = ""
     paper_dataset: str | None = Field(None, description="dataset of the paper's table, if the table has no such column")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bolt.config.keys import Keys
+from bolt.io.names import Name
 
 
 class Preprocess(Keys):
@@ -56,7 +57,7 @@ STRATEGY_PARAMETERS = {
 class Denoise(Keys):
     """A denoising strategy for ROI series: `config/denoise/<name>.yaml`."""
 
-    name: str
+    name: Name
     description: str = ""
     confounds: list[str] = Field([], description="columns of the confounds table; shell patterns allowed")
     strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
@@ -85,7 +86,7 @@ class Denoise(Keys):
 class Registration(Keys):
     """Settings of all registrations: `config/registration/<name>.yaml`."""
 
-    name: str
+    name: Name
     description: str = ""
     n4_resolution: float = Field(8.0, gt=0, description="voxel size at which the bias field is estimated, mm")
     n4_iterations: list[int] = [50, 50, 30, 20]

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bolt.config.keys import Keys, Seed
 from bolt.config.models import Training
+from bolt.io.names import Name
 
 
 class Span(Keys):
@@ -38,7 +39,7 @@ class Span(Keys):
 class Space(Keys):
     """Settings that a search may change: `config/search/<name>.yaml`."""
 
-    name: str
+    name: Name
     description: str = ""
     training: dict[str, Span] = Field({}, description="keys of `training`, for every model with epochs")
     hyper: dict[str, dict[str, Span]] = Field({}, description="module in bolt/models to settings of such models")

@@ -22,6 +22,8 @@ INDEX = "index"
 """Stage of scans that are excluded because something is wrong with them."""
 SCAN = "scan_id"
 """Selects single scans in `include` and `exclude`, besides the columns of the table of subjects."""
+OLDEST = 122
+"""Years; a larger number is a code for a missing age."""
 
 
 def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
@@ -91,7 +93,7 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
     known = subjects.reindex(scans.subject)
     for key, column in columns.items():
         scans[key] = known[column].to_numpy() if column is not None else pd.NA
-    scans["age"] = as_numbers(scans.age, f"{where}: age")
+    scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
         n = scans.subject[scans.group.isna()].nunique()
         log.warning("%s: %d subjects have no value in '%s'; each is a group of its own", where, n, dataset.group)
@@ -102,10 +104,10 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
     return scans
 
 
-def as_numbers(values: pd.Series, name: str, least: float = -math.inf) -> pd.Series:
-    """Return a column as numbers; warn of values that are none or below `least`, which count as missing."""
+def as_numbers(values: pd.Series, name: str, least: float = -math.inf, most: float = math.inf) -> pd.Series:
+    """Return a column as numbers; warn of values that are none or beyond `least` and `most`, which count as missing."""
     numbers = pd.to_numeric(values, errors="coerce")
-    wrong = values.notna() & ~(numbers.abs().lt(math.inf) & numbers.ge(least))
+    wrong = values.notna() & ~(numbers.abs().lt(math.inf) & numbers.between(least, most))
     if wrong.any():
         example = values[wrong].iloc[0]
         log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), example)

@@ -198,7 +198,16 @@ def _refuse_bomb(text: str, path: str | Path) -> None:
 
 
 class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
-    """A safe loader that refuses a mapping with a key twice, of which YAML would silently keep the last."""
+    """A safe loader that refuses what YAML silently takes for something else.
+
+    Of a key that is there twice it would keep the last; 010 would be 8, and 1:30 would be 90.
+    """
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if re.fullmatch(r"[-+]?0[0-9_]+|.*:.*", node.value):
+            problem = f"'{node.value}' would be read as another number; put it in quotes, or write a decimal number"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return int(super().construct_yaml_int(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -207,6 +216,9 @@ class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
                 raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _read_text(path: str | Path) -> str:

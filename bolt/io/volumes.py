@@ -19,6 +19,8 @@ from bolt.io.errors import BoltWarning, DataError
 GZIP_MAGIC = b"\x1f\x8b"
 TIME_UNITS = {0: ("s", 1.0), 8: ("s", 1.0), 16: ("ms", 1e-3), 24: ("µs", 1e-6)}
 """NIfTI's codes of time units, and their seconds; if unknown, seconds."""
+LENGTH_UNITS = {1: "metres", 3: "micrometres"}
+"""NIfTI's codes of units of length other than millimetres."""
 SHORTEST_TR, LONGEST_TR = 0.05, 30.0
 """Seconds; a value beyond them has the wrong unit."""
 TR_TOLERANCE = 0.01
@@ -106,6 +108,7 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
     if image.get_data_dtype().kind not in "iufb":
         raise DataError(f"voxels are {image.get_data_dtype()}, not real numbers", where=path, hint="Convert them")
     _check_shape(image.shape, path)
+    _check_units(image, path)
     _check_orientation(image, path)
     if path.suffix == ".nii":
         _check_size(path, image)
@@ -185,6 +188,13 @@ def _check_shape(shape: tuple[int, ...], path: Path) -> None:
             where=path,
             hint=COPY_AGAIN,
         )
+
+
+def _check_units(image: nib.Nifti1Image, path: Path) -> None:
+    """Refuse a header whose lengths are not in millimetres (the unit is unknown in many files, which is accepted)."""
+    unit = LENGTH_UNITS.get(int(image.header["xyzt_units"]) & 7)
+    if unit is not None:
+        raise DataError(f"the header gives lengths in {unit}, not in millimetres", where=path, hint=RECONVERT)
 
 
 def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:

@@ -92,3 +92,10 @@ def test_schemas_for_editors_are_up_to_date():
     """`make schemas` writes them."""
     for name, schema in configuration.schemas().items():
         assert json.loads((ROOT / f"config/schemas/{name}.json").read_text()) == json.loads(json.dumps(schema)), name
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "my study", ""])
+def test_a_dataset_is_named_so_that_its_results_stay_in_their_folder(tmp_path, name):
+    (tmp_path / "mine.yaml").write_text(f"name: '{name}'\nsource: bids\npath: {tmp_path}\nlabel: diagnosis\n")
+    with pytest.raises(ConfigError, match=r"mine.yaml: 'name': .*cannot be used in file names"):
+        configuration.load_dataset(str(tmp_path / "mine.yaml"))

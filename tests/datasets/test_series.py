@@ -82,7 +82,9 @@ def test_an_odd_file_costs_only_its_scan(table, name, write, reason):
     assert scans.exclude_reason.notna().sum() == 1 and reason in scans.exclude_reason.dropna().iloc[0]
 
 
-@pytest.mark.parametrize(("column", "values"), [("age", "old"), ("mean_fd", "low"), ("mean_fd", "-1")])
+@pytest.mark.parametrize(
+    ("column", "values"), [("age", "old"), ("age", "-5"), ("age", "9999"), ("mean_fd", "low"), ("mean_fd", "-1")]
+)
 def test_values_that_are_no_numbers_are_told(table, caplog, column, values):
     change(table, **{column: [values, *"12345"]})
     scans = index(CONFIG, dataset(table, age="age" if column == "age" else None)).set_index("scan_id")

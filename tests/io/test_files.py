@@ -112,6 +112,8 @@ LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join(9 * [f'*a{i -
     [
         ("a: 1\nb: 2\na: 3\n", r"'a' is there twice in .*line 3"),
         ("a:\n  b: 1\n  b: 2\n", r"'b' is there twice in .*line 3"),
+        ("a: 1\nsubjects: [010, 011]\n", r"'010' would be read as another number; put it in quotes.*line 2"),
+        ("time: 1:30\n", "'1:30' would be read as another number"),
         (LAUGHS, r"more than 30 aliases"),
         ("a: " + "[" * 100_000, "more than 100 levels"),
         ("- " * 100_000, "more than 100 levels"),

@@ -159,6 +159,15 @@ def test_absurd_dimensions_are_refused_by_the_header_alone(tmp_path, kind, place
         check_bold(path)
 
 
+@pytest.mark.parametrize(("unit", "named"), [("meter", "metres"), ("micron", "micrometres")])
+def test_lengths_in_another_unit_are_refused(tmp_path, unit, named):
+    image = nib.Nifti1Image(np.ones((8, 8, 8), np.int16), np.eye(4))
+    image.header.set_xyzt_units(unit)
+    nib.save(image, tmp_path / "a.nii")
+    with pytest.raises(DataError, match=f"lengths in {named}"):
+        check_image(tmp_path / "a.nii")
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="not found"):
         check_image(tmp_path / "a.nii.gz")
