@@ -49,7 +49,8 @@ from bolt.truth.table import Truth
 
 ATLAS = "dosenbach160"
 SERIES = "ROI series, r"
-STILL = Simulate(n_subjects=3, bold_resolution=[4.0, 4.0], n_volumes=[60, 60], physiology_percent=0.5)
+EVENTS = {"n_events": 4, "event_amplitude": 3.0}  # weaker than the demo's, which make short scans alike
+STILL = Simulate(n_subjects=3, bold_resolution=[4.0, 4.0], n_volumes=[60, 60], physiology_percent=0.5, **EVENTS)
 MOVING = {"motion_fd": 0.5, "jerks": 6, "spin_history_percent": 6.0, "physiology_percent": 4.0}
 VARIANTS = {
     "still": STILL,
