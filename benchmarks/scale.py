@@ -32,7 +32,8 @@ from bolt.report.figures.style import MANY, MUTED, canvas
 
 SIZES = (40, 300, 1000, 3000, 10_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
-STAGES = ("index", "dry run", "quality", "cache", "folds", "quality-pages", "evaluate", "explanation", "report")
+STAGES = ("index", "dry run", "quality", "cache", "exclusions", "folds")
+STAGES += ("quality-pages", "evaluate", "explanation", "report")
 """In the order in which a run needs them; files are simulated after the dry run."""
 NOISE = 0.15
 """Share of the start-up by which processor time varies; growth below it has no slope."""

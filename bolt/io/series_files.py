@@ -222,6 +222,7 @@ def _read_text(path: Path) -> np.ndarray:
     if not lines:
         return np.empty((0, 1))
     separator = _separator(path, lines[0])
+    _refuse_short_rows(lines, separator, path)
     try:
         cells = pd.read_csv(
             StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
@@ -251,6 +252,19 @@ def _separator(path: Path, line: str) -> str:
     """Return what separates the cells of a line: commas, tabs or semicolons, or else white space."""
     likely = ",;\t" if path.suffix == ".csv" else "\t,;"
     return next((separator for separator in likely if separator in line), r"\s+")
+
+
+def _refuse_short_rows(lines: Sequence[str], separator: str, path: Path) -> None:
+    """Refuse rows with fewer cells than the first, as in a file that is cut off; pandas would fill them with NaN."""
+    expected = len(re.split(separator, lines[0].strip(" ")))
+    for number, line in enumerate(lines):
+        cells = len(re.split(separator, line.strip(" ")))
+        if cells < expected and '"' not in lines[0] + line:
+            raise DataError(
+                f"rows of unequal length: row {number} (counted from 0) has {cells} cells, the first {expected}",
+                where=path,
+                hint="Copy or download the file again, or mark empty cells with n/a",
+            )
 
 
 def _is_header(row: Sequence[str | float]) -> bool:

@@ -101,6 +101,7 @@ BAD = [
     ),
     ("text.csv", lambda path: path.write_text("1.5,2\n3,x\n4,5\n"), "'x' in row 1, column 1 (counted from 0) is not"),
     ("typing.csv", lambda path: path.write_text("1.5,O.3\n3,4\n4,5\n"), "'O.3' in row 0, column 1"),
+    ("cut off.1D", lambda path: path.write_text("1.5 2 4\n3 2 4\n4 5\n"), "has 2 cells, the first 3"),
     ("ragged.csv", lambda path: path.write_text("1.5,2\n3,2,4\n4,5\n"), "rows of unequal length"),
     ("utf16.csv", lambda path: path.write_text("1.5,2\n3,2\n", encoding="utf-16"), "not UTF-8 text"),
     ("decimal commas.csv", lambda path: path.write_text("1,5;2,5\n3,5;4,5\n2,5;1,5\n"), "is not a number"),

@@ -87,7 +87,7 @@ def test_one_roi_and_whole_nan_columns_are_allowed(tmp_path):
     ("name", "content", "message"),
     [
         ("a.csv", "4,2\n3,x\n", "'x' in row 1, column 1 .* is not a number"),
-        ("a.csv", "4,2\n3\n", "nan in row 1, column 1"),
+        ("a.csv", "4,2\n3\n", "rows of unequal length"),
         ("a.csv", "4,2\nn/a,3\n", "nan in row 1, column 0"),
         ("a.csv", "n/a,2\n1,3\n", "nan in row 0, column 0"),
         ("a.csv", "4,2\n3,nan\n4,5\n", "nan in row 1, column 1"),
