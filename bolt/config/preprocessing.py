@@ -57,7 +57,7 @@ STRATEGY_PARAMETERS = {
 class Denoise(Keys):
     """A denoising strategy for ROI series: `config/denoise/<name>.yaml`."""
 
-    name: Name
+    name: str
     description: str = ""
     confounds: list[str] = Field([], description="columns of the confounds table; shell patterns allowed")
     strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
