@@ -42,7 +42,7 @@ def seed(settings: Registration) -> None:
 
 
 def threads() -> int:
-    """Return the number of threads that ANTs uses."""
+    """Return the number of threads that the job was given, as ANTs reads it; 1 if nothing is set."""
     return int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))
 
 
