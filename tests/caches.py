@@ -12,7 +12,8 @@ import pandas as pd
 from bolt.config import Dataset, Folds
 from bolt.folds.splits import FOLD_COLUMNS, make_folds
 from bolt.io.files import read_json, sha256, write_json, write_table
-from bolt.series.cache import FILES, build_cache
+from bolt.series.cache import FILES
+from bolt.series.gather import build_cache
 
 
 def scan_table(labels: Sequence[str], **columns: Any) -> pd.DataFrame:

@@ -26,7 +26,8 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, write_table, write_text
 from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
-from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.job import Job

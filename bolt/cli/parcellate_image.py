@@ -14,9 +14,10 @@ from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
+from bolt.io.series_files import is_constant
 from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
-from bolt.series.cache import is_constant, zscore
+from bolt.series.cache import zscore
 from bolt.series.parcellate import Parcellated, parcellate, write_series
 
 log = logging.getLogger("bolt")

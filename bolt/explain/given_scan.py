@@ -18,10 +18,10 @@ from bolt.config import Config, Paths, load_config, nearest
 from bolt.explain.events import read_events
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_json, read_table
-from bolt.io.series_files import kept_volumes, read_series
+from bolt.io.series_files import is_constant, kept_volumes, read_series
 from bolt.io.volumes import require_tr
 from bolt.models.registry import shortest_of
-from bolt.series.cache import is_constant, zscore
+from bolt.series.cache import zscore
 from bolt.training.outputs import checked_info
 
 

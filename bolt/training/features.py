@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from bolt.cohort.covariates import Covariates
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import Combat
 from bolt.config import Dataset, Model
 from bolt.io.errors import BoltError, ConfigError, DataError
@@ -26,7 +27,7 @@ from bolt.io.files import atomic, read_json, read_table, write_json, write_statu
 from bolt.models.parts.features import FeatureModel
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
-from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache
+from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
 from bolt.training.outputs import checked_info, checked_weights, write_predictions
 from bolt.training.roles import Training, fold_table

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 
 from bolt.cohort.covariates import Covariates
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Dataset, Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import write_status, write_table, write_yaml
@@ -24,7 +25,7 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates, with_facts
 from bolt.models.suitability import check_covariates
-from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache
+from bolt.series.cache import SeriesCache
 from bolt.training.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.training.device import device_of
 from bolt.training.loop import Fit, LabelledScans

@@ -17,6 +17,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from bolt.atlases.image import load_labels
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Range, load_model
 from bolt.config.layout import ORACLE, Layout, ModelRun, folder_of, prefix_of
 from bolt.config.study import Study
@@ -30,7 +31,7 @@ from bolt.preprocess import images
 from bolt.preprocess.anatomical.workflow import anatomical_names
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.workflow import functional_names
-from bolt.series.cache import EXCLUSION_COLUMNS, build_cache
+from bolt.series.gather import build_cache
 from bolt.truth.geometry import correlation, normalisation_error, position_errors, sphere_error
 
 PERMUTATIONS = 10_000

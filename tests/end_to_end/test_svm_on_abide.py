@@ -12,7 +12,8 @@ from bolt.evaluate.metrics import pooled, summarise
 from bolt.folds.check import series_contents
 from bolt.folds.splits import FOLD_COLUMNS, make_folds
 from bolt.io.files import write_table
-from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
 from bolt.training.features import train_features
 from bolt.training.runner import Training
 from tests.abide import write_series

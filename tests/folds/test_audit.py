@@ -19,7 +19,8 @@ from bolt.folds.audit import find_leaks
 from bolt.folds.check import file_contents, series_contents
 from bolt.folds.splits import make_folds
 from bolt.io.errors import LeakError
-from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
 from tests.folds.test_splits import make_scans
 from tests.snake import series_dataset
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -193,15 +192,9 @@ def write_matrix(path):
 
 
 def write_cache(path):
-    from bolt.series.cache import _Entry, _write_array
+    from bolt.series.cache import write_array
 
-    np.save(source := Path(tempfile.gettempdir()) / f"{os.getpid()}.npy", np.random.default_rng(0).random((99, 400)))
-    entry = _Entry(0, "sub-1", source, 99, np.zeros(400, bool))
-    rois = pd.DataFrame({"value": np.arange(400) + 1, "name": [f"r{i}" for i in range(400)]})
-    try:
-        _write_array([entry] * 20, rois, np.ones(400, bool), path.with_name("series.npy"))
-    finally:
-        source.unlink()
+    write_array(path.parent, [np.random.default_rng(0).random((99, 400))] * 20, 20 * 99, 400)
 
 
 def write_weights(path):

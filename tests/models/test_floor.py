@@ -12,7 +12,8 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.registry import create_model
 from bolt.models.suitability import check_covariate_values
-from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
 from bolt.training.features import load_trained
 from bolt.workflow.checks import check_names
 from tests.snake import write_yaml

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.image import load_atlas, load_labels
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Dataset, parse
 from bolt.config.layout import Layout, ModelRun
@@ -20,7 +21,8 @@ from bolt.explain.weights import IMPORTANCE_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.series.cache import EXCLUSION_COLUMNS, SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
 
 ATLAS = "dosenbach160"
 CLASSES = ["control", "patient"]

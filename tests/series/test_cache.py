@@ -8,8 +8,9 @@ from scipy.io import savemat
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json, write_status
-from bolt.io.series_files import kept_volumes
-from bolt.series.cache import SeriesCache, build_cache, read_series, zscore
+from bolt.io.series_files import kept_volumes, read_series
+from bolt.series.cache import SeriesCache, zscore
+from bolt.series.gather import build_cache
 from tests.caches import reseal
 from tests.shared import shared_data
 

@@ -10,7 +10,7 @@ import pandas as pd
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
-from bolt.series.cache import build_cache
+from bolt.series.gather import build_cache
 
 ROIS = pd.DataFrame({"value": [1, 2], "name": ["a", "b"], "network": "n", "hemisphere": "L"})
 

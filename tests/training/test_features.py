@@ -11,8 +11,9 @@ from bolt.folds.splits import FOLD_COLUMNS, make_folds
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.svm import SVM
-from bolt.series.cache import SeriesCache, build_cache
+from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity, connectivity_of
+from bolt.series.gather import build_cache
 from bolt.training.features import load_trained, train_features
 from bolt.training.runner import Training
 from tests.caches import reseal

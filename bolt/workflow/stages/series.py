@@ -27,7 +27,7 @@ def _cache_settings(study: Study) -> list[Any]:
 @stage(
     "Pack the z-scored series of all scans into one array.",
     keys=("atlas",),
-    code=("bolt.series.cache",),
+    code=("bolt.series.gather",),
     settings=_cache_settings,
     jobs=lambda plan: plan.n_atlases,
     cost=Cost(2, 0.005, phantom=2),
@@ -36,11 +36,12 @@ def _cache_settings(study: Study) -> list[Any]:
 def cache(job: Job) -> None:
     """Build the cache of an atlas."""
     from bolt.atlases.image import load_labels
+    from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.quality import displacement, is_judged
     from bolt.config import load_denoise
     from bolt.io.files import write_table
     from bolt.models.suitability import minimum_volumes
-    from bolt.series.cache import EXCLUSION_COLUMNS, build_cache
+    from bolt.series.gather import build_cache
 
     atlas, config, layout = job.options.atlas, job.config, job.layout
     judged = is_judged(config, job.dataset)
