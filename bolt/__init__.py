@@ -1,24 +1,52 @@
-"""BolT: from raw 4D fMRI to the time points and regions that drive the prediction."""
+"""BolT: from raw 4D fMRI to the time points and regions that drive the prediction.
+
+For Python users: `BolTClassifier`, `BolTRegressor` and `estimator` in scikit-learn's conventions, `load` for trained
+models, and the functions under the commands: `read_series`, `parcellate`, `folds`, `check_leaks`, `explain` and
+`plot_importance`. docs/python.md shows them.
+"""
 
 from __future__ import annotations
 
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bolt.api.estimators import BolTClassifier, BolTRegressor, estimator
+    from bolt.api.functions import check_leaks, parcellate, plot_importance
+    from bolt.api.loading import load
     from bolt.io.series_files import read_series
 
-__all__ = ["read_series"]
+__all__ = [
+    "BolTClassifier", "BolTRegressor", "check_leaks", "estimator", "load", "parcellate", "plot_importance",
+    "read_series",
+]  # fmt: skip
 __version__ = "0.1.0"
 
 BEGUN = time.monotonic()
 """When this process began, as nearly as it knows: the start of a job's duration."""
 
+_MODULES = {
+    "BolTClassifier": "api.estimators",
+    "BolTRegressor": "api.estimators",
+    "check_leaks": "api.functions",
+    "estimator": "api.estimators",
+    "explain": "explain",  # rooms of the package, which can be called
+    "folds": "folds",
+    "load": "api.loading",
+    "parcellate": "api.functions",
+    "plot_importance": "api.functions",
+    "read_series": "io.series_files",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Import what the package offers to others when it is asked for: jobs start without it."""
-    if name == "read_series":
-        from bolt.io.series_files import read_series
+    if name not in _MODULES:
+        raise AttributeError(f"module 'bolt' has no attribute '{name}'")
+    module = import_module(f"bolt.{_MODULES[name]}")
+    return module if _MODULES[name] == name else getattr(module, name)
 
-        return read_series
-    raise AttributeError(f"module 'bolt' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from bolt.atlases.image import Atlas, load_atlas
-from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
+from bolt.config import Parcellate, Paths, load_config
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
 from bolt.io.series_files import is_constant
 from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import zscore
+from bolt.series.denoise import strategy
 from bolt.series.parcellate import Parcellated, parcellate, write_series
 
 log = logging.getLogger("bolt")
@@ -56,7 +57,7 @@ def parcellate_image(options: argparse.Namespace) -> None:
         atlases,
         mask=options.mask,
         confounds=options.confounds,
-        denoise=_denoising(options.denoise, options.confounds),
+        denoise=strategy(options.denoise, options.confounds is not None),
         tr=options.tr,
         threshold=threshold if options.coverage is None else options.coverage,
         space=options.space,
@@ -66,19 +67,6 @@ def parcellate_image(options: argparse.Namespace) -> None:
         write_series(standardized(result) if options.standardize else result, place)
         read = [Path(file) for file in (options.image, options.mask, options.confounds) if file is not None]
         write_json(provenance(read, stage="parcellate", atlas=result.metadata["AtlasSHA256"]), provenance_path(place))
-
-
-def _denoising(name: str | None, confounds: str | None) -> Denoise:
-    """Return the named strategy; without a name all columns of the table, as nilearn's maskers do."""
-    if name is None:
-        return load_denoise("none") if confounds is None else Denoise(name="all columns", confounds=["*"])
-    denoise = load_denoise(name)
-    if confounds is not None and not denoise.confounds and denoise.strategy is None:
-        raise ConfigError(
-            f"denoising '{name}' reads no confounds, but --confounds names a table",
-            hint="Leave --denoise out to regress out all its columns, or name another",
-        )
-    return denoise
 
 
 def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Path]:

@@ -55,7 +55,11 @@ class ScanExplanation:
 
 
 def explain_scan(
-    model: BolT, series: NDArray[np.floating], target: int | None = None, tokens: int = 5
+    model: BolT,
+    series: NDArray[np.floating],
+    target: int | None = None,
+    tokens: int = 5,
+    landmarks: NDArray[np.integer] | None = None,
 ) -> ScanExplanation:
     """Explain a class for one scan; by default the predicted one.
 
@@ -69,6 +73,8 @@ def explain_scan(
         Position of the class to explain.
     tokens : int
         Number of landmarks.
+    landmarks : (k,) int array, optional
+        Volumes that are taken for landmarks instead of the most important ones.
     """
     model.eval()
     x = torch.from_numpy(np.ascontiguousarray(series, np.float32))[None]
@@ -76,7 +82,7 @@ def explain_scan(
         probabilities = model(x).logits.double().softmax(-1)[0].numpy()
     target = int(probabilities.argmax()) if target is None else target
     (weights,) = importance_of(model, [series], torch.device("cpu"), [target])
-    landmarks = top_tokens(weights, tokens)
+    landmarks = top_tokens(weights, tokens) if landmarks is None else landmarks
     without = x.clone()
     without[:, landmarks.copy()] = 0
 

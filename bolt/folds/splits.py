@@ -67,6 +67,31 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     return table
 
 
+def hold_out(scans: pd.DataFrame, share: float, seed: int) -> set[str]:
+    """Choose groups for a validation part, stratified by label and site as in `make_folds`.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        subject, group, site, label (for numbers, their `quarters`), all text.
+    share : float
+        Of the groups, between 0 and 1; at most half of them are taken.
+    seed : int
+
+    Returns
+    -------
+    set of str
+        Groups.
+
+    Raises
+    ------
+    DataError
+        No class has two groups.
+    """
+    units = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
+    return _validation(units, max(2, round(1 / share)), seed)
+
+
 def _by_group(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split by group; return the folds, and the checked scans."""
     scans = _checked(scans, settings.outer)

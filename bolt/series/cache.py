@@ -97,6 +97,10 @@ class SeriesCache:
         """Return the number of ROIs."""
         return len(self.rois)
 
+    def array(self) -> np.ndarray:
+        """Return all series, (sum of T, R), memory-mapped; writing to the result does not change the file."""
+        return np.load(self.folder / "series.npy", mmap_mode="c")
+
     def series(self, i: int) -> np.ndarray:
         """Return a (T, R) float32 view of the scan in row `i` of the index; it is read from disk when used."""
         row = self.index.iloc[i]

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.config import AROMA, Denoise
-from bolt.io.errors import DataError
+from bolt.config import AROMA, Denoise, load_denoise
+from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
 
 UNSTEADY = "non_steady_state_outlier"
@@ -35,6 +35,32 @@ class ChosenConfounds:
 
     regressors: np.ndarray | None = None
     kept: np.ndarray | None = None
+
+
+def strategy(name: str | None, has_confounds: bool) -> Denoise:
+    """Return the named strategy; without a name all columns of the table, as nilearn's maskers do.
+
+    Parameters
+    ----------
+    name : str or None
+        In `config/denoise`, or the path of such a file.
+    has_confounds : bool
+        Whether a table of confounds is given.
+
+    Raises
+    ------
+    ConfigError
+        The strategy reads no confounds, but a table is given.
+    """
+    if name is None:
+        return Denoise(name="all columns", confounds=["*"]) if has_confounds else load_denoise("none")
+    denoise = load_denoise(name)
+    if has_confounds and not denoise.confounds and denoise.strategy is None:
+        raise ConfigError(
+            f"denoising '{name}' reads no confounds, but a table of confounds is given",
+            hint="Name no strategy to regress out all its columns, or name another",
+        )
+    return denoise
 
 
 def choose_confounds(

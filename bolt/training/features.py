@@ -85,14 +85,16 @@ def train_features(
     *,
     device: str = "cpu",
     threads: int | None = None,
+    needs_test: bool = True,
+    progress: bool = True,
 ) -> list[BoltError | None]:
     """Train a model of connectivity or covariates on several folds.
 
     Parameters
     ----------
-    cache, folds, model, dataset, trainings
+    cache, folds, model, dataset, trainings, needs_test
         As in `bolt.training.runner.train_folds`.
-    device, threads
+    device, threads, progress
         Not used: linear algebra runs on the CPU, with the threads set in the environment.
 
     Returns
@@ -114,7 +116,7 @@ def train_features(
     errors: list[BoltError | None] = []
     for training in trainings:
         try:
-            _train(series, features, folds, model, dataset, training)
+            _train(series, features, folds, model, dataset, training, needs_test)
             errors.append(None)
         except ConfigError:
             raise
@@ -135,13 +137,19 @@ def _connectivity(series: SeriesCache, model: Model, folds: Path, trainings: Seq
 
 
 def _train(
-    series: SeriesCache, features: pd.DataFrame | None, folds: Path, model: Model, dataset: Dataset, training: Training
+    series: SeriesCache,
+    features: pd.DataFrame | None,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    training: Training,
+    needs_test: bool,
 ) -> None:
     """Train one fold and write its files; `features` has at least its scans, or is None for covariates."""
     fold, seed, out = training
     start, model = time.monotonic(), model.for_fold(fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
-    if not (table["role"] == "test").any():
+    if needs_test and not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
     target = class_target(model, dataset, table, fold, folds)
     vectors = None if features is None else features.loc[table.index].to_numpy()

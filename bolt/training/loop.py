@@ -89,8 +89,8 @@ class Fit:
         Receives ``history.tsv`` and, after each epoch, the state from which an interrupted training resumes.
     fingerprint : str
         Identifies settings and data; a state with another fingerprint is not resumed.
-    position : int
-        Line of the progress bar, among several.
+    position : int or None
+        Line of the progress bar, among several; None: no bar.
     watch : callable
         Called with the row of the history after each epoch is saved; an exception ends the training.
     """
@@ -105,7 +105,7 @@ class Fit:
     seed: int
     out: Path
     fingerprint: str
-    position: int = 0
+    position: int | None = 0
     watch: Callable[[dict[str, float]], None] = lambda row: None
 
     @cached_property
@@ -145,6 +145,7 @@ class Fit:
             desc=self.title,
             unit="step",
             position=self.position,
+            disable=self.position is None,
             mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
         ) as bar:
             for epoch in range(done + 1, training.epochs + 1):

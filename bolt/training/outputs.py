@@ -42,9 +42,9 @@ def write_predictions(table: pd.DataFrame, path: Path) -> None:
 
 
 @contextmanager
-def checked_info(folder: Path) -> Iterator[None]:
+def checked_info(folder: Path, name: str = "checkpoint.json") -> Iterator[None]:
     """Turn errors from the contents of ``checkpoint.json``, used within the block, into a `DataError`."""
-    where, hint = folder / "checkpoint.json", "Restore the file that was written with these weights"
+    where, hint = folder / name, "Restore the file that was written with these weights"
     try:
         yield
     except ConfigError as error:

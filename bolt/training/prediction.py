@@ -38,8 +38,7 @@ class Pool:
 
     def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
         self.cache, self.device = cache, torch.device(device)
-        # copy-on-write, because torch has no read-only tensors; nothing writes to it
-        self.data = torch.from_numpy(np.load(cache.folder / "series.npy", mmap_mode="c"))
+        self.data = torch.from_numpy(cache.array())  # torch has no read-only tensors, but nothing writes to it
         self._finite: set[int] = set()
         place = "memory-mapped"
         if self.device.type == "cuda":

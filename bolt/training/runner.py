@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -51,6 +51,8 @@ def train_fold(
     out: Path,
     device: str = "auto",
     threads: int | None = None,
+    needs_test: bool = True,
+    progress: bool = True,
 ) -> None:
     """Train a model on one fold and predict all of the fold's scans.
 
@@ -73,6 +75,10 @@ def train_fold(
     device : {"auto", "cpu", "cuda"}
     threads : int, optional
         CPU threads of torch; unchanged by default.
+    needs_test : bool
+        Refuse a fold without test scans.
+    progress : bool
+        Show a progress bar.
 
     Raises
     ------
@@ -84,7 +90,8 @@ def train_fold(
         The loss is not finite; names fold, epoch and step.
     """
     trainings = [Training(fold, seed, out)]
-    error = train_folds(cache, folds, model, dataset, trainings, device=device, threads=threads)[0]
+    options: Any = {"device": device, "threads": threads, "needs_test": needs_test, "progress": progress}
+    error = train_folds(cache, folds, model, dataset, trainings, **options)[0]
     if error is not None:
         raise error
 
@@ -98,6 +105,8 @@ def train_folds(
     *,
     device: str = "auto",
     threads: int | None = None,
+    needs_test: bool = True,
+    progress: bool = True,
 ) -> list[BoltError | None]:
     """Train several folds (or seeds) on one device in one process, by turns, one step at a time.
 
@@ -106,7 +115,7 @@ def train_folds(
 
     Parameters
     ----------
-    cache, folds, model, dataset, device, threads
+    cache, folds, model, dataset, device, threads, needs_test, progress
         As in `train_fold`.
     trainings : sequence of Training
         Each with its own folder.
@@ -123,7 +132,10 @@ def train_folds(
     """
     torch_device = device_of(device, threads)
     pool = Pool(SeriesCache(cache), torch_device)
-    steps = [_train(pool, folds, model, dataset, training, line) for line, training in enumerate(trainings)]
+    steps = [
+        _train(pool, folds, model, dataset, training, line if progress else None, needs_test)
+        for line, training in enumerate(trainings)
+    ]
     return _take_turns(steps, torch_device)
 
 
@@ -172,12 +184,20 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int = 0, search: bool = False
+    pool: Pool,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    training: Training,
+    line: int | None = 0,
+    *,
+    search: bool = False,
+    needs_test: bool = True,
 ) -> Prepared:
     """Select the scans of one fold and build its model.
 
     In a `search`, test scans are left out, and a model that cannot read all other scans is a ConfigError, so that all
-    trials are compared on the same scans.
+    trials are compared on the same scans. `line` is that of the progress bar, among several; None shows none.
 
     Raises
     ------
@@ -201,7 +221,7 @@ def prepare(
     table, too_short = _readable(table, net.min_length, f"fold {fold}", folds, model, search)
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)
-    if not search and not (table["role"] == "test").any():
+    if needs_test and not search and not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
     inputs = covariates.encode(table)
     scans = Scans(pool, table.index.tolist(), inputs)
@@ -219,7 +239,7 @@ def prepare(
 
 def _with_data_settings(model: Model, train: pd.DataFrame, crop: int) -> Model:
     """Fill in the settings that follow from the training scans: crop length and median TR in seconds."""
-    tr = train.get("tr", pd.Series(dtype=float)).median()
+    tr = train.get("tr", pd.Series(dtype=float)).dropna().median()
     facts = {"crop": crop} | ({"tr": float(tr)} if tr > 0 else {})
     return model.model_copy(update={"hyper": with_facts(model.model, model.hyper, facts)})
 
@@ -267,9 +287,12 @@ def _readable(
     return table[~short], too_short
 
 
-def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int) -> Iterator[None]:
+def _train(
+    pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int | None, needs_test: bool
+) -> Iterator[None]:
     """Train one fold and write its files, pausing after every step."""
-    fit, table, too_short, covariates, scans = prepare(pool, folds, model, dataset, training, line)
+    prepared = prepare(pool, folds, model, dataset, training, line, needs_test=needs_test)
+    fit, table, too_short, covariates, scans = prepared
     (fold, seed, out), series, target = training, pool.cache, fit.target
     progress = yield from fit.run()
     run = {"model": fit.model.model_dump(mode="json"), "fold": fold, "seed": seed}

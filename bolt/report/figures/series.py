@@ -39,30 +39,45 @@ def time_course(
         Volume of the scan that each row is; default: all, from the first.
     """
     volumes = np.arange(len(importance)) if volumes is None else volumes
-    step, unit, limits = _time_axis(tr, volumes)
-    time = volumes * step
+    _, unit, limits = _time_axis(tr, volumes)
     with canvas(out, height=4.2) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2.2])
-        for i, token in enumerate(np.sort(tokens)):
-            label = f"the {len(tokens)} most important volumes" if i == 0 else None
-            upper.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, zorder=0, label=label)
-        gapped = with_gaps(importance, volumes)
-        upper.plot((volumes[0] + np.arange(len(gapped))) * step, gapped, color=INK, lw=1.3)
-        alone = np.diff(volumes, prepend=-9) > 1
-        alone &= np.diff(volumes, append=volumes[-1] + 9) > 1  # between two gaps there is no line to draw
-        upper.plot(time[alone], importance[alone], ".", color=INK, ms=2.5)
-        top = max(float(importance.max()), 1e-12)
-        if landmarks is not None and len(landmarks):
-            bars = [(time[v] - step / 2, step) for v in landmarks]
-            upper.broken_barh(bars, (1.04 * top, 0.09 * top), color=MANY[2], lw=0, label="true events")
-        upper.set(ylabel="importance", xlim=limits)
-        upper.set_ylim(min(0.0, float(importance.min())), 1.2 * top)
-        upper.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.1, handlelength=1.2)
+        draw_importance(upper, importance, tokens, tr, landmarks=landmarks, volumes=volumes)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
         picture = carpet(lower, with_gaps(series, volumes), rois, limits)
         lower.set_xlabel(unit)
         figure.colorbar(picture, ax=lower, label="BOLD (z)", aspect=18, pad=0.01)
+
+
+def draw_importance(
+    axis: Axes,
+    importance: NDArray[np.floating],
+    tokens: NDArray[np.integer],
+    tr: float,
+    *,
+    landmarks: NDArray[np.integer] | None = None,
+    volumes: NDArray[np.integer] | None = None,
+) -> None:
+    """Draw importance (T,) over time; parameters as in `time_course`."""
+    volumes = np.arange(len(importance)) if volumes is None else volumes
+    step, _, limits = _time_axis(tr, volumes)
+    time = volumes * step
+    for i, token in enumerate(np.sort(tokens)):
+        label = f"the {len(tokens)} most important volumes" if i == 0 else None
+        axis.axvspan(time[token] - step / 2, time[token] + step / 2, color=LANDMARK, lw=0, zorder=0, label=label)
+    gapped = with_gaps(importance, volumes)
+    axis.plot((volumes[0] + np.arange(len(gapped))) * step, gapped, color=INK, lw=1.3)
+    alone = np.diff(volumes, prepend=-9) > 1
+    alone &= np.diff(volumes, append=volumes[-1] + 9) > 1  # between two gaps there is no line to draw
+    axis.plot(time[alone], importance[alone], ".", color=INK, ms=2.5)
+    top = max(float(importance.max()), 1e-12)
+    if landmarks is not None and len(landmarks):
+        bars = [(time[v] - step / 2, step) for v in landmarks]
+        axis.broken_barh(bars, (1.04 * top, 0.09 * top), color=MANY[2], lw=0, label="true events")
+    axis.set(ylabel="importance", xlim=limits)
+    axis.set_ylim(min(0.0, float(importance.min())), 1.2 * top)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.1, handlelength=1.2)
 
 
 def example_series(

@@ -1,0 +1,1 @@
+"""What Python users import: estimators in scikit-learn's conventions, and the functions under the commands."""

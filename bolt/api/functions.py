@@ -1,0 +1,284 @@
+"""The functions under the commands, for arrays: ROI means, folds, audit for leaks, and a plot of importance."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from bolt.io.errors import BoltWarning, DataError, LeakError
+from bolt.io.text import shorten_list
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Fold(NamedTuple):
+    """Positions of the scans of one fold, sorted.
+
+    Attributes
+    ----------
+    train, validation, test : int arrays
+    """
+
+    train: NDArray[np.integer]
+    validation: NDArray[np.integer]
+    test: NDArray[np.integer]
+
+
+def folds(
+    y: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    sites: ArrayLike | None = None,
+    outer: int = 10,
+    validation: float = 0.1,
+    seed: int = 0,
+    scheme: Literal["kfold", "leave-site-out"] = "kfold",
+) -> list[Fold]:
+    """Split scans for nested cross-validation, as the workflow does.
+
+    Test and validation parts are stratified by label and site, and no group is on two sides of a split. Every scan is
+    tested once.
+
+    Parameters
+    ----------
+    y : (scans,) array
+        Classes; or floating-point numbers, which are stratified by quarters.
+    groups : (scans,) array, optional
+        Families, or else subjects; by default each scan is one of its own.
+    sites : (scans,) array, optional
+        Needed for ``leave-site-out``, which tests one site per fold (set `outer` to their number).
+    outer : int
+        Number of folds.
+    validation : float
+        Share of all groups in the validation part.
+    seed : int
+    scheme : {"kfold", "leave-site-out"}
+
+    Returns
+    -------
+    list of Fold
+        ``[(fold.train, fold.test) for fold in folds(y)]`` is what scikit-learn takes as ``cv``.
+
+    Raises
+    ------
+    DataError
+        A class has fewer groups than there are folds, there is only one class, or sites are missing.
+    """
+    from bolt.config import Folds
+    from bolt.config.keys import parse
+    from bolt.folds.splits import make_folds, quarters
+
+    labels = np.asarray(y)
+    keys = {"scheme": scheme, "outer": outer, "validation": validation, "seed": seed}
+    settings = parse(Folds, keys, "folds")
+    scans = _scans(len(labels), groups, sites)
+    numbers = labels.dtype.kind == "f"
+    scans["label"] = quarters(pd.Series(labels)) if numbers else pd.Series(labels).astype(str)
+    table = make_folds(scans, settings)
+    table["position"] = table["scan_id"].astype(int)
+    parts = {key: rows["position"].to_numpy() for key, rows in table.groupby(["fold", "role"])}
+    return [Fold(*(np.sort(parts[fold, role]) for role in ("train", "validation", "test"))) for fold in range(outer)]
+
+
+def check_leaks(
+    folds: Sequence[Sequence[ArrayLike]],
+    groups: ArrayLike | None = None,
+    *,
+    sites: ArrayLike | None = None,
+    series: Sequence[ArrayLike] | None = None,
+) -> None:
+    """Refuse folds in which a group, or the same recording, is on two sides of a split.
+
+    Parameters
+    ----------
+    folds : sequence of (train, test) or (train, validation, test)
+        Positions of scans, from `folds`, from scikit-learn, or your own.
+    groups : (scans,) array, optional
+        Families or subjects. ``sub-01``, ``01`` and ``1`` are one subject.
+    sites : (scans,) array, optional
+        No site may be on two sides of a split.
+    series : list of (time, rois) arrays, optional
+        Series that correlate above 0.999 are one recording, under whatever names.
+
+    Raises
+    ------
+    LeakError
+        Names the first case of each kind.
+    DataError
+        A fold has other parts, or a position beyond the scans.
+    """
+    from bolt.api.scans import as_series
+    from bolt.folds.audit import HINT, find_leaks
+    from bolt.folds.check import name_contents
+
+    lengths = [len(values) for values in (groups, sites, series) if values is not None]  # type: ignore[arg-type]
+    used = [np.asarray(part) for fold in folds for part in fold]
+    n = lengths[0] if lengths else 1 + max((int(part.max()) for part in used if part.size), default=-1)
+    rows = []
+    for number, fold in enumerate(folds):
+        if len(fold) not in (2, 3):
+            raise DataError(f"fold {number}: {len(fold)} parts", hint="Give (train, test) or (train, validation, test)")
+        names = ("train", "test") if len(fold) == 2 else ("train", "validation", "test")
+        for role, part in zip(names, fold, strict=True):
+            positions = np.asarray(part)
+            if positions.dtype.kind not in "iu" or (positions.size and not 0 <= positions.min() <= positions.max() < n):
+                raise DataError(f"the {role} part of fold {number} is not positions of {n} scans", hint="Count from 0")
+            rows += [(f"{i:08d}", str(number), role) for i in positions]
+    table = pd.DataFrame(rows, columns=["scan_id", "fold", "role"])
+    scans = _scans(n, groups, sites)
+    kinds = ["scan_id"] + ["group"] * (groups is not None) + ["site"] * (sites is not None)
+    contents = {}
+    if series is not None:
+        contents["series"] = name_contents(dict(zip(scans["scan_id"], as_series(series), strict=True)))
+    leaks = find_leaks(table, scans, kinds, contents)
+    if leaks:
+        raise LeakError("; ".join(map(str, leaks)), hint=HINT)
+
+
+def _scans(n: int, groups: Any, sites: Any) -> pd.DataFrame:
+    """Return a table of scans that are named by their positions."""
+    from bolt.api.scans import scan_table
+
+    table = scan_table(n)
+    for column, values in (("group", groups), ("site", sites)):
+        if values is None:
+            continue
+        array = np.asarray(values)
+        if array.shape != (n,):
+            raise DataError(f"{column}s have shape {array.shape} for {n} scans", hint="Give one per scan")
+        values = pd.Series([None if pd.isna(value) else str(value) for value in array], dtype=object)
+        table[column] = values.where(values.notna(), table["subject"]) if column == "group" else values
+    return table.assign(subject=table["group"])
+
+
+def parcellate(
+    image: Any,
+    atlas: str | Path,
+    *,
+    mask: str | Path | None = None,
+    confounds: pd.DataFrame | str | Path | None = None,
+    denoise: str | None = None,
+    tr: float | None = None,
+    coverage: float = 0.5,
+    space: str | None = None,
+) -> NDArray[np.float32]:
+    """Average a 4D image over the ROIs of an atlas.
+
+    Parameters
+    ----------
+    image : path or nibabel image
+        4D, in the atlas's space; read volume by volume.
+    atlas : str or path
+        Name (``bolt atlases`` lists them), folder with `atlas.yaml` and `labels.tsv`, or label image.
+    mask : path, optional
+        Image on the same grid; voxels where it is zero are excluded from all means.
+    confounds : DataFrame or path, optional
+        One row per volume; without `denoise` all columns are regressed out.
+    denoise : str, optional
+        A strategy in `config/denoise`, or the path of such a file.
+    tr : float, optional
+        Seconds; default: from the header.
+    coverage : float
+        Smallest share of an ROI's voxels inside the field of view and the mask at which it has a series.
+    space : str, optional
+        Reference space of an image that does not declare one, such as ``MNI152NLin6Asym``.
+
+    Returns
+    -------
+    (T, R) float32 array
+        Denoised, not z-scored; a column per ROI in the order of the atlas's labels. A column of NaN is an ROI that is
+        not covered, which is warned of. `bolt.series.parcellate.parcellate` returns coverage and metadata, too.
+
+    Raises
+    ------
+    ConfigError
+        An unknown atlas or strategy.
+    DataError
+        The image cannot be read or is in another space; mask or confounds do not fit; no ROI is covered.
+    """
+    from bolt.atlases.image import load_atlas
+    from bolt.series.denoise import strategy
+    from bolt.series.parcellate import parcellate as parcellate_atlases
+
+    loaded = load_atlas(str(atlas))
+    with _on_disk(image) as path:
+        result = parcellate_atlases(
+            path,
+            [loaded],
+            mask=mask,
+            confounds=confounds,
+            denoise=strategy(denoise, confounds is not None),
+            tr=tr,
+            threshold=coverage,
+            space=space,
+        )[loaded.name]
+    uncovered = np.isnan(result.series).any(axis=0)
+    if uncovered.any():
+        names = shorten_list(result.coverage["name"][uncovered])
+        warnings.warn(f"{uncovered.sum()} ROIs are not covered, NaN: {names}", BoltWarning, stacklevel=2)
+    return result.series
+
+
+@contextmanager
+def _on_disk(image: Any) -> Iterator[str | Path]:
+    """Yield the path of an image; one in memory is written to a temporary file."""
+    if isinstance(image, str | Path):
+        yield image
+        return
+    import nibabel as nib
+
+    if not isinstance(image, nib.spatialimages.SpatialImage):
+        raise DataError(f"a {type(image).__name__}, not an image", hint="Give a path, or an image of nibabel")
+    with TemporaryDirectory(prefix="bolt-") as folder:
+        path = Path(folder) / "image.nii"
+        nib.save(image, path)
+        yield path
+
+
+def plot_importance(
+    importance: ArrayLike,
+    *,
+    tr: float | None = None,
+    n_landmarks: int = 5,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the importance of a scan's volumes over time, and shade the most important ones.
+
+    Parameters
+    ----------
+    importance : (time,) array
+        From ``importance`` of an estimator; drawn relative to its mean.
+    tr : float, optional
+        Repetition time in seconds; by default the axis counts volumes.
+    n_landmarks : int
+        Number of volumes that are shaded.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    import matplotlib.pyplot as plt
+
+    from bolt.explain.landmarks import top_tokens
+    from bolt.report.figures.series import draw_importance
+    from bolt.report.figures.style import RC
+
+    weights = np.asarray(importance, float)
+    if weights.ndim != 1 or not len(weights) or not np.isfinite(weights).all():
+        raise DataError(f"importance has shape {weights.shape} or values that are not finite", hint="Give (time,)")
+    with plt.rc_context(RC):
+        if ax is None:
+            ax = plt.subplots(figsize=(7.2, 2.2), layout="constrained")[1]
+        draw_importance(ax, weights / (weights.mean() or 1), top_tokens(weights, n_landmarks), tr or np.nan)
+        ax.set(ylabel="importance / mean", xlabel="time (s)" if tr else "volume")
+    return ax

@@ -1,0 +1,372 @@
+"""Estimators: scikit-learn's conventions, and the workflow's weights."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.utils import estimator_checks
+
+import bolt
+from bolt.api.members import load_member
+from bolt.config import known, load_model
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.models.registry import inputs_of
+from bolt.training.checkpoint import load_checkpoint
+from bolt.training.roles import Training
+from bolt.training.runner import train_fold
+from tests.caches import dataset, pack, scan_table, split
+
+SMALL = {"hidden": 16, "n_blocks": 1, "n_heads": 2, "head_dim": 8, "window": 10}
+QUICK = {"epochs": 2, "batch_size": 8, "crop": 30, "progress": False, "device": "cpu"}
+
+
+def scans(n=24, n_rois=6, seed=0):
+    """Series whose first ROIs vary together in class b."""
+    rng = np.random.default_rng(seed)
+    labels = np.array(["a", "b"])[rng.permutation(np.arange(n) % 2)]
+    series = [rng.normal(size=(int(rng.integers(35, 50)), n_rois)).astype(np.float32) for _ in range(n)]
+    for values, label in zip(series, labels, strict=True):
+        if label == "b":
+            values[:, :3] += 2 * rng.normal(size=(len(values), 1))
+    return series, labels
+
+
+SERIES, LABELS = scans()
+
+
+def small(**settings):
+    return bolt.BolTClassifier(**SMALL | QUICK | settings)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return small(epochs=3).fit(SERIES, LABELS, groups=np.arange(24) // 2, validation=0.2)
+
+
+def test_one_seed_and_one_fold_give_the_workflows_weights_bit_for_bit(tmp_path):
+    table = scan_table(LABELS)
+    cache, folds = pack(tmp_path, SERIES, table), split(tmp_path, table, outer=3)
+    model = load_model("bolt").model_copy(update={"hyper": {**load_model("bolt").hyper, **SMALL}})
+    model = model.model_copy(update={"training": model.training.model_copy(update={"epochs": 2, "batch_size": 8})})
+    train_fold(cache, folds, model, dataset(["a", "b"], 30), fold=0, seed=3, out=tmp_path / "fold-0", device="cpu")
+    expected, _ = load_checkpoint(tmp_path / "fold-0")
+
+    roles = read_table(folds, text=("scan_id",)).query("fold == 0").set_index("scan_id")["role"]
+    roles = roles.reindex(table["scan_id"]).to_numpy()
+    learned = np.flatnonzero(roles != "test")
+    mine = small(seed=3).fit(
+        [SERIES[i] for i in learned], LABELS[learned], validation=roles[learned] == "validation"
+    )  # the order of scans is that of their names
+    weights = mine.members_[0].model.state_dict()
+    assert weights.keys() == expected.state_dict().keys()
+    for name, value in expected.state_dict().items():
+        assert torch.equal(weights[name], value), name
+    predicted = read_table(tmp_path / "fold-0" / "predictions.tsv", text=("scan_id",)).set_index("scan_id")
+    tested = [f"s{i:03d}" for i in np.flatnonzero(roles == "test")]
+    probabilities = mine.predict_proba([SERIES[i] for i in np.flatnonzero(roles == "test")])
+    np.testing.assert_allclose(probabilities, predicted.loc[tested, ["p_a", "p_b"]], rtol=1e-6)
+    other = small(seed=4).fit([SERIES[i] for i in learned], LABELS[learned])
+    assert any(not torch.equal(other.members_[0].model.state_dict()[n], w) for n, w in weights.items())
+
+
+def test_predictions(fitted):
+    probabilities = fitted.predict_proba(SERIES)
+    assert probabilities.shape == (24, 2) and probabilities.dtype == np.float64
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert fitted.classes_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(fitted.predict(SERIES), np.array(["a", "b"])[probabilities.argmax(axis=1)])
+    assert fitted.score(SERIES, LABELS) == np.mean(fitted.predict(SERIES) == LABELS)
+    assert list(fitted.history_["epoch"]) == [1, 2, 3] and fitted.history_["validation_loss"].notna().all()
+    assert fitted.n_features_in_ == 6
+    stacked = np.stack([s[:35] for s in SERIES])
+    np.testing.assert_allclose(fitted.predict_proba(stacked), fitted.predict_proba(list(stacked)))
+
+
+def test_series_are_z_scored(fitted):
+    scaled = [7 * values + 1000 for values in SERIES[:3]]
+    np.testing.assert_allclose(fitted.predict_proba(scaled), fitted.predict_proba(SERIES[:3]), atol=1e-3)
+
+
+def test_importance_is_one_weight_per_volume(fitted):
+    weights = fitted.importance(SERIES[1])
+    assert weights.shape == (len(SERIES[1]),) and (weights >= 0).all() and weights.std() > 0
+    predicted, other = fitted.predict(SERIES[1:2])[0], ({"a", "b"} - {fitted.predict(SERIES[1:2])[0]}).pop()
+    np.testing.assert_array_equal(fitted.importance(SERIES[1], predicted), weights)
+    assert not np.array_equal(fitted.importance(SERIES[1], other), weights)
+    with pytest.raises(ConfigError, match="no such class. Its classes: a, b"):
+        fitted.importance(SERIES[1], "c")
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [True, False], ["x", "y"], [3, 1]])
+def test_labels_keep_their_type(classes, tmp_path):
+    labels = np.array(classes)[(LABELS == "b").astype(int)]
+    model = small(epochs=1).fit(SERIES, labels)
+    assert set(model.predict(SERIES)) <= set(classes) and model.classes_.dtype == labels.dtype
+    model.save(tmp_path / "model")
+    loaded = bolt.load(tmp_path / "model")
+    assert loaded.classes_.dtype == labels.dtype and loaded.classes_.tolist() == model.classes_.tolist()
+
+
+def test_a_regressor_predicts_in_the_unit_of_the_labels(tmp_path):
+    ages = 40 + 10 * (LABELS == "b") + np.arange(24) / 24
+    model = bolt.BolTRegressor(**SMALL | QUICK).fit(SERIES, ages, validation=0.2)
+    predicted = model.predict(SERIES)
+    assert predicted.shape == (24,) and 30 < predicted.min() < predicted.max() < 60
+    assert model.score(SERIES, ages) <= 1 and "validation_r2" in model.history_
+    assert model.importance(SERIES[0]).shape == (len(SERIES[0]),)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(bolt.load(tmp_path / "model").predict(SERIES), predicted)
+
+
+def test_conventions():
+    model = small(seed=5)
+    for check in (
+        "check_estimator_cloneable", "check_estimator_repr", "check_no_attributes_set_in_init",
+        "check_get_params_invariance", "check_set_params", "check_parameters_default_constructible",
+        "check_estimator_tags_renamed", "check_valid_tag_types",
+    ):  # fmt: skip
+        getattr(estimator_checks, check)("BolTClassifier", clone(model))
+    results = estimator_checks.check_estimator(model, on_fail=None, on_skip=None)
+    assert results and all(result["status"] != "failed" for result in results)
+    assert clone(model).get_params() == model.get_params() and clone(model) is not model
+    assert model.set_params(window=12).get_params()["window"] == 12
+    assert "seed=5" in repr(model) and "epochs=20" not in repr(bolt.BolTClassifier())
+
+
+def test_defaults_are_those_of_the_file():
+    shipped, parameters = load_model("bolt"), bolt.BolTClassifier().get_params()
+    assert all(parameters[key] == value for key, value in shipped.hyper.items())
+    assert all(parameters[key] == value for key, value in shipped.training.model_dump().items())
+
+
+@pytest.mark.parametrize("name", known("model"))
+def test_every_model_is_an_estimator(name, tmp_path):
+    settings = (
+        {"epochs": 1, "batch_size": 8, "progress": False} if "epochs" in bolt.estimator(name).get_params() else {}
+    )
+    if name.startswith("bolt"):
+        settings |= SMALL
+    if name in ("stagin", "hatnet", "tff", "gc_lstm"):
+        settings |= {"window": 10} if "window" in bolt.estimator(name).get_params() else {}
+    about = {"tr": np.full(24, 2.0), "mean_fd": np.linspace(0, 1, 24), "site": np.array(["A", "B"] * 12)}
+    model = bolt.estimator(name, crop=30, **settings).fit(SERIES, LABELS, scans=about)
+    probabilities = model.predict_proba(SERIES, scans=about)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(bolt.load(tmp_path / "model").predict_proba(SERIES, scans=about), probabilities)
+    if inputs_of(model.configuration.model) != "series" or not name.startswith("bolt"):
+        with pytest.raises(ConfigError, match="importance is defined for BolT"):
+            model.importance(SERIES[0])
+
+
+def test_cross_validation_and_search():
+    groups = np.arange(24) // 2
+    scores = cross_val_score(small(epochs=1), SERIES, LABELS, groups=groups, cv=GroupKFold(3))
+    assert scores.shape == (3,) and np.isfinite(scores).all()
+    svm = GridSearchCV(bolt.estimator("svm"), {"C": [0.1, 1.0]}, cv=GroupKFold(3)).fit(SERIES, LABELS, groups=groups)
+    assert svm.best_score_ > 0.8
+
+
+def test_copies_predict_alike(fitted):
+    expected = fitted.predict_proba(SERIES)
+    for twin in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
+        np.testing.assert_array_equal(twin.predict_proba(SERIES), expected)
+        assert type(twin) is type(fitted)
+    assert not hasattr(clone(fitted), "members_")
+
+
+def test_training_leaves_the_random_state_alone():
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    small(epochs=1).fit(SERIES, LABELS)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_an_interrupted_fit_resumes(tmp_path, monkeypatch):
+    from bolt.training import loop
+
+    whole = small(epochs=3).fit(SERIES, LABELS)
+    save, epochs = loop.save_resume, []
+
+    def stop_after_two(*arguments):
+        save(*arguments)
+        epochs.append(1)
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "save_resume", stop_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        small(epochs=3, folder=tmp_path).fit(SERIES, LABELS)
+    epochs[:] = [1, 1]  # from now on count only
+    resumed = small(epochs=3, folder=tmp_path).fit(SERIES, LABELS)
+    assert len(epochs) == 3, "one epoch was left"
+    np.testing.assert_array_equal(resumed.predict_proba(SERIES), whole.predict_proba(SERIES))
+    again = small(epochs=3, folder=tmp_path).fit(SERIES, LABELS)
+    assert len(epochs) == 3, "a finished training is not repeated"
+    np.testing.assert_array_equal(again.predict_proba(SERIES), whole.predict_proba(SERIES))
+    small(epochs=3, folder=tmp_path, seed=1).fit(SERIES, LABELS)
+    assert len(epochs) == 6, "other settings are another training"
+
+
+def test_validation_groups_are_held_out_whole():
+    groups = np.repeat(np.arange(8), 3)
+    labels = np.array(["a", "b"])[groups % 2]
+    seen = {}
+
+    def spy(self, series, table):
+        seen["roles"] = table.set_index("group")["role"]
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bolt.api.fitting.Fitting.train", spy)
+        with pytest.raises(KeyboardInterrupt):
+            small().fit(SERIES, labels, groups=groups, validation=0.25)
+    roles = seen["roles"]
+    assert (roles.groupby(level=0).nunique() == 1).all()
+    assert 0 < (roles == "validation").sum() <= 12
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"X": []}, DataError, "no scans"),
+        ({"X": SERIES[0]}, DataError, r"one scan x is \[x\]"),
+        ({"X": [*SERIES[:-1], SERIES[-1][:, :5]]}, DataError, "scan 23 has 5 ROIs, but scan 0 has 6"),
+        ({"X": [*SERIES[:-1], SERIES[-1][:1]]}, DataError, "scan 23: 1 time points"),
+        ({"X": [*SERIES[:-1], np.full((40, 6), np.inf)]}, DataError, "scan 23: inf at volume 0, ROI 0"),
+        ({"X": [*SERIES[:-1], np.ones((40, 6))]}, DataError, "scan 23: no ROI varies"),
+        ({"X": [*SERIES[:-1], [["a"] * 6] * 40]}, DataError, "scan 23: not an array of numbers"),
+        ({"X": "series.npy"}, DataError, "a str, not a list of scans"),
+        ({"X": [*SERIES[:-1], SERIES[-1][:8]]}, DataError, "8 volumes"),
+        ({"y": LABELS[:-1]}, DataError, r"labels have shape \(23,\) for 24 scans"),
+        ({"y": ["a"] * 24}, DataError, "only one class: a"),
+        ({"y": [None, *LABELS[1:]]}, DataError, "labels: number 0 is missing"),
+        ({"groups": np.arange(5)}, DataError, r"groups have shape \(5,\)"),
+        ({"validation": 0.7}, DataError, "validation is 0.7"),
+        ({"validation": np.arange(24)}, DataError, "one True or False per scan"),
+        ({"validation": np.ones(24, bool)}, DataError, "all scans are for validation"),
+        ({"validation": np.arange(24) < 3, "groups": np.arange(24) // 2}, DataError, "group '1' is in training and"),
+        ({"scans": {"height": np.arange(24)}}, DataError, "unknown column 'height'. Known: site"),
+        ({"scans": {"age": [1.0]}}, DataError, "1 rows for 24 scans"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(change, error, message):
+    arguments = {"X": SERIES, "y": LABELS} | change
+    with pytest.raises(error, match=message):
+        small().fit(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"epoch": 3}, TypeError, r"BolTClassifier has no setting 'epoch' \(did you mean 'epochs'\?\)"),
+        ({"epochs": 0}, ConfigError, "epochs"),
+        ({"hidden": -1}, ConfigError, "'hidden' is -1"),
+        ({"hidden": 1.5}, ConfigError, "must be a whole number"),
+        ({"crop": 0}, ConfigError, "'crop': Input should be greater than or equal to 1"),
+        ({"window": 32}, ConfigError, "crops of 30 volumes are shorter than the 32 that"),
+        ({"window": 60}, DataError, "scan 0 has 41 volumes, but the model needs at least 60"),
+        ({"device": "tpu"}, ConfigError, "device"),
+        ({"seed": -1}, ConfigError, "seed"),
+        ({"covariates": ["age"]}, DataError, "missing for all training scans"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, error, message):
+    with pytest.raises(error, match=message):
+        small(**settings).fit(SERIES, LABELS)
+
+
+def test_the_best_epoch_is_chosen_on_held_out_groups():
+    chosen = small(epochs=6, epoch_choice="best_validation", peak_learning_rate=5e-3).fit(SERIES, LABELS)
+    best = chosen.history_["validation_loss"].to_numpy()[::-1].argmin()
+    assert chosen.members_[0].info["epoch"] == 6 - best
+    with pytest.raises(ConfigError, match="needs validation scans"):
+        small(epoch_choice="best_validation").fit(SERIES, LABELS, validation=0)
+
+
+def test_scans_that_do_not_fit_the_model_are_refused(fitted):
+    with pytest.raises(DataError, match="5 ROIs, but the model was trained on 6"):
+        fitted.predict([s[:, :5] for s in SERIES])
+    with pytest.raises(DataError, match="scan 1 has 8 volumes, but the model needs at least"):
+        fitted.predict([SERIES[0], SERIES[1][:8]])
+    with pytest.raises(Exception, match="not fitted"):
+        small().predict(SERIES)
+    with pytest.raises(ConfigError, match="predicts classes only"):
+        bolt.estimator("svm", regressor=True).fit(SERIES, np.arange(24.0))
+    with pytest.raises(ConfigError, match=r"unknown model 'svn'.*did you mean 'svm'"):
+        bolt.estimator("svn")
+
+
+def test_uncovered_rois_are_zero(fitted):
+    partly = [s.copy() for s in SERIES[:2]]
+    zero = [s.copy() for s in SERIES[:2]]
+    for missing, constant in zip(partly, zero, strict=True):
+        missing[:, 2], constant[:, 2] = np.nan, 5
+    np.testing.assert_array_equal(fitted.predict_proba(partly), fitted.predict_proba(zero))
+
+
+def test_a_run_folder_is_loaded_with_all_its_folds(tmp_path):
+    table = scan_table(LABELS)
+    cache, folds = pack(tmp_path, SERIES, table), split(tmp_path, table, outer=3)
+    model = load_model("svm")
+    from bolt.training.features import train_features
+
+    trainings = [Training(k, s, tmp_path / "run" / f"seed-{s}" / f"fold-{k}") for s in (0, 1) for k in range(3)]
+    assert train_features(cache, folds, model, dataset(["a", "b"], 30), trainings) == [None] * 6
+    loaded = bolt.load(tmp_path / "run")
+    assert len(loaded.members_) == 6
+    each = np.stack([bolt.load(training.folder).predict_proba(SERIES) for training in trainings])
+    np.testing.assert_allclose(loaded.predict_proba(SERIES), each.mean(axis=0))
+    assert each.std(axis=0).max() > 0
+
+
+def test_a_saved_model_holds_no_participant(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    files = sorted(path.relative_to(tmp_path / "model").as_posix() for path in (tmp_path / "model").rglob("*.*"))
+    assert files == [
+        "history.json", "history.tsv", "member-0/checkpoint.json", "member-0/checkpoint.safetensors", "model.json",
+    ]  # fmt: skip
+    assert load_member(tmp_path / "model" / "member-0").info["n_rois"] == 6
+    fitted.save(tmp_path / "model")  # again, over itself
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("x")
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        fitted.save(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"members": ["../../etc"]}, "'members' is not a list"),
+        ({"members": []}, "'members' is not a list"),
+        ({"members": ["member-0"] * 10**5}, "'members' is not a list"),
+        ({"format": 99}, "format 99"),
+        ({"classes": ["a", "c"]}, r"classes are \['a', 'c'\]"),
+        ({"classes": [{"a": 1}, "b"]}, "'classes' is not"),
+        ({"settings": {"os.system": "rm"}}, "has no setting"),
+        ({"model": {"name": "x"}}, "not a model's description"),
+        ({"settings": None}, "not a model's description"),
+    ],
+)
+def test_a_hostile_model_is_refused_and_runs_no_code(fitted, tmp_path, change, message):
+    from bolt.io.files import write_json
+
+    fitted.save(tmp_path / "model")
+    about = tmp_path / "model" / "model.json"
+    write_json(read_json(about) | change, about)
+    with pytest.raises(DataError, match=message):
+        bolt.load(tmp_path / "model")
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"no such folder.*load\('someone/bolt-abide', hub=True\)"):
+        bolt.load("someone/bolt-abide")
+    with pytest.raises(DataError, match="no trained model in this folder"):
+        bolt.load(tmp_path)
