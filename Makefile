@@ -15,7 +15,7 @@ LOCKED := $(INSTALL) --require-hashes --no-deps
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch
 
-.PHONY: install demo test test-fast test-slow coverage lint lock schemas clean
+.PHONY: install demo test test-fast test-slow coverage lint lock notebooks schemas clean
 
 install: $(VENV)/.installed
 
@@ -56,6 +56,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/codespell
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
+
+notebooks: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/jupyter execute --inplace docs/examples/*.ipynb
 
 schemas: $(VENV)/.installed
 	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.io.files import write_json; \

@@ -1,8 +1,8 @@
 """BolT: from raw 4D fMRI to the time points and regions that drive the prediction.
 
 For Python users: `BolTClassifier`, `BolTRegressor` and `estimator` in scikit-learn's conventions, `load` for trained
-models, and the functions under the commands: `read_series`, `parcellate`, `folds`, `check_leaks`, `explain` and
-`plot_importance`. docs/python.md shows them.
+models, and the functions under the commands: `read_series`, `parcellate`, `folds`, `check_leaks`, `explain`,
+`plot_importance` and `simulate`. docs/python.md shows them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bolt.api.estimators import BolTClassifier, BolTRegressor, estimator
-    from bolt.api.functions import check_leaks, parcellate, plot_importance
+    from bolt.api.functions import check_leaks, parcellate, plot_importance, simulate
     from bolt.api.loading import load
     from bolt.io.series_files import read_series
 
 __all__ = [
     "BolTClassifier", "BolTRegressor", "check_leaks", "estimator", "load", "parcellate", "plot_importance",
-    "read_series",
+    "read_series", "simulate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ _MODULES = {
     "parcellate": "api.functions",
     "plot_importance": "api.functions",
     "read_series": "io.series_files",
+    "simulate": "api.functions",
 }
 
 

@@ -282,3 +282,63 @@ def plot_importance(
         draw_importance(ax, weights / (weights.mean() or 1), top_tokens(weights, n_landmarks), tr or np.nan)
         ax.set(ylabel="importance / mean", xlabel="time (s)" if tr else "volume")
     return ax
+
+
+class Simulated(NamedTuple):
+    """Simulated ROI series with known truth.
+
+    Attributes
+    ----------
+    series : list of (time, rois) arrays
+        Scans of two lengths; ROIs are those of the atlas ``dosenbach160``.
+    y : (scans,) array
+        ``control`` or ``patient``.
+    tr : (scans,) array
+        Repetition time in seconds.
+    landmarks : list of (time,) bool arrays
+        Volumes at the events that distinguish the classes.
+    rois : DataFrame
+        value, name, network, hemisphere, and ``sign``: 1 or -1 in ROIs that take part in the events, else 0.
+    """
+
+    series: list[NDArray[np.float32]]
+    y: NDArray[np.str_]
+    tr: NDArray[np.floating]
+    landmarks: list[NDArray[np.bool_]]
+    rois: pd.DataFrame
+
+
+def simulate(n_scans: int = 24, seed: int = 0, *, event_amplitude: float = 4.0) -> Simulated:
+    """Simulate ROI series of two classes that differ in transient events alone, for examples and for trying things out.
+
+    Means, variances and covariances are the same in both classes (`bolt.datasets.phantom.signal`).
+
+    Parameters
+    ----------
+    n_scans : int
+        One scan per subject.
+    seed : int
+        Equal seeds give equal series.
+    event_amplitude : float
+        Peak of the response to an event, in standard deviations of the background.
+
+    Returns
+    -------
+    Simulated
+    """
+    from bolt.config import Simulate
+    from bolt.config.keys import parse
+    from bolt.datasets.phantom.dataset import simulate_series
+    from bolt.datasets.phantom.signal import informative, rois
+
+    keys = {"n_subjects": n_scans, "seed": seed, "event_amplitude": event_amplitude}
+    settings = parse(Simulate, keys, "simulate")
+    people, series = simulate_series(n_scans, settings)
+    planted = informative(settings)["sign"]
+    return Simulated(
+        [scan.values for scan in series],
+        np.array(["patient" if person.positive else "control" for person in people]),
+        np.array([settings.tr[person.site] for person in people]),
+        [scan.landmarks for scan in series],
+        rois()[["value", "name", "network", "hemisphere"]].assign(sign=planted).fillna({"sign": 0}),
+    )

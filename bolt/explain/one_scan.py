@@ -8,17 +8,21 @@ the volumes next to the landmarks carry the same information.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from captum.attr import IntegratedGradients
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bolt.explain.importance import importance_of
 from bolt.explain.landmarks import top_tokens
 from bolt.models.bolt import BolT
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="IProgress not found")  # captum imports the notebook's progress bar
+    from captum.attr import IntegratedGradients
 
 STEPS = 24
 """Points of the path at which gradients are taken (Gauss-Legendre)."""

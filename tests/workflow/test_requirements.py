@@ -46,7 +46,13 @@ def needs(name: str) -> list[Requirement]:
     if name == "torch":
         (torch,) = PROJECT["tool"]["uv"]["dependency-metadata"]
         return [Requirement(one) for one in torch["requires-dist"]]
+    if any(name in locked(lock) and not applies_here(locked(lock)[name]) for lock in LOCKS):
+        return []  # for other systems alone, so it cannot be asked here
     return [Requirement(one) for one in requires(name) or []]
+
+
+def applies_here(one: Requirement) -> bool:
+    return one.marker is None or one.marker.evaluate()
 
 
 def closure(roots: list[Requirement], machine: dict[str, str]) -> dict[str, list[Requirement]]:
