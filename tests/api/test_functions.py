@@ -13,7 +13,8 @@ import pytest
 from sklearn.model_selection import KFold
 
 import bolt
-from bolt.config import Folds
+from bolt.config import Folds, Simulate
+from bolt.datasets.phantom.dataset import simulate_series
 from bolt.explain.one_scan import explain_scan
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
@@ -152,6 +153,21 @@ def test_the_plot_shows_the_weights():
     mpl.pyplot.close("all")
     with pytest.raises(DataError, match=r"shape \(2, 2\)"):
         bolt.plot_importance(np.ones((2, 2)))
+
+
+def test_simulated_series_are_the_phantoms():
+    data, again, other = bolt.simulate(8, seed=1), bolt.simulate(8, seed=1), bolt.simulate(8, seed=2)
+    people, expected = simulate_series(8, Simulate(n_subjects=8, seed=1))
+    for values, scan, twin, stranger in zip(data.series, expected, again.series, other.series, strict=True):
+        np.testing.assert_array_equal(values, scan.values)
+        np.testing.assert_array_equal(values, twin)
+        assert values.shape != stranger.shape or not np.allclose(values, stranger)
+    assert (data.y == "patient").tolist() == [person.positive for person in people]
+    assert [len(marks) for marks in data.landmarks] == [len(values) for values in data.series]
+    assert sorted(set(data.tr)) == [2.0, 2.2] and len(data.rois) == data.series[0].shape[1] == 160
+    assert (data.rois["sign"] != 0).sum() == 30 and set(data.rois["network"][data.rois["sign"] != 0]) == {"default"}
+    with pytest.raises(ConfigError, match="n_subjects"):
+        bolt.simulate(1)
 
 
 def test_import_is_lazy():
