@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bolt.api.fitting import Fitting, roles_of
-from bolt.api.members import Member
+from bolt.api.members import Member, predict_each
 from bolt.api.scans import SeriesInMemory, as_series, require_length, scan_table
 from bolt.api.settings import configured, parameters_of
 from bolt.config import Model, load_model, nearest
@@ -113,7 +113,7 @@ class Estimator(BaseEstimator):
     def _predictions(self, X: Any, scans: Any) -> NDArray[np.float64]:
         """Return the predictions of all members, (members, scans, …)."""
         cache = self._checked(X, scans)
-        return np.stack([member.predict(cache, self.device) for member in self.members_])
+        return predict_each(self.members_, cache, self.device)
 
     def _checked(self, X: Any, scans: Any = None) -> SeriesInMemory:
         """Return scans as the models read them; refuse those that do not fit."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bolt.api.members import predict_each
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
 
@@ -100,7 +101,7 @@ def explained_position(model: Any, cache: SeriesInMemory, target: Any) -> int | 
     _require_bolt(model)
     classes = model.classes_.tolist()
     if target is None:
-        return int(np.mean([member.predict(cache, model.device) for member in model.members_], axis=0)[0].argmax())
+        return int(predict_each(model.members_, cache, model.device).mean(axis=0)[0].argmax())
     if target not in classes:
         names = [str(name) for name in classes]
         raise ConfigError(

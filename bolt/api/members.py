@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,20 +40,15 @@ class Member:
         """Return the length of the shortest scan that the model can read, in volumes."""
         return max(2, shortest_of(self.info["model"]["model"], self.info["model"]["hyper"]))
 
-    def predict(self, scans: SeriesCache, device: str = "auto") -> NDArray[np.float64]:
-        """Predict all scans of a cache: class probabilities (scans, classes), or numbers (scans,)."""
-        rows = range(len(scans))
-        if fitted_at_once(self.info["model"]["model"]):
-            return self.model.predict(scans, rows)  # type: ignore[union-attr,operator]
-        from bolt.training.device import device_of
-        from bolt.training.prediction import predict
-
-        return predict(self.model, scans, rows, device_of(device, None), info=self.info)  # type: ignore[arg-type]
+    @property
+    def at_once(self) -> bool:
+        """Return whether the model was fitted at once, without epochs and torch."""
+        return fitted_at_once(self.info["model"]["model"])
 
     def save(self, folder: Path) -> None:
         """Write ``checkpoint.safetensors`` and ``checkpoint.json``."""
         folder.mkdir(parents=True, exist_ok=True)
-        if fitted_at_once(self.info["model"]["model"]):
+        if self.at_once:
             from bolt.training.features import save_trained
 
             save_trained(folder, self.model)  # type: ignore[arg-type]
@@ -60,6 +56,23 @@ class Member:
             from bolt.training.checkpoint import save_checkpoint
 
             save_checkpoint(folder, self.model, self.info)  # type: ignore[arg-type]
+
+
+def predict_each(members: Sequence[Member], scans: SeriesCache, device: str = "auto") -> NDArray[np.float64]:
+    """Predict all scans of a cache with each model.
+
+    Returns
+    -------
+    (members, scans, classes) or, for numbers, (members, scans) array
+    """
+    rows = range(len(scans))
+    if all(member.at_once for member in members):
+        return np.stack([member.model.predict(scans, rows) for member in members])  # type: ignore[operator,union-attr]
+    from bolt.training.device import device_of
+    from bolt.training.prediction import predict
+
+    place = device_of(device, None)
+    return np.stack([predict(member.model, scans, rows, place, info=member.info) for member in members])  # type: ignore
 
 
 def load_member(folder: Path) -> Member:

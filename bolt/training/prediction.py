@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ from bolt.series.cache import SeriesCache
 from bolt.training.batch_splitting import memory_owner
 from bolt.training.targets import stored_target
 
-log = logging.getLogger(__name__)
-
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
 MATRICES_AT_ONCE = 16  # scans per batch of a connectivity model, whose memory depends on ROIs and not on volumes
 
@@ -34,18 +31,22 @@ class Pool:
     ----------
     cache : SeriesCache
     device : torch.device or str
+
+    Attributes
+    ----------
+    place : str
+        Where the series are, in words.
     """
 
     def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
         self.cache, self.device = cache, torch.device(device)
         self.data = torch.from_numpy(cache.array())  # torch has no read-only tensors, but nothing writes to it
         self._finite: set[int] = set()
-        place = "memory-mapped"
+        self.place = "memory-mapped"
         if self.device.type == "cuda":
             fits = self.data.nbytes < torch.cuda.mem_get_info(self.device)[0] / 2
-            place = "copied to the GPU" if fits else "too large for the GPU, copied batch by batch"
+            self.place = "copied to the GPU" if fits else "too large for the GPU, copied batch by batch"
             self.data = self.data.to(self.device) if fits else self.data
-        log.info("series: %.2f GB, %s", self.data.nbytes / 1e9, place)
 
     def check(self, i: int) -> None:
         """Refuse a scan (row `i` of the index) with NaN or Inf (DataError); each scan is checked once."""

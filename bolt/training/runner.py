@@ -132,6 +132,7 @@ def train_folds(
     """
     torch_device = device_of(device, threads)
     pool = Pool(SeriesCache(cache), torch_device)
+    log.info("series: %.2f GB, %s", pool.data.nbytes / 1e9, pool.place)
     steps = [
         _train(pool, folds, model, dataset, training, line if progress else None, needs_test)
         for line, training in enumerate(trainings)

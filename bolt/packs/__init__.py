@@ -1,0 +1,1 @@
+"""Trained models for others: packed with what they were trained on, and applied to new scans."""

@@ -1,0 +1,132 @@
+"""The cohort on which a model was trained, in numbers that describe no single participant; and how far a scan is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bolt.datasets import COLUMNS
+from bolt.packs.card import span
+from bolt.series.cache import SeriesCache
+from bolt.series.connectivity import connectivity_of
+
+MIDDLE = (5, 25, 50, 75, 95)
+"""Percentiles that are kept of age and motion; the extremes belong to single participants."""
+PERCENTILES = range(1, 100)
+NEAR = 1.5
+"""Factor by which a repetition time may differ from all of the training cohort before a scan is refused."""
+OUTSIDE = 99
+"""Percentile of the training cohort beyond which a scan is flagged."""
+
+
+def summarise_cohort(cache: SeriesCache) -> tuple[dict[str, Any], NDArray[np.float32]]:
+    """Describe a training cohort.
+
+    Parameters
+    ----------
+    cache : SeriesCache
+
+    Returns
+    -------
+    summary : dict
+        Numbers of scans, subjects, and of scans by label, site and sex; percentiles of age (years), mean FD (mm) and
+        of the distance to the mean connectivity; smallest and largest repetition time (s) and number of volumes.
+    connectivity : (R (R - 1) / 2,) array
+        Mean over scans.
+    """
+    index = cache.index.reindex(columns=[*COLUMNS, "length"])
+    connectivity = connectivity_of(cache, range(len(cache)))
+    mean = connectivity.mean(axis=0)
+    distances = [distance(scan, mean) for scan in connectivity]
+    summary: dict[str, Any] = {"scans": len(index), "subjects": int(index["subject"].nunique())}
+    for column in ("label", "site", "sex"):
+        counts = index[column].dropna().astype(str).value_counts().sort_index()
+        if column != "label" or len(counts) <= 20:  # a number has no classes to count
+            summary[column] = {str(name): int(count) for name, count in counts.items()}
+    for column in ("age", "mean_fd"):
+        known = pd.to_numeric(index[column], errors="coerce").dropna()
+        if len(known) >= 20:
+            summary[column] = {str(p): round(float(np.percentile(known, p)), 3) for p in MIDDLE}
+    tr = index["tr"].dropna().astype(float)
+    summary["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
+    summary["volumes"] = [int(index["length"].min()), int(index["length"].max())]
+    summary["distance"] = [round(float(d), 5) for d in np.percentile(distances, list(PERCENTILES))]
+    return summary, mean.astype(np.float32)
+
+
+def distance(connectivity: NDArray[np.floating], mean: NDArray[np.floating]) -> float:
+    """Return 1 minus the correlation of a scan's connectivity with the training cohort's mean: 0 is the mean itself."""
+    if connectivity.std() == 0 or mean.std() == 0:
+        return 1.0
+    return 1 - float(np.corrcoef(connectivity.astype(float), mean.astype(float))[0, 1])
+
+
+def percentile(value: float, percentiles: list[float]) -> int:
+    """Return below which percentile of the training cohort a value is, 0 to 100."""
+    return int(np.searchsorted(percentiles, value)) + (value > percentiles[-1])
+
+
+def refusal(scan: Any, cohort: dict[str, Any]) -> str:
+    """Return why a model must not be applied to a scan; empty if it may.
+
+    Parameters
+    ----------
+    scan : named tuple
+        A row of the table of scans.
+    cohort : dict
+        From `summarise_cohort`.
+    """
+    tr = cohort.get("tr")
+    if tr and scan.tr == scan.tr and scan.tr is not None and not tr[0] / NEAR <= scan.tr <= tr[1] * NEAR:
+        return (
+            f"repetition time {scan.tr:g} s, but the model was trained at {span(tr)} s. Windows are counted in "
+            "volumes, so it would see events at another speed. Use --any-tr to predict all the same"
+        )
+    return ""
+
+
+def flags(scan: Any, n_uncovered: int, place: int | None, cohort: dict[str, Any]) -> list[str]:
+    """Return in what a scan differs from the training cohort, in words.
+
+    Parameters
+    ----------
+    scan : named tuple
+        A row of the table of scans, with ``length``.
+    n_uncovered : int
+        ROIs without a signal.
+    place : int or None
+        Percentile of its distance, from `percentile`.
+    cohort : dict
+        From `summarise_cohort`; empty if unknown.
+    """
+    found = []
+    if n_uncovered:
+        found.append(f"{n_uncovered} ROIs without signal")
+    if not cohort:
+        return [*found, "training cohort unknown"]
+    tr, (shortest, longest) = cohort.get("tr"), cohort["volumes"]
+    if scan.tr is None or scan.tr != scan.tr:
+        found.append("TR unknown")
+    elif tr and not tr[0] * 0.99 <= scan.tr <= tr[1] * 1.01:
+        found.append(f"TR {scan.tr:g} s, trained at {span(tr)} s")
+    if not shortest <= scan.length <= longest:
+        found.append(f"{scan.length} volumes, trained on {span([shortest, longest])}")
+    for column, unit in (("mean_fd", "mm mean FD"), ("age", "years")):
+        value, known = pd.to_numeric(getattr(scan, column), errors="coerce"), cohort.get(column)
+        if known and value == value and not _usual(value, known):
+            found.append(f"{value:.3g} {unit}, 90 % of the training cohort: {known['5']:g}–{known['95']:g}")
+    site = getattr(scan, "site", None)
+    if isinstance(site, str) and cohort.get("site") and site not in cohort["site"]:
+        found.append(f"site '{site}' is new")
+    if place is not None and place >= OUTSIDE:
+        found.append(f"connectivity farther from the mean than {place} % of the training cohort")
+    return found
+
+
+def _usual(value: float, known: dict[str, float]) -> bool:
+    """Return whether a value is within the middle 90 % of the training cohort, or not far from it."""
+    margin = (known["95"] - known["5"]) / 4
+    return known["5"] - margin <= value <= known["95"] + margin

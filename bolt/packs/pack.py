@@ -1,0 +1,152 @@
+"""The command ``bolt pack``: a run's models in one folder that can be given to others."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from bolt.api.loading import load
+from bolt.api.members import Member, load_member
+from bolt.api.saved import ABOUT, save_estimator
+from bolt.io.errors import DataError
+from bolt.io.files import atomic, read_json, sha256, write_json, write_text
+from bolt.packs.card import model_card
+from bolt.packs.facts import Facts, RunPlace, describe_run, roles_in
+from bolt.packs.floor import fit_floor
+from bolt.training.outputs import checked_info
+
+log = logging.getLogger("bolt")
+
+ARRAYS, FLOOR = "cohort.safetensors", "floor"
+SUMS = "sha256.json"
+
+
+@dataclass
+class Pack:
+    """Trained models and what is known about them.
+
+    Attributes
+    ----------
+    estimator : Classifier or Regressor
+    facts : Facts or None
+        None for an estimator saved from Python.
+    place : RunPlace or None
+        The results that hold the models; None for a pack.
+    floor : Member or None
+        A model of what must not explain the predictions: motion, age and sex, as far as they are known.
+    """
+
+    estimator: Any
+    facts: Facts | None = None
+    place: RunPlace | None = None
+    floor: Member | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return the facts as JSON; empty if there are none."""
+        return self.facts.about if self.facts else {}
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Return the names of the classes; None if the models predict a number."""
+        classes = self.estimator.members_[0].info["classes"]
+        return None if classes is None else list(classes)
+
+
+def pack(options: argparse.Namespace) -> None:
+    """Run ``bolt pack RUN_FOLDER --out FOLDER``.
+
+    Parameters
+    ----------
+    options : Namespace
+        run, out, licence.
+
+    Raises
+    ------
+    DataError
+        The run has no finished fold.
+    ConfigError
+        `out` holds something else.
+    """
+    place = RunPlace.of(options.run)
+    facts = describe_run(place)
+    estimator = load(options.run)
+    save_estimator(estimator, options.out, **facts.about)
+    if (floor := fit_floor(place.cache, estimator.members_[0].info["classes"])) is not None:
+        floor.save(options.out / FLOOR)
+    with atomic(options.out / ARRAYS) as temporary:
+        save_file({"connectivity": facts.connectivity}, temporary)
+    write_text(model_card(estimator, facts.about, options.licence), options.out / "README.md")
+    files = sorted(path for path in options.out.rglob("*") if path.is_file() and path.name != SUMS)
+    write_json({path.relative_to(options.out).as_posix(): sha256(path) for path in files}, options.out / SUMS)
+    n, failed = len(estimator.members_), facts.about["runs"]["failed"]
+    log.info("%s: %d models%s", options.out, n, f" ({failed} trainings have failed)" if failed else "")
+
+
+def read_pack(folder: Path) -> Pack:
+    """Read a pack, an estimator saved from Python, a run's folder, or one of its folds.
+
+    Raises
+    ------
+    DataError
+        It holds no model, or its files do not fit each other.
+    """
+    estimator = load(folder)
+    if not (folder / ABOUT).is_file():
+        place = RunPlace.of(folder)
+        return Pack(
+            estimator, describe_run(place), place, fit_floor(place.cache, estimator.members_[0].info["classes"])
+        )
+    about = read_json(folder / ABOUT)
+    if "cohort" not in about:
+        return Pack(estimator)
+    with checked_info(folder, ABOUT):
+        connectivity = _mean_connectivity(folder, about["rois"]["value"])
+        if estimator.members_[0].info["rois"] != about["rois"]["value"]:
+            raise ValueError("its ROIs differ from those of its models")
+        needed = (
+            about["cohort"]["volumes"],
+            about["cohort"]["distance"],
+            about["atlas"]["name"],
+            about["atlas"]["sha256"],
+        )
+        if None in needed[:3] or not 0 < float(about["temperature"] or 1) < 1000 or about["series"].get("crop") is None:
+            raise ValueError("the cohort, the atlas or the series are not described")
+    floor = load_member(folder / FLOOR) if (folder / FLOOR).is_dir() else None
+    return Pack(estimator, Facts(about, connectivity), None, floor)
+
+
+def _mean_connectivity(folder: Path, rois: list[int]) -> NDArray[np.float32]:
+    try:
+        mean: NDArray[np.float32] = load_file(folder / ARRAYS)["connectivity"]
+    except Exception as error:  # whatever a damaged file raises
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"not readable ({reason})", where=folder / ARRAYS, hint="Pack the run again") from None
+    if mean.shape != (len(rois) * (len(rois) - 1) // 2,) or not np.isfinite(mean).all():
+        raise DataError(f"connectivity of shape {mean.shape} for {len(rois)} ROIs", where=folder / ARRAYS)
+    return mean
+
+
+def members_for(pack: Pack, scan: str | None) -> NDArray[np.bool_]:
+    """Return which models may predict a scan: all, or, for a scan of the training cohort, those it was a test scan of.
+
+    Parameters
+    ----------
+    pack : Pack
+    scan : str or None
+        Name of the same recording in the training cohort; None if it is new.
+    """
+    members = pack.estimator.members_
+    if scan is None or pack.place is None:
+        return np.ones(len(members), bool)
+    roles = roles_in(pack.place)
+    if scan not in roles.index:
+        return np.ones(len(members), bool)
+    return np.array([roles.at[scan, member.info["fold"]] == "test" for member in members])

@@ -1,0 +1,213 @@
+"""Predictions for new scans by all models of a pack, and whether a scan resembles the training cohort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bolt.api.members import predict_each
+from bolt.evaluate.metrics import metrics_of, pooled
+from bolt.folds.check import name_contents
+from bolt.io.errors import DataError
+from bolt.packs.calibration import with_temperature
+from bolt.packs.cohort import distance, flags, percentile, refusal
+from bolt.packs.floor import floor_name, predict_floor
+from bolt.packs.pack import Pack, members_for
+from bolt.packs.sources import NewScans, Wanted
+from bolt.series.connectivity import connectivity
+
+COLUMNS = {
+    "scan_id": "Scan",
+    "subject": "Subject",
+    "group": "Family if known, else subject",
+    "label": "True class, or number, if given",
+    "predicted": "Most probable class, or number in the unit of the label",
+    "agreement": "Share of the models that predict this class",
+    "spread": "Standard deviation (ddof 0) over models of the predicted class's probability, or of the number",
+    "n_models": "Models that were averaged",
+    "training_scan": "The same recording in the training cohort: it is predicted by those models alone that were not "
+    "trained on it, if there are any; n/a: a new scan",
+    "n_volumes": "Volumes of the series",
+    "tr": "Repetition time in seconds",
+    "mean_fd": "Mean framewise displacement in mm",
+    "n_uncovered": "ROIs without a signal",
+    "distance": "1 minus the correlation of the scan's functional connectivity with the training cohort's mean",
+    "distance_percentile": "Share of the training cohort that is nearer to its mean, in percent",
+    "flags": "In what the scan differs from the training cohort",
+}
+EXCLUDED = {"scan_id": "Scan", "stage": "Always predict", "reason": "Why it is not predicted"}
+METRIC_COLUMNS = {
+    "model": "The model; the model with calibrated probabilities; or a logistic regression of the training cohort's "
+    "label on motion, age or sex alone",
+    "metric": "Metric, as in metrics.tsv of a run",
+    "value": "Its value over all labelled new scans",
+    "low": "95 % bootstrap interval over groups",
+    "high": "95 % bootstrap interval over groups",
+    "n_scans": "Labelled scans",
+    "n_groups": "Their subjects or families",
+}
+TRAINED = "every model was trained on this scan"
+"""Flag of predictions that say nothing about new scans, and are left out of metrics."""
+
+
+def wanted_by(pack: Pack) -> Wanted:
+    """Return what series must be for a pack."""
+    about, info = pack.about, pack.estimator.members_[0].info
+    rois = about.get("rois") or {"value": info["rois"], "name": [f"ROI {value}" for value in info["rois"]]}
+    series = about.get("series", {})
+    denoising = (series.get("denoising") or {}).get("name")
+    shortest = max(member.shortest for member in pack.estimator.members_)
+    atlas = about.get("atlas", {"name": "", "sha256": None})
+    return Wanted(pd.DataFrame(rois), atlas["name"], atlas["sha256"], series.get("space"), denoising, shortest)
+
+
+def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predict new scans.
+
+    Parameters
+    ----------
+    pack : Pack
+    scans : NewScans
+    any_tr : bool
+        Predict scans of any repetition time.
+
+    Returns
+    -------
+    table : DataFrame
+        `COLUMNS` (label only if known), and after ``predicted`` for each class ``p_<class>``, the mean over models, and
+        ``calibrated_<class>``, the mean after temperature scaling, where the pack has a temperature.
+    excluded : DataFrame
+        `EXCLUDED`.
+
+    Raises
+    ------
+    DataError
+        A covariate that the model needs is missing.
+    """
+    excluded = [(name, "predict", reason) for name, reason in scans.excluded]
+    cache, rows, cohort = scans.cache, list[dict[str, Any]](), pack.about.get("cohort", {})
+    if cache is not None:
+        twins = _twins(pack, cache)
+        values = predict_each(pack.estimator.members_, cache, pack.estimator.device)
+        for i, scan in enumerate(cache.index.itertuples()):
+            reason = "" if any_tr else refusal(scan, cohort)
+            if reason:
+                excluded.append((str(scan.scan_id), "predict", reason))
+                continue
+            used = members_for(pack, twins[i])
+            known = [] if used.any() else [TRAINED]
+            used = used if used.any() else ~used
+            row = {"scan_id": scan.scan_id, "subject": scan.subject, "group": scan.group, "training_scan": twins[i]}
+            row |= {"label": scans.labels.iloc[i]} if scans.labels is not None else {}
+            row |= _combined(pack, values[used, i]) | {"n_models": int(used.sum())}
+            row |= {"n_volumes": scan.length, "tr": scan.tr, "mean_fd": scan.mean_fd}
+            place = None
+            if pack.facts is not None:
+                away = distance(connectivity(cache.series(i)), pack.facts.connectivity)
+                place = percentile(away, cohort["distance"])
+                row |= {"distance": away, "distance_percentile": place}
+            found = flags(scan, int(scans.n_uncovered[i]), place, cohort)
+            row |= {"n_uncovered": int(scans.n_uncovered[i]), "flags": "; ".join(known + found)}
+            rows.append(row)
+    return _ordered(pd.DataFrame(rows), pack), pd.DataFrame(excluded, columns=list(EXCLUDED))
+
+
+def _twins(pack: Pack, cache: Any) -> list[str | None]:
+    """Return the training cohort's scan with the same recording for each new scan, or None."""
+    if pack.place is None:
+        return [None] * len(cache)
+    cohort = pack.place.cache
+    known = {f"0{scan}": cohort.series(i) for i, scan in enumerate(cohort.index["scan_id"])}
+    new = {f"1{i}": cache.series(i) for i in range(len(cache))}
+    names = name_contents(known | new)  # the first with the same content, so that of the cohort
+    found = [names.get(f"1{i}", "1") for i in range(len(cache))]
+    return [name[1:] if name.startswith("0") else None for name in found]
+
+
+def _combined(pack: Pack, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Combine the predictions of some models for one scan, (models, classes) or (models,)."""
+    classes = pack.classes
+    if classes is None:
+        return {"predicted": float(values.mean()), "spread": float(values.std())}
+    mean = values.mean(axis=0)
+    best = int(mean.argmax())
+    row: dict[str, Any] = {"predicted": classes[best]}
+    row |= {f"p_{name}": float(p) for name, p in zip(classes, mean, strict=True)}
+    if temperature := pack.about.get("temperature"):
+        calibrated = with_temperature(values, temperature).mean(axis=0)
+        row |= {f"calibrated_{name}": float(p) for name, p in zip(classes, calibrated, strict=True)}
+    agreement = float((values.argmax(axis=1) == best).mean())
+    return row | {"agreement": agreement, "spread": float(values[:, best].std())}
+
+
+def _ordered(table: pd.DataFrame, pack: Pack) -> pd.DataFrame:
+    """Return the columns in their documented order."""
+    names = column_descriptions(pack)
+    return table.reindex(columns=[name for name in names if name in table or name != "label"])
+
+
+def column_descriptions(pack: Pack) -> dict[str, str]:
+    """Return the columns of the table of predictions with their descriptions, in order."""
+    probabilities = {f"p_{name}": f"Probability of class {name}, mean over models" for name in pack.classes or ()}
+    if pack.about.get("temperature"):
+        probabilities |= {
+            f"calibrated_{name}": f"The same after temperature scaling of each model ({pack.about['temperature']:g})"
+            for name in pack.classes or ()
+        }
+    columns = {}
+    for name, description in COLUMNS.items():
+        if pack.classes is not None or name != "agreement":
+            columns[name] = description
+        if name == "predicted":
+            columns |= probabilities
+    return columns
+
+
+def external_metrics(pack: Pack, table: pd.DataFrame, scans: NewScans) -> pd.DataFrame:
+    """Compute the metrics of labelled new scans, and of the confound floor.
+
+    Parameters
+    ----------
+    pack : Pack
+    table : DataFrame
+        From `predict_scans`, with labels.
+    scans : NewScans
+
+    Returns
+    -------
+    DataFrame
+        `METRIC_COLUMNS`.
+
+    Raises
+    ------
+    DataError
+        A label is missing, or is no class of the model.
+    """
+    classes = pack.classes
+    known = table[table["label"].notna() & ~table["flags"].str.startswith(TRAINED)]
+    if known.empty:
+        raise DataError("no predicted scan has a label, unless the models were trained on it", hint="Leave --label out")
+    if classes is not None:
+        strange = sorted(set(known["label"].astype(str)) - set(classes))
+        if strange:
+            raise DataError(
+                f"label '{strange[0]}' is no class of the model",
+                hint=f"Its classes: {', '.join(classes)}. Rename yours",
+            )
+    judged = {"model": known}
+    if pack.about.get("temperature"):
+        p = known[[f"calibrated_{name}" for name in classes or ()]].to_numpy()
+        named = {f"p_{name}": p[:, k] for k, name in enumerate(classes or ())}
+        judged["model, calibrated"] = known.assign(predicted=[(classes or [])[k] for k in p.argmax(axis=1)], **named)
+    floor = predict_floor(pack.floor, scans.cache) if pack.floor is not None and scans.cache is not None else None
+    if floor is not None and pack.floor is not None:
+        judged[floor_name(pack.floor)] = known[["scan_id", "label", "group"]].join(floor, on="scan_id")
+    rows = []
+    for name, predictions in judged.items():
+        summary = pooled(predictions, classes)
+        counts = {"n_scans": len(predictions), "n_groups": summary["n_groups"]}
+        rows += [{"model": name, "metric": metric, **summary[metric], **counts} for metric in metrics_of(classes)]
+    return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))

@@ -1,0 +1,398 @@
+"""Packs: nothing of participants in them, and predictions that equal those of the run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from sklearn.linear_model import LogisticRegression
+
+import bolt
+from bolt.cli.predict import predict
+from bolt.config import Config, Dataset, load_model
+from bolt.evaluate.metrics import pooled
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
+from bolt.packs.calibration import fit_temperature, with_temperature
+from bolt.packs.cohort import distance, flags, percentile, refusal, summarise_cohort
+from bolt.packs.pack import pack, read_pack
+from bolt.series.cache import SeriesCache
+from bolt.series.connectivity import connectivity
+from bolt.training.features import train_features
+from bolt.training.roles import Training
+from bolt.training.runner import train_folds
+from tests.api.test_estimators import LABELS, SERIES, SMALL
+from tests.caches import pack as make_cache
+from tests.caches import scan_table, split
+
+SITES = ["north", "south"]
+
+
+def build_run(folder: Path, model: str, seeds=(0, 1), **changes):
+    """The results of a small study with one model, as the workflow leaves them; returns the model's folder."""
+    rng = np.random.default_rng(0)
+    about = {"site": [SITES[i // 2 % 2] for i in range(24)], "age": rng.integers(20, 50, 24).astype(float)}
+    table = scan_table(LABELS, **about, sex=["F", "M"] * 12)
+    table["mean_fd"] = np.where(LABELS == "b", 0.3, 0.1) + rng.random(24) / 10
+    results = folder / "results" / "toy"
+    made = make_cache(folder, SERIES, table)
+    cache = results / "cache" / "toy" / "space-none"
+    cache.parent.mkdir(parents=True)
+    made.rename(cache)
+    folds = split(results, table, outer=3)
+    config = Config(dataset="toy", atlases=["toy"], models=[model])
+    write_yaml(config.model_dump(mode="json"), results / "config.yaml")
+    dataset = Dataset(
+        name="toy", source="series", path=folder / "secret" / "x.tsv", label="diagnosis", classes=["a", "b"], crop=30
+    )
+    settings = load_model(model).model_copy(update=changes)
+    runs = results / "runs" / "toy" / "space-none" / settings.run_name
+    trainings = [Training(fold, seed, runs / f"seed-{seed}" / f"fold-{fold}") for seed in seeds for fold in range(3)]
+    runner = train_features if model == "svm" else train_folds
+    assert runner(cache, folds, settings, dataset, trainings, device="cpu") == [None] * len(trainings)
+    for training in trainings:
+        write_json({}, training.folder / "provenance.json")
+    return runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return build_run(tmp_path_factory.mktemp("svm"), "svm")
+
+
+@pytest.fixture(scope="module")
+def packed(run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("packed") / "model"
+    pack(argparse.Namespace(run=run, out=out, licence="cc-by-4.0"))
+    return out
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The study's series as files, and their table."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    rows = []
+    for i, (series, label) in enumerate(zip(SERIES, LABELS, strict=True)):
+        np.save(folder / f"x{i}.npy", series)
+        rows.append((f"p{i:03d}", f"x{i}.npy", label, 2.0, 30.0, "F", 0.2, "north"))
+    table = pd.DataFrame(rows, columns=["subject", "file", "group_label", "tr", "age", "sex", "mean_fd", "site"])
+    table.to_csv(folder / "scans.tsv", sep="\t", index=False)
+    return folder / "scans.tsv"
+
+
+def run_predict(model, source, out, **options):
+    defaults = {"label": None, "tr": None, "any_tr": False}
+    source = source if isinstance(source, list) else [source]
+    predict(argparse.Namespace(model=model, source=source, out=out, **defaults | options))
+    return read_table(out, text=("scan_id", "subject", "training_scan", "label", "predicted", "flags"))
+
+
+# ---- the pack ----
+def test_a_pack_predicts_as_the_run_does(run, packed):
+    whole, members = bolt.load(packed), [bolt.load(folder) for folder in sorted(run.glob("seed-*/fold-*"))]
+    assert len(whole.members_) == len(members) == 6
+    expected = np.mean([member.predict_proba(SERIES) for member in members], axis=0)
+    np.testing.assert_allclose(whole.predict_proba(SERIES), expected)
+
+
+def test_a_pack_holds_no_participant(packed):
+    everything = b"".join(path.read_bytes() for path in sorted(packed.rglob("*")) if path.is_file())
+    index = [f"s{i:03d}" for i in range(24)] + [f"p{i:03d}" for i in range(24)] + ["secret"]
+    assert not [name for name in index if name.encode() in everything]
+    about = read_json(packed / "model.json")
+    assert about["cohort"]["label"] == {"a": 12, "b": 12} and about["cohort"]["site"] == {"north": 12, "south": 12}
+    assert not {"age_min", "min", "max"} & set(about["cohort"]["age"]), "extremes belong to single participants"
+    sums = read_json(packed / "sha256.json")
+    assert set(sums) == {p.relative_to(packed).as_posix() for p in packed.rglob("*.*") if p.name != "sha256.json"}
+    assert all(sha256(packed / name) == digest for name, digest in sums.items())
+
+
+def test_the_card_has_what_hubs_and_people_read(packed):
+    card = (packed / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["license"] == "cc-by-4.0" and front["library_name"] == "bolt-fmri"
+    (result,) = front["model-index"][0]["results"]
+    about = read_json(packed / "model.json")
+    assert {m["type"]: m["value"] for m in result["metrics"]}["accuracy"] == about["metrics"]["accuracy"]["value"]
+    for heading in ("Use", "Input", "Training cohort", "How well it predicts", "Limits", "Model"):
+        assert f"\n## {heading}\n" in card
+    assert "no medical device" in card and "- Site: north 12, south 12" in card and "24 scans of 24 subjects" in card
+
+
+def test_the_metrics_are_those_of_scans_not_trained_on(run, packed):
+    tables = [
+        read_table(path, text=("scan_id", "subject", "group")) for path in run.glob("seed-*/fold-*/predictions.tsv")
+    ]
+    tests = pd.concat([table[table["role"] == "test"] for table in tables])
+    expected = pooled(tests, ["a", "b"])["auc"]["value"]
+    assert read_json(packed / "model.json")["metrics"]["auc"]["value"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_run_that_has_failed_folds_says_so(tmp_path):
+    run = build_run(tmp_path, "svm", seeds=(0,))
+    status = run / "seed-0" / "fold-1" / "status.json"
+    write_json(read_json(status) | {"state": "failed", "reason": "x"}, status)
+    for name in ("checkpoint.json", "checkpoint.safetensors"):
+        (status.parent / name).unlink()
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    assert "1 further trainings failed" in (tmp_path / "model" / "README.md").read_text()
+    assert len(bolt.load(tmp_path / "model").members_) == 2
+    for status in run.glob("seed-0/fold-*/status.json"):
+        write_json(read_json(status) | {"state": "failed", "reason": "x"}, status)
+    with pytest.raises(DataError, match="no fold has finished"):
+        pack(argparse.Namespace(run=run, out=tmp_path / "other", licence=None))
+
+
+@pytest.mark.parametrize("place", ["", "results/toy"])
+def test_what_is_no_run_is_refused(run, tmp_path, place):
+    with pytest.raises(DataError, match="not a run's folder"):
+        pack(argparse.Namespace(run=tmp_path / place, out=tmp_path / "model", licence=None))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rois": {"value": [1, 2], "name": ["x", "y"]}}, "for 2 ROIs|differ"),
+        ({"cohort": None}, "not a model's description"),
+        ({"temperature": "hot"}, "not a model's description"),
+        ({"atlas": None}, "not a model's description"),
+    ],
+)
+def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
+    import shutil
+
+    shutil.copytree(packed, tmp_path / "model")
+    about = tmp_path / "model" / "model.json"
+    write_json(read_json(about) | change, about)
+    with pytest.raises(DataError, match=message):
+        run_predict(tmp_path / "model", files, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_damaged_arrays_are_refused(packed, tmp_path):
+    import shutil
+
+    shutil.copytree(packed, tmp_path / "model")
+    (tmp_path / "model" / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
+    with pytest.raises(DataError, match="not readable"):
+        read_pack(tmp_path / "model")
+
+
+# ---- predictions ----
+def test_known_test_scans_get_the_predictions_of_their_fold(run, files, tmp_path):
+    tables = [read_table(path, text=("scan_id",)) for path in run.glob("seed-0/fold-*/predictions.tsv")]
+    expected = pd.concat([table[table["role"] == "test"] for table in tables]).set_index("scan_id")["p_b"]
+    other = [read_table(path, text=("scan_id",)) for path in run.glob("seed-1/fold-*/predictions.tsv")]
+    expected = (expected + pd.concat([t[t["role"] == "test"] for t in other]).set_index("scan_id")["p_b"]) / 2
+    table = run_predict(run, files, tmp_path / "out.tsv")
+    assert table["training_scan"].tolist() == [f"s{i:03d}" for i in range(24)], "recognised by content, not by name"
+    np.testing.assert_allclose(table["p_b"], expected.loc[table["training_scan"]], atol=1e-9)
+    assert (table["n_models"] == 2).all(), "one fold of each seed"
+
+
+def test_a_fold_alone_flags_scans_that_it_was_trained_on(run, files, tmp_path):
+    fold = run / "seed-0" / "fold-1"
+    expected = read_table(fold / "predictions.tsv", text=("scan_id",)).set_index("scan_id")
+    table = run_predict(fold, files, tmp_path / "out.tsv", label="group_label").set_index("training_scan")
+    np.testing.assert_allclose(table["p_b"], expected["p_b"].loc[table.index], atol=1e-9)
+    trained = table["flags"].fillna("").str.contains("every model was trained on this scan")
+    assert trained.loc[expected.index].tolist() == (expected["role"] != "test").tolist()
+    metrics = read_table(tmp_path / "out_metrics.tsv")
+    assert set(metrics["n_scans"]) == {8}, "scans that were trained on are in no metric"
+
+
+def test_new_scans_get_all_models(packed, tmp_path, files):
+    table = run_predict(packed, files, tmp_path / "out.tsv")
+    loaded = bolt.load(packed)
+    np.testing.assert_allclose(table[["p_a", "p_b"]], loaded.predict_proba(SERIES), atol=1e-9)
+    each = np.stack([bolt.api.members.predict_each([m], loaded._checked(SERIES))[0] for m in loaded.members_])
+    best = each.mean(axis=0).argmax(axis=1)
+    np.testing.assert_allclose(table["agreement"], (each.argmax(axis=2) == best).mean(axis=0))
+    np.testing.assert_allclose(table["spread"], each[:, np.arange(24), best].std(axis=0), atol=1e-9)
+    temperature = read_json(packed / "model.json")["temperature"]
+    np.testing.assert_allclose(table["calibrated_b"], with_temperature(each, temperature).mean(axis=0)[:, 1], atol=1e-9)
+    described = read_json(tmp_path / "out.json")
+    assert list(described) == list(table) or set(table) <= set(json.dumps(described).replace('"', " ").split())
+    assert (table["n_models"] == 6).all() and table["training_scan"].isna().all()
+
+
+def test_external_metrics_and_the_confound_floor(packed, files, tmp_path):
+    table = run_predict(packed, files, tmp_path / "out.tsv", label="group_label")
+    metrics = read_table(tmp_path / "out_metrics.tsv").set_index(["model", "metric"])
+    expected = pooled(table.assign(group=table["subject"]), ["a", "b"])
+    assert metrics.at[("model", "auc"), "value"] == pytest.approx(expected["auc"]["value"])
+    assert metrics.at[("model", "auc"), "low"] == pytest.approx(expected["auc"]["low"])
+    assert metrics.at[("motion, age and sex alone", "accuracy"), "value"] == pytest.approx(0.5), "all scans moved alike"
+    assert metrics.at[("model, calibrated", "accuracy"), "value"] == metrics.at[("model", "accuracy"), "value"]
+
+
+def test_the_floor_learns_from_the_training_cohort(packed):
+    floor = read_pack(packed).floor
+    cache = bolt.load(packed)._checked(SERIES)
+    cache.index["mean_fd"], cache.index["age"], cache.index["sex"] = np.linspace(0.05, 0.45, 24), 30.0, "F"
+    from bolt.packs.floor import predict_floor
+
+    predicted = predict_floor(floor, cache)["p_b"].to_numpy()
+    assert (np.diff(predicted) > 0).all() and predicted[0] < 0.3 and predicted[-1] > 0.7
+    cache.index["sex"] = None
+    assert predict_floor(floor, cache) is None
+    assert floor.info["model"]["hyper"]["C"] == LogisticRegression().C
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda f: np.save(f / "x3.npy", SERIES[3][:, :5]), "5 ROIs, but the model reads 6"),
+        (lambda f: np.save(f / "x3.npy", SERIES[3][:1]), "1 time points"),
+        (lambda f: np.save(f / "x3.npy", np.full((40, 6), np.nan)), "no ROI varies"),
+        (lambda f: (f / "x3.npy").unlink(), "file not found"),
+        (lambda f: write_json({"Atlas": "aal116"}, f / "x3.json"), "made with atlas aal116, but .* trained on toy"),
+        (lambda f: write_json({"RepetitionTime": "fast"}, f / "x3.json"), "repetition time|RepetitionTime"),
+        (lambda f: write_json([1], f / "x3.json"), "not a description"),
+    ],
+)
+def test_a_scan_that_does_not_fit_is_left_out_with_its_reason(packed, files, tmp_path, change, reason):
+    change(files.parent)
+    table = run_predict(packed, files, tmp_path / "out.tsv")
+    excluded = read_table(tmp_path / "out_exclusions.tsv")
+    assert len(table) == 23 and excluded["scan_id"].tolist() == ["x3"]
+    assert pd.Series(excluded["reason"]).str.contains(reason, regex=True).all(), excluded["reason"][0]
+
+
+def test_another_repetition_time_is_refused_unless_asked_for(packed, files, tmp_path):
+    lines = pd.read_csv(files, sep="\t")
+    lines["tr"] = [2.0] * 10 + [2.5] * 10 + [0.72] * 4
+    lines.to_csv(files, sep="\t", index=False)
+    table = run_predict(packed, files, tmp_path / "out.tsv")
+    assert (
+        len(table) == 20
+        and table["flags"].fillna("").str.contains("TR 2.5 s, trained at 2 s").tolist() == [False] * 10 + [True] * 10
+    )
+    excluded = read_table(tmp_path / "out_exclusions.tsv")
+    assert excluded["reason"].str.contains("repetition time 0.72 s, but the model was trained at 2 s").all()
+    assert len(run_predict(packed, files, tmp_path / "out.tsv", any_tr=True)) == 24
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"out": "x.csv"}, ConfigError, "ends in .tsv"),
+        ({"label": "diagnosys"}, ConfigError, "no such column"),
+        ({"tr": -2.0}, ConfigError, "no repetition time"),
+        ({"source": ["nothing.npy"]}, DataError, "file not found"),
+        ({"source": ["README.md"]}, DataError, "no format of series|file not found"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(packed, files, tmp_path, options, error, message):
+    source = [Path(path) for path in options.pop("source", [files])]
+    out = tmp_path / options.pop("out", "out.tsv")
+    with pytest.raises(error, match=message):
+        run_predict(packed, source, out, **options)
+    assert not out.exists()
+
+
+def test_nothing_that_can_be_predicted_is_an_error(packed, tmp_path):
+    np.save(tmp_path / "a.npy", SERIES[0][:, :4])
+    with pytest.raises(DataError, match="none of the 1 scans can be predicted"):
+        run_predict(packed, tmp_path / "a.npy", tmp_path / "out.tsv")
+
+
+def test_single_files_and_bolt(tmp_path, files):
+    training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
+    run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    paths = [files.parent / "x1.npy", files.parent / "x2.npy"]
+    table = run_predict(tmp_path / "model", paths, tmp_path / "out.tsv", tr=2.0)
+    np.testing.assert_allclose(
+        table[["p_a", "p_b"]], bolt.load(tmp_path / "model").predict_proba(SERIES[1:3]), atol=1e-7
+    )
+    assert table["subject"].tolist() == ["x1", "x2"] and (table["tr"] == 2).all()
+    assert bolt.load(tmp_path / "model").importance(SERIES[0]).shape == (len(SERIES[0]),)
+
+
+def test_an_estimator_saved_from_python_predicts_too(tmp_path, files):
+    bolt.estimator("svm").fit(SERIES, LABELS).save(tmp_path / "model")
+    table = run_predict(tmp_path / "model", files, tmp_path / "out.tsv")
+    assert len(table) == 24 and (table["flags"] == "training cohort unknown").all()
+    assert "calibrated_b" not in table
+
+
+# ---- numbers ----
+def test_temperature_scaling():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=4000)
+    logits = rng.normal(size=4000) + np.where(truth == 1, 1, -1)
+    honest = 1 / (1 + np.exp(-2 * logits))  # the true posterior of this mixture
+    p = np.column_stack([1 - honest, honest])
+    assert fit_temperature(p, truth) == pytest.approx(1, abs=0.08)
+    sharp = with_temperature(p, 1 / 3)
+    assert fit_temperature(sharp, truth) == pytest.approx(3, abs=0.25)
+    np.testing.assert_allclose(with_temperature(sharp, 3.0), p, atol=1e-6)
+    assert (with_temperature(p, 2.0).argmax(axis=1) == p.argmax(axis=1)).all()
+    certain = np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
+    scaled = with_temperature(certain, fit_temperature(certain, np.array([0, 1] * 6)))
+    assert scaled.max() == pytest.approx(7 / 8, abs=0.01), "six scans of a class: (6 + 1) / (6 + 2)"
+
+
+def test_the_distance_to_a_cohort(tmp_path):
+    cache = SeriesCache(make_cache(tmp_path, SERIES, scan_table(LABELS)))
+    summary, mean = summarise_cohort(cache)
+    each = [connectivity(cache.series(i)) for i in range(24)]
+    np.testing.assert_allclose(mean, np.mean(each, axis=0), atol=1e-6)
+    away = [1 - np.corrcoef(c, np.mean(each, axis=0))[0, 1] for c in each]
+    np.testing.assert_allclose(summary["distance"], np.percentile(away, range(1, 100)), atol=1e-4)
+    assert distance(mean, mean) == pytest.approx(0, abs=1e-6) and distance(-mean, mean) == pytest.approx(2, abs=1e-6)
+    assert percentile(-1, summary["distance"]) == 0 and percentile(9, summary["distance"]) == 100
+    assert abs(percentile(float(np.median(away)), summary["distance"]) - 50) <= 3
+    assert summary["volumes"] == [min(map(len, SERIES)), max(map(len, SERIES))] and summary["tr"] == [2, 2]
+
+
+def scan(**changes):
+    about = {"tr": 2.0, "length": 100, "mean_fd": 0.2, "age": 30.0, "site": "A"}
+    return pd.DataFrame([about | changes]).iloc[0]
+
+
+COHORT = {
+    "tr": [2.0, 2.5],
+    "volumes": [90, 110],
+    "mean_fd": {"5": 0.1, "95": 0.3},
+    "age": {"5": 20.0, "95": 40.0},
+    "site": {"A": 10, "B": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"tr": 1.5}, ["TR 1.5 s, trained at 2–2.5 s"]),
+        ({"tr": np.nan}, ["TR unknown"]),
+        ({"length": 80}, ["80 volumes, trained on 90–110"]),
+        ({"mean_fd": 0.5}, ["0.5 mm mean FD, 90 % of the training cohort: 0.1–0.3"]),
+        ({"mean_fd": 0.34}, []),
+        ({"age": 10.0}, ["10 years, 90 % of the training cohort: 20–40"]),
+        ({"site": "C"}, ["site 'C' is new"]),
+        ({"site": None}, []),
+    ],
+)
+def test_flags(changes, expected):
+    assert flags(scan(**changes), 0, 50, COHORT) == expected
+    assert flags(scan(**changes), 2, 100, COHORT) == [
+        "2 ROIs without signal", *expected, "connectivity farther from the mean than 100 % of the training cohort"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tr", "refused"), [(2.0, False), (1.34, False), (1.3, True), (3.7, False), (3.8, True)])
+def test_refusal_by_repetition_time(tr, refused):
+    assert bool(refusal(scan(tr=tr), COHORT)) is refused
+    assert not refusal(scan(tr=np.nan), COHORT) and not refusal(scan(tr=9), {})
+
+
+def test_errors_are_of_bolt():
+    assert issubclass(DataError, BoltError)
