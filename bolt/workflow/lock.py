@@ -32,6 +32,8 @@ log = logging.getLogger("bolt")
 NAME = ".running.json"
 JOB = "BOLT_JOB"
 """Set in the environment of the workflow's jobs: each has a log of its own."""
+SHARED = "BOLT_SHARED_RUN"
+"""Set in the environment of runs of single participants, which may work in one folder at the same time."""
 LOOKING = {"--lint", "--dag", "--rulegraph", "--filegraph", "--summary", "-S", "--detailed-summary", "-D", "--report"}
 LOOKING |= {
     "--list-conda-envs",
@@ -98,7 +100,7 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     try:
         for folder in folders:
             with explain_shortages(folder):
-                _hold_one(folder.resolve())
+                _hold_one(folder.resolve(), shared=bool(os.environ.get(SHARED)))
             refuse_full(folder)
     except OSError as error:
         if error.errno not in FORBIDDEN:
@@ -111,18 +113,22 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
         raise SystemExit(f"bolt: {error}") from None
 
 
-def _hold_one(folder: Path) -> None:
-    """Lock a folder's file, and write there who holds it."""
+def _hold_one(folder: Path, *, shared: bool) -> None:
+    """Lock a folder's file, and write there who holds it; several may share it, and then nobody writes."""
     path = folder / NAME
     if path in _held:
         return
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         file = path.open("a+", encoding="utf-8")
-        locked = _lock(file)
+        locked = _lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         if locked is None or _same(file, path):
             break
         file.close()  # an ending run has just removed it
+    if shared and locked:
+        _held[path] = file
+        atexit.register(_release, path, os.getpid())
+        return
     owner = _read(file)
     if locked is None or (owner and not _is_over(owner, locked)):
         file.close()
@@ -136,10 +142,10 @@ def _hold_one(folder: Path) -> None:
     atexit.register(_release, path, os.getpid())
 
 
-def _lock(file: IO[str]) -> bool | None:
+def _lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool | None:
     """Try to lock a file: True if it is ours now, None if somebody else's, False if the file system has no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
     except OSError as error:
@@ -186,9 +192,10 @@ def _remedy(owner: Owner | None, path: Path, locked: bool | None) -> str:
 
 
 def _release(path: Path, pid: int) -> None:
-    """Remove the note when the process that wrote it ends (not a forked copy of it)."""
+    """Remove the note when the process that wrote it ends (not a forked copy of it), unless others share it."""
     if os.getpid() == pid and path in _held:
-        path.unlink(missing_ok=True)
+        if _lock(_held[path]) is not None:
+            path.unlink(missing_ok=True)
         _held.pop(path).close()
 
 

@@ -1,0 +1,286 @@
+"""A configuration for a folder of data that was looked into: the two files that `bolt init` and `bolt run` write."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bolt import config as configuration
+from bolt.config import ROOT, Config, Dataset, nearest
+from bolt.config.keys import parse
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_text, write_text
+from bolt.io.names import is_name
+
+SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
+ABOUT = {
+    "group": ("family", "family_id", "group"),
+    "site": ("site", "site_id", "center", "centre", "scanner"),
+    "age": ("age", "age_at_scan"),
+    "sex": ("sex", "gender"),
+}
+"""Keys of a dataset, and what tables of participants call these columns."""
+MOST_CLASSES = 10
+FILTERS = {"task": "tasks", "session": "sessions", "run": "runs"}
+"""Entities of a BIDS filter, and the dataset's keys."""
+
+
+@dataclass
+class Wishes:
+    """What a user asks for; None or empty: decide from the data.
+
+    Attributes
+    ----------
+    label : str or None
+        Column to predict; None: nothing.
+    classes : list of str
+    columns : dict
+        group, site, age, sex → column.
+    tasks, sessions, runs, participants : list of str
+    atlases, models : list of str
+    settings : dict
+        Further keys of the configuration, which are taken as they are.
+    """
+
+    label: str | None = None
+    classes: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
+    tasks: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    participants: list[str] = field(default_factory=list)
+    atlases: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def source_of_folder(path: Path) -> str:
+    """Return which source reads a folder or table: ``bids``, ``fmriprep`` or ``series``.
+
+    Raises
+    ------
+    DataError
+        It is none of them.
+    """
+    if path.is_file() and path.suffix in (".tsv", ".csv"):
+        return "series"
+    about = path / "dataset_description.json"
+    if not path.exists():
+        raise DataError("no such folder", where=path, hint="Correct the path")
+    if not about.is_file():
+        raise DataError(
+            "neither a BIDS folder (no dataset_description.json) nor a table of series",
+            where=path,
+            hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a .tsv with 'subject' and 'file'",
+        )
+    described = read_json(about)
+    made_by = described.get("GeneratedBy") if isinstance(described, dict) else None
+    names = [str(tool.get("Name", "")) for tool in made_by or [] if isinstance(tool, dict)]
+    if "fmriprep" in " ".join(names).casefold():
+        return "fmriprep"
+    if isinstance(described, dict) and described.get("DatasetType") == "derivative":
+        raise DataError(
+            f"derivatives of {', '.join(names) or 'an unknown tool'}",
+            where=about,
+            hint="fMRIPrep's are read; for others see docs/data.md",
+        )
+    return "bids"
+
+
+def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
+    """Describe the dataset in a folder.
+
+    Parameters
+    ----------
+    path : Path
+        BIDS folder, fMRIPrep's output, or a table of series.
+    wishes : Wishes
+    name : str
+
+    Raises
+    ------
+    DataError
+        It is no dataset; the label has one value.
+    ConfigError
+        A column does not exist.
+    """
+    source = source_of_folder(path)
+    table_path = _participants(path, source)
+    table = read_text(table_path) if table_path is not None else pd.DataFrame()
+    keys: dict[str, Any] = {"name": name, "source": source, "path": path.resolve(), "label": wishes.label}
+    if table_path is not None and source == "fmriprep" and table_path.parent != path:
+        keys["subjects_table"] = table_path.resolve()
+    for key, usual in ABOUT.items():
+        if column := _column(wishes.columns.get(key), usual, table, table_path, key):
+            keys[key] = column
+    if wishes.label is not None:
+        _require(wishes.label, table, table_path, "--label")
+        keys["classes"] = wishes.classes or _classes(table[wishes.label], wishes.label)
+    keys |= {key: values for key, values in _filters(wishes).items() if values}
+    if wishes.participants:
+        key = "subject" if source == "series" else "participant_id"
+        keys["include"] = {key: _participants_named(wishes.participants, table, key, table_path)}
+    return parse(Dataset, keys, path)
+
+
+def _filters(wishes: Wishes) -> dict[str, list[str]]:
+    return {"tasks": wishes.tasks, "sessions": wishes.sessions, "runs": wishes.runs}
+
+
+def _participants(path: Path, source: str) -> Path | None:
+    """Return the table of participants: in the folder, or in the BIDS folder that holds the derivatives."""
+    if source == "series":
+        return path
+    places = [path, *(path.resolve().parents[:2] if source == "fmriprep" else [])]
+    return next((place / "participants.tsv" for place in places if (place / "participants.tsv").is_file()), None)
+
+
+def _column(wanted: str | None, usual: tuple[str, ...], table: pd.DataFrame, path: Path | None, key: str) -> str | None:
+    """Return the column that was asked for, or one with a usual name that has values."""
+    if wanted is not None:
+        _require(wanted, table, path, f"--{key}")
+        return wanted
+    named = {str(column).casefold(): str(column) for column in table}
+    return next((named[name] for name in usual if name in named and table[named[name]].notna().any()), None)
+
+
+def _require(column: str, table: pd.DataFrame, path: Path | None, option: str) -> None:
+    if path is None:
+        raise ConfigError(f"{option} {column}: there is no participants.tsv", hint="Add it to the folder")
+    if column not in table:
+        known = [str(name) for name in table]
+        raise ConfigError(
+            f"{option} {column}: no such column in {path}",
+            hint=f"Its columns: {', '.join(known)}{nearest(column, known)}",
+        )
+
+
+def _classes(values: pd.Series, label: str) -> list[str] | None:
+    """Return the classes of a label, sorted; None if it is a number."""
+    found = sorted(values.dropna().astype(str).unique())
+    if len(found) < 2:
+        raise DataError(f"label '{label}' has {len(found)} values", hint="Choose a column with two at least")
+    if len(found) <= MOST_CLASSES:
+        return found
+    if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
+        return None
+    raise DataError(f"label '{label}' has {len(found)} values, such as '{found[0]}'", hint="Name some with --classes")
+
+
+def _participants_named(wanted: list[str], table: pd.DataFrame, key: str, path: Path | None) -> list[str]:
+    """Return participants as their table writes them, with or without ``sub-``."""
+    if path is None:
+        raise ConfigError("--participant-label needs a participants.tsv", hint="Add it to the folder")
+    known = {str(name).removeprefix("sub-"): str(name) for name in table[key].dropna()}
+    for name in wanted:
+        if name.removeprefix("sub-") not in known:
+            raise ConfigError(
+                f"--participant-label {name}: not in {path}", hint=f"It has {', '.join(sorted(known)[:5])} …"
+            )
+    return [known[name.removeprefix("sub-")] for name in wanted]
+
+
+def read_filter(path: Path) -> dict[str, list[str]]:
+    """Read a file as fMRIPrep's ``--bids-filter-file``: ``{"bold": {"task": "rest", "session": ["1", "2"]}}``.
+
+    Returns
+    -------
+    dict
+        tasks, sessions, runs.
+
+    Raises
+    ------
+    ConfigError
+        It filters anything but task, session and run of BOLD images.
+    """
+    filters = read_json(path)
+    if not isinstance(filters, dict) or not all(isinstance(value, dict) for value in filters.values()):
+        raise ConfigError("not a BIDS filter", where=path, hint='As in {"bold": {"task": "rest"}}')
+    wanted: dict[str, list[str]] = {}
+    for query, entities in filters.items():
+        for entity, value in entities.items():
+            if query != "bold" or entity not in (*FILTERS, "datatype", "suffix"):
+                raise ConfigError(
+                    f"'{query}: {entity}' cannot be filtered", where=path, hint="Use task, session and run of 'bold'"
+                )
+            if entity in FILTERS:
+                wanted[FILTERS[entity]] = [str(v) for v in (value if isinstance(value, list) else [value])]
+    return wanted
+
+
+def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Path, Config, Dataset]:
+    """Write ``<folder>/<name>.yaml`` and ``<folder>/datasets/<name>.yaml``, if their contents change.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        Of the dataset: its results are in ``results/<name>``.
+    data : Path
+        As for `dataset_of`.
+    wishes : Wishes
+
+    Returns
+    -------
+    path : Path
+        Of the configuration.
+    config : Config
+    dataset : Dataset
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `dataset_of`; a setting is wrong. Nothing is written then.
+    """
+    if not is_name(name):
+        raise ConfigError(f"'{name}' cannot name a dataset", hint="Give a name of letters, digits, - and _")
+    dataset = dataset_of(data, wishes, name)
+    keys: dict[str, Any] = {"dataset": name}
+    keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
+    keys |= {"models": wishes.models} if wishes.models else {}
+    keys |= wishes.settings
+    if dataset.label is not None and "folds" not in keys and (outer := _outer(data, dataset)):
+        keys["folds"] = {"outer": outer}
+    config = parse(Config, keys, "command line")
+    for model in config.models:
+        configuration.load_model(model)
+    described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
+    root = ROOT.resolve()
+    _write(folder / "datasets" / f"{name}.yaml", "dataset", described, f"# What `bolt` found in {data}.\n", root)
+    place = folder / f"{name}.yaml"
+    run = f"# Run it: snakemake --cores 8 --configfile {place.name}\n# All keys: {root}/config/config.yaml\n"
+    _write(place, "config", keys, run, root)
+    return place, config, dataset
+
+
+def _outer(data: Path, dataset: Dataset) -> int | None:
+    """Return the number of folds where the smallest class has fewer people than the default of 10."""
+    if dataset.classes is None:
+        return None
+    table = read_text(_participants(data, dataset.source) or data)
+    counts = table[dataset.label].value_counts().reindex(dataset.classes).fillna(0)
+    smallest = int(counts.min())
+    return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
+
+
+def _write(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> None:
+    """Write a YAML file with its schema and a comment; an equal one keeps its time."""
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+    text = SCHEMA.format(root=root, kind=kind) + comment + "\n".join(lines) + "\n"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(text, path)
+
+
+def name_of(data: Path) -> str:
+    """Return a name for the dataset in a folder, after the folder or table."""
+    path = data.resolve()
+    name = path.stem if path.is_file() else path.name
+    if name in ("fmriprep", "derivatives", "bids"):
+        name = next((p.name for p in path.parents if p.name not in ("fmriprep", "derivatives", "bids", "")), name)
+    cleaned = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")
+    return cleaned or "study"

@@ -1,0 +1,135 @@
+"""The command ``bolt run``: the whole workflow with the arguments of a BIDS App.
+
+https://bids-apps.neuroimaging.io: ``bolt run BIDS_DIR OUTPUT_DIR participant`` makes the series of some or all
+participants, ``… group`` does what is left, trains and reports. Both write a configuration into the output folder and
+call Snakemake there, so whatever was made before is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from bolt.cli.new_study import Wishes, name_of, read_filter, write_study
+from bolt.config import ROOT, Config, Dataset
+from bolt.config.layout import Layout
+from bolt.datasets import TEXT_COLUMNS
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table
+from bolt.workflow.lock import SHARED
+
+log = logging.getLogger("bolt")
+PREPROCESSING = {"T1w": "anatomical"}
+
+
+def run_app(options: argparse.Namespace) -> int:
+    """Run ``bolt run BIDS_DIR OUTPUT_DIR LEVEL`` and return Snakemake's exit status.
+
+    Parameters
+    ----------
+    options : Namespace
+        bids_dir, output_dir, level, and the options of `bolt.cli.command_table`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `bolt.cli.new_study.write_study`; participants without a usable scan.
+    """
+    if options.level == "group" and options.label is None:
+        raise ConfigError(
+            "the group level predicts a label", hint="Name its column: --label diagnosis (or run 'participant')"
+        )
+    if options.output_dir.resolve() == options.bids_dir.resolve():
+        raise ConfigError("the output folder is the input folder", hint="Give another output folder")
+    wishes = _wishes(options)
+    name = options.name or name_of(options.bids_dir)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    place, config, dataset = write_study(options.output_dir, name, options.bids_dir, wishes)
+    layout = Layout(config)
+    if options.fetch and (status := _snakemake(options, place, ["resources"])):
+        return status
+    if options.level == "group":
+        return _snakemake(options, place, [])
+    if not options.participant_label:
+        return _snakemake(options, place, ["series"])
+    return _participants(options, place, config, dataset, layout)
+
+
+def _participants(options: argparse.Namespace, place: Path, config: Config, dataset: Dataset, layout: Layout) -> int:
+    """Make the series of some participants, beside other such runs."""
+    scans_table = options.output_dir / layout.scans
+    status = _snakemake(options, place, [str(layout.scans)], shared=True)
+    if status or (options.dry_run and not scans_table.is_file()):
+        return status
+    scans = read_table(scans_table, text=TEXT_COLUMNS)
+    names = {name if name.startswith("sub-") else f"sub-{name}" for name in options.participant_label}
+    theirs = scans[scans["subject"].isin(names) | scans["subject"].isin(options.participant_label)]
+    unknown = sorted(names - set(theirs["subject"]))
+    if unknown:
+        raise ConfigError(
+            f"--participant-label {unknown[0]}: no such participant", where=scans_table, hint="See its column 'subject'"
+        )
+    usable = theirs[theirs["exclude_reason"].isna()]
+    for scan in theirs[theirs["exclude_reason"].notna()].itertuples():
+        log.warning("excluded: %s: %s", scan.scan_id, scan.exclude_reason)
+    if usable.empty:
+        raise DataError("no usable scan of these participants", where=scans_table, hint="See the reasons above")
+    if dataset.ready_series:
+        return 0
+    return _snakemake(options, place, [str(layout.series_status(scan)) for scan in usable["scan_id"]], shared=True)
+
+
+def _wishes(options: argparse.Namespace) -> Wishes:
+    """Return what the command line asks for."""
+    filters = read_filter(options.bids_filter_file) if options.bids_filter_file is not None else {}
+    settings: dict[str, object] = {"paths": {"work": str(options.work_dir.resolve())}} if options.work_dir else {}
+    settings |= {key: value for key in ("denoise", "device") if (value := getattr(options, key)) is not None}
+    settings |= {"preprocess": {"space": options.space}} if options.space else {}
+    settings |= {"seeds": options.seed} if options.seed else {}
+    settings |= {"folds": {"outer": options.folds}} if options.folds else {}
+    columns = {key: getattr(options, key) for key in ("group_column", "site", "age", "sex")}
+    named = {key.removesuffix("_column"): value for key, value in columns.items() if value is not None}
+    return Wishes(
+        label=options.label,
+        classes=options.classes or [],
+        columns=named,
+        tasks=options.task_id or filters.get("tasks", []),
+        sessions=options.session_id or filters.get("sessions", []),
+        runs=options.run_id or filters.get("runs", []),
+        participants=(options.participant_label or []) if options.level == "group" else [],
+        atlases=options.atlas or [],
+        models=options.model or [],
+        settings=settings,
+    )
+
+
+def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, shared: bool = False) -> int:
+    """Run the workflow in the output folder; with `shared`, other participants may be made at the same time."""
+    command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(options.output_dir), "--configfile", str(place.resolve())]
+    command += ["--cores", str(options.n_cpus or os.cpu_count() or 1)]
+    command += ["--resources", f"mem_mb={options.mem_mb}"] if options.mem_mb else []
+    if options.profile:
+        command += ["--workflow-profile", _profile(options.profile)]
+    command += ["--dry-run"] if options.dry_run else []
+    log.info("%s", shlex.join(command))
+    environment = os.environ | ({SHARED: "1"} if shared else {})
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    except KeyboardInterrupt:  # Snakemake, which got it too, has said how to resume
+        return 130
+
+
+def _profile(name: str) -> str:
+    """Return the folder of a profile: one that comes with BolT, or a path."""
+    for folder in (ROOT / "workflow" / "profiles", ROOT / "profiles"):
+        if (folder / name / "config.yaml").is_file():
+            return str(folder / name)
+    if (Path(name) / "config.yaml").is_file():
+        return name
+    raise ConfigError(f"--profile {name}: no such profile", hint="Give default, slurm, or a folder with config.yaml")
