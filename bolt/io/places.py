@@ -41,11 +41,6 @@ def folder_for_downloads(shipped: Path) -> Path:
     return Path(cache) / "bolt" / shipped.relative_to(INSTALLED)
 
 
-def templateflow_home(configured: Path | None = None) -> Path:
-    """Return the folder of TemplateFlow's files: the configured one, or TemplateFlow's own choice."""
-    return configured or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
-
-
 def import_path(work: Path) -> Path:
     """Return the folder from which jobs import this package and nothing else.
 

@@ -11,7 +11,6 @@ import nibabel as nib
 
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import atomic
-from bolt.io.places import templateflow_home
 
 PHANTOM_SPACE = "MNI152NLin2009aSym"
 """The ICBM152 template that nilearn ships: used for the phantom, because it needs no download."""
@@ -80,22 +79,6 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
         if required <= set(listed):
             return {part: _fetch(client, space, resolution, part) for part in listed}
     raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=root, hint=_how_to_fetch(space, root))
-
-
-def has_template(space: str, home: Path | None = None) -> bool:
-    """Return whether no file of a space has to be fetched, by file names alone: TemplateFlow is not imported."""
-    if space == PHANTOM_SPACE:
-        return True
-    folder = templateflow_home(home) / f"tpl-{space}"
-    names = ("T1w", "desc-brain_mask")
-    return any(
-        all(_is_fetched(folder / f"tpl-{space}_res-{resolution}_{name}.nii.gz") for name in names)
-        for resolution in ("02", "01")
-    )
-
-
-def _is_fetched(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def _client(home: Path | None) -> Any:

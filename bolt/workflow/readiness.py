@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from bolt.datasets import subjects_table
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_text
-from bolt.preprocess.templates import has_template
+from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.disk_check import preprocessing_peak
 from bolt.workflow.estimate import Estimate, estimate, plan_of
 from bolt.workflow.run import Run
@@ -193,13 +194,22 @@ def _templates(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     if run.dataset.source not in ("bids", "phantom"):
         return
     space, staged = run.config.preprocess.space, all(path.is_file() for path in run.layout.template_files.values())
-    if staged or has_template(space, run.config.paths.templateflow_home):
+    if staged or _has_template(space, run.config.paths.templateflow_home):
         yield "template", f"{space}: found"
     else:
         yield (
             "template",
             f"{space}: not found; the run fetches it from TemplateFlow, or run `snakemake resources` first",
         )
+
+
+def _has_template(space: str, home: Path | None) -> bool:
+    """Return whether no file of a space has to be fetched, by names alone: TemplateFlow takes seconds to import."""
+    home = home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
+    names = ("T1w", "desc-brain_mask")
+    files = {r: [home / f"tpl-{space}/tpl-{space}_res-{r}_{name}.nii.gz" for name in names] for r in ("02", "01")}
+    fetched = (all(path.is_file() and path.stat().st_size for path in paths) for paths in files.values())
+    return space == PHANTOM_SPACE or any(fetched)
 
 
 # ---- what it takes ---------------------------------------------------------------------------------
