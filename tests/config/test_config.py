@@ -7,6 +7,7 @@ import yaml
 
 from bolt import config as configuration
 from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
+from bolt.config.costs import FILE, load_costs
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import ConfigError
 
@@ -86,6 +87,41 @@ def test_runs_of_different_variants_never_share_a_folder():
     layout = Layout(Config(dataset="phantom"))
     assert layout.cache("a") != layout.cache("a", "truth")
     assert layout.run("a", "bolt-1", 0).folder != layout.run("a", "bolt-1", 1).folder
+
+
+KIND_OF_FOLDER = {folder: kind for kind, (folder, _) in configuration.KINDS.items()}
+KIND_OF_FOLDER |= {"examples": "config", "config": "config"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: str(p.relative_to(ROOT / "config"))
+)
+def test_every_file_names_its_schema_for_editors(path):
+    name, value = path.read_text().splitlines()[0].split("=")
+    assert name == "# yaml-language-server: $schema"
+    kind = "costs" if path.stem == "costs" else KIND_OF_FOLDER[path.parent.name]
+    assert (path.parent / value).resolve() == ROOT / f"config/schemas/{kind}.json"
+    assert (path.parent / value).is_file()
+    assert configuration.schema_line(kind, path) == f"# yaml-language-server: $schema={value}\n"
+
+
+def test_a_configuration_elsewhere_names_its_schema_by_its_whole_path(tmp_path):
+    schema = ROOT / "config/schemas/config.json"
+    assert configuration.schema_line("config", tmp_path / "mine.yaml") == f"# yaml-language-server: $schema={schema}\n"
+
+
+def test_the_configuration_that_a_run_writes_names_its_schema(tmp_path, monkeypatch):
+    from bolt.workflow.run import Run
+
+    monkeypatch.chdir(tmp_path)
+    path = Run({"dataset": "phantom"}).save_config()
+    schema = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    assert json.loads((path.parent / schema).read_text())["title"] == "Config"
+    assert configuration.load_config(path) == Config(dataset="phantom")
+
+
+def test_costs_are_what_their_schema_says():
+    assert load_costs().megabytes_per_scan.raw == yaml.safe_load(FILE.read_text())["megabytes_per_scan"]["raw"]
 
 
 def test_schemas_for_editors_are_up_to_date():
