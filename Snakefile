@@ -21,6 +21,7 @@ from bolt.config.layout import ORACLE
 from bolt.io.disk_space import report_full_disks
 from bolt.io.names import FOLDER, NAME, PREFIX
 from bolt.jobs.ledger import refresh_ledger
+from bolt.jobs.run_crate import refresh_run_crate
 from bolt.workflow import snakemake as internals
 from bolt.workflow.disk_check import check_preprocessing_space
 from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
@@ -69,6 +70,7 @@ onstart:
 onsuccess:
     internals.INTERRUPTED.clear()
     refresh_ledger(layout.ledger)
+    refresh_run_crate(layout.results, run.dataset.name)
     progress.conclude(run.where_to_look(), internals.log_files(workflow))
 
 
