@@ -175,6 +175,7 @@ class Config(Keys):
     denoise: str = "none"
     bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    watch: list[Literal["tensorboard", "wandb"]] = Field([], description="where curves of trainings are shown")
     container: str | None = Field(None, pattern=r"^[\w./][\w.:/@-]*$", description="image of jobs with --sdm apptainer")
     paths: Paths = Paths()
     preprocess: Preprocess = Preprocess()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +37,8 @@ from bolt.training.targets import Number, fit_target
 __all__ = ["Training", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
 log = logging.getLogger(__name__)
+
+Watching = Callable[[Training], AbstractContextManager[Callable[[dict[str, float]], None]]]
 
 
 def train_fold(
@@ -97,6 +99,7 @@ def train_folds(
     *,
     device: str = "auto",
     threads: int | None = None,
+    watching: Watching = lambda training: nullcontext(lambda row: None),
 ) -> list[BoltError | None]:
     """Train several folds (or seeds) on one device in one process, by turns, one step at a time.
 
@@ -109,6 +112,8 @@ def train_folds(
         As in `train_fold`.
     trainings : sequence of Training
         Each with its own folder.
+    watching : callable
+        Returns a context for a training, which yields what takes its epochs (`Fit.watch`).
 
     Returns
     -------
@@ -122,7 +127,7 @@ def train_folds(
     """
     torch_device = device_of(device, threads)
     pool = Pool(SeriesCache(cache), torch_device)
-    steps = [_train(pool, folds, model, dataset, training, line) for line, training in enumerate(trainings)]
+    steps = [_train(pool, folds, model, dataset, training, line, watching) for line, training in enumerate(trainings)]
     return _take_turns(steps, torch_device)
 
 
@@ -266,11 +271,14 @@ def _readable(
     return table[~short], too_short
 
 
-def _train(pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int) -> Iterator[None]:
+def _train(
+    pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int, watching: Watching
+) -> Iterator[None]:
     """Train one fold and write its files, pausing after every step."""
     fit, table, too_short, covariates, scans = prepare(pool, folds, model, dataset, training, line)
     (fold, seed, out), series, target = training, pool.cache, fit.target
-    progress = yield from fit.run()
+    with watching(training) as fit.watch:
+        progress = yield from fit.run()
     run = {"model": fit.model.model_dump(mode="json"), "fold": fold, "seed": seed}
     info = {**run, "n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
     info |= {"label": target.__dict__} if isinstance(target, Number) else {}
