@@ -10,6 +10,7 @@ from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
 from bolt.config.costs import FILE, load_costs
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import ConfigError
+from bolt.io.files import write_text
 
 
 def test_unknown_key_is_named_with_the_nearest_known_one():
@@ -135,3 +136,25 @@ def test_a_dataset_is_named_so_that_its_results_stay_in_their_folder(tmp_path, n
     (tmp_path / "mine.yaml").write_text(f"name: '{name}'\nsource: bids\npath: {tmp_path}\nlabel: diagnosis\n")
     with pytest.raises(ConfigError, match=r"mine.yaml: 'name': .*cannot be used in file names"):
         configuration.load_dataset(str(tmp_path / "mine.yaml"))
+
+
+def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
+    from argparse import Namespace
+
+    from bolt.workflow.job import Job
+    from bolt.workflow.stages import STAGES
+    from tests.snake import series_dataset
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bolt.training.tuning.objective.Objective", lambda *arguments: None)
+    monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments: None)
+    chosen = "# found\nname: chosen\nmodel: bolt\n"
+    monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
+    monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)
+    config = series_dataset(tmp_path)
+    options = {"atlas": "dosenbach160", "model": "tiny", "scheme": "paper", "fold": None, "threads": 1}
+    job = Job(Namespace(command="search", config=config, **options))
+    STAGES["search"].work(job)
+    written = job.layout.choice("dosenbach160", "paper", "tiny")
+    assert written.read_text() == f"# yaml-language-server: $schema={ROOT}/config/schemas/model.json\n{chosen}"
+    assert configuration.load_model(str(written)).model == "bolt"

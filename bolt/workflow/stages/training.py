@@ -212,7 +212,8 @@ def _search_settings(study: Study) -> list[Any]:
 )
 def search(job: Job) -> None:
     """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
-    from bolt.config import load_space
+    from bolt.config import load_space, schema_line
+    from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
     from bolt.training.tuning.choice import write_choice
     from bolt.training.tuning.objective import Objective
@@ -237,6 +238,7 @@ def search(job: Job) -> None:
     if options.fold is None:
         choice = layout.choice(options.atlas, options.scheme, model.name)
         write_choice(studies, model, options.scheme, choice)
+        write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
         job.note(provenance_path(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
 
 
