@@ -21,10 +21,11 @@ from bolt.config.layout import ORACLE
 from bolt.io.disk_space import report_full_disks
 from bolt.io.names import FOLDER, NAME, PREFIX
 from bolt.jobs.ledger import refresh_ledger
+from bolt.jobs.run_crate import refresh_run_crate
 from bolt.workflow import snakemake as internals
 from bolt.workflow.disk_check import check_preprocessing_space
-from bolt.workflow.estimate import announce_after_dry_run
-from bolt.workflow.lock import hold
+from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
+from bolt.workflow.lock import changes_nothing, hold
 from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
@@ -44,6 +45,9 @@ run = start(
 )
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
+progress = internals.follow_progress(
+    workflow, seconds_of_rules(run), runs=not changes_nothing(sys.argv)
+)
 use_own_interpreter()
 shell.prefix(shell_prefix(layout.work))
 
@@ -60,17 +64,21 @@ onstart:
         limited=internals.has_scheduler(workflow),
         learns=run.learns,
     )
+    internals.announce(progress, workflow, layout.results)
 
 
 onsuccess:
     internals.INTERRUPTED.clear()
     refresh_ledger(layout.ledger)
+    refresh_run_crate(layout.results, run.dataset.name)
+    progress.conclude(run.where_to_look(), internals.log_files(workflow))
 
 
 onerror:
     cancel_at_exit(log)
     report_full_disks([layout.results, layout.work])
     refresh_ledger(layout.ledger)
+    progress.conclude(internals.remedy(), internals.log_files(workflow))
 
 
 wildcard_constraints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from argparse import Namespace
 
 from bolt.atlases.description import (
     ATLAS_DIR,
@@ -21,15 +21,15 @@ from bolt.io.errors import DataError
 COLUMNS = ("atlas", "ROIs", "spaces", "description", "image")
 
 
-def show_atlases(config_file: Path | None = None) -> None:
+def show_atlases(options: Namespace) -> None:
     """Print the table of atlases, in Markdown.
 
     Parameters
     ----------
-    config_file : Path, optional
-        Configuration whose ``paths`` are searched for images.
+    options : Namespace
+        ``config``: configuration whose ``paths`` are searched for images, or None.
     """
-    paths = load_config(config_file).paths if config_file else Paths()
+    paths = load_config(options.config).paths if options.config else Paths()
     for cells in (COLUMNS, ("---",) * len(COLUMNS), *(atlas_row(name, paths) for name in known_atlases())):
         print(f"| {' | '.join(cells)} |")
 

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import argparse
 
-from bolt.io.places import ROOT
+from bolt.cli.command_table import COMMANDS
 from bolt.io.resource_errors import explain_shortages
 from bolt.workflow.stages import STAGES
 
 
-def run(options: argparse.Namespace) -> None:
-    """Run a command."""
-    if options.command == "check-folds":
-        from bolt.folds.check import check_folds
+def is_by_hand(options: argparse.Namespace) -> bool:
+    """Return whether a command was called that is not a stage of the workflow."""
+    command = COMMANDS.get(options.command)
+    return command is not None and command.handles(options)
 
-        return check_folds(options)
-    if options.command == "models":
-        from bolt.cli.model_table import show_models
 
-        return show_models(options.into)
-    if options.command == "atlases":
-        from bolt.cli.atlas_table import show_atlases
-
-        return show_atlases(options.config)
-    if options.command == "where":
-        return print(ROOT)
-    if options.command == "parcellate" and options.image is not None:
-        from bolt.cli.parcellate_image import parcellate_image
-
-        return parcellate_image(options)
-    if options.command == "explain" and options.checkpoint is not None:
-        from bolt.cli.explain_scan import explain_given_scan
-
-        return explain_given_scan(options)
+def run(options: argparse.Namespace) -> int:
+    """Run a command and return its exit status."""
+    if is_by_hand(options):
+        return COMMANDS[options.command].run(options)
     from bolt.workflow.job import Job
 
     job = Job(options)
     with explain_shortages(job.layout.results, job.layout.work):
         STAGES[job.stage].work(job)
+    return 0

@@ -1,7 +1,8 @@
 """From raw 4D fMRI to the time points and regions that drive the prediction.
 
-`bolt <command>` or `python -m bolt <command>`. Most commands are stages of the workflow (`bolt.workflow.stages`), whose
-rules call them with the run's configuration (``--config``) and the scan, model or fold of the job.
+`bolt <command>` or `python -m bolt <command>`. Commands for researchers are in `bolt.cli.command_table`. The others are
+stages of the workflow (`bolt.workflow.stages`), whose rules call them with the run's configuration (``--config``) and
+the scan, model or fold of the job.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import gc
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from bolt import __version__
+from bolt.cli.command_table import COMMANDS, overview
 from bolt.io.credentials import Masked, show_exception, without_credentials
 from bolt.io.errors import BoltError
 from bolt.io.places import refuse_other_planner
@@ -30,7 +33,9 @@ PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "E
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status; a `BoltError` is one line, anything else a traceback."""
     gc.set_threshold(50_000, 20, 100)  # importing and drawing make many objects, little of them garbage
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    _complete(parser)
+    options = parser.parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Masked("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -42,17 +47,19 @@ def main(arguments: list[str] | None = None) -> int:
     wait_for_job()
     try:
         refuse_other_planner()
-        commands.run(options)
+        return commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
-        by_hand = options.command not in STAGES or vars(options).get("image") or vars(options).get("checkpoint")
-        if not by_hand or error.filename is None or errno.errorcode.get(error.errno or 0) not in PATHS:
+        if (
+            not commands.is_by_hand(options)
+            or error.filename is None
+            or errno.errorcode.get(error.errno or 0) not in PATHS
+        ):
             raise
         print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
-    return 0
 
 
 def _set_threads(threads: int) -> None:
@@ -64,25 +71,41 @@ def _set_threads(threads: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bolt", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="bolt",
+        usage="bolt [-h] [--version] COMMAND ...",
+        description=__doc__.splitlines()[0],
+        epilog=overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = parser.add_subparsers(
+        prog="bolt", dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
+    )
 
     def command(name: str, help: str) -> argparse.ArgumentParser:
-        subparser = commands.add_parser(name, help=help, description=help)
+        subparser = commands.add_parser(name, description=help)
         subparser.add_argument("--threads", type=int, default=1)
         return subparser
 
     for stage in STAGES.values():
         _add_stage(command(stage.command, stage.help), stage)
-    _add_check_folds(command("check-folds", "Audit any table of folds for leaks."))
-    models = command("models", "Print the table of models, in Markdown.")
-    models.description = "One row per file in config/models: its name is what 'models' of a configuration takes."
-    models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
-    atlases = command("atlases", "Print the table of atlases: ROIs, spaces, and where each image is or how to get it.")
-    atlases.add_argument("--config", type=Path, help="configuration whose 'paths' are searched for images")
-    command("where", "Print the folder that holds the Snakefile, config/ and atlases/.")
+    for name, about in COMMANDS.items():
+        if about.instead:
+            continue  # a stage
+        subparser = command(name, about.help)
+        if about.options is not None:
+            about.options(subparser)
     return parser
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell that completes a command line, and exit; see docs/environments.md."""
+    if "_ARGCOMPLETE" in os.environ:  # set by the shell, which argcomplete has told to call this program
+        with suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
 
 
 def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
@@ -99,16 +122,3 @@ def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
         parser.add_argument("--variant", help="which cache the model was trained on [<space>-<denoise>]")
     if stage.options is not None:
         stage.options(parser)
-
-
-def _add_check_folds(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Exits with status 2 and one line where a subject, a family or a recording is on two sides of a split."
-    )
-    parser.add_argument(
-        "table", type=Path, help="columns scan_id, fold, role (.tsv or .csv); and subject, group unless --scans"
-    )
-    parser.add_argument("--scans", type=Path, help="table of scans: scan_id, subject, group, bold")
-    parser.add_argument("--cache", type=Path, nargs="+", default=[], help="caches whose series are compared by content")
-    parser.add_argument("--files", action="store_true", help="compare the scans' files (column bold) by content")
-    parser.add_argument("--sites", action="store_true", help="no site (column site) may be on two sides of a split")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from pathlib import Path
 
 from bolt.config import Model, known, load_model
@@ -47,14 +48,15 @@ def _inputs(model: Model) -> str:
     return " and ".join([inputs, *(f"`{name}`" for name in model.covariates)])
 
 
-def show_models(into: Path | None = None) -> None:
-    """Print the table, or write it between the markers of a file.
+def show_models(options: Namespace) -> None:
+    """Print the table, or write it between the markers of the file ``options.into``.
 
     Raises
     ------
     DataError
         A file without the markers.
     """
+    into: Path | None = options.into
     if into is None:
         return print(model_table(), end="")
     text = into.read_text(encoding="utf-8")

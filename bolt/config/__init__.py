@@ -8,11 +8,13 @@ key is an error that names the nearest known one.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from bolt.config.costs import Costs
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
 from bolt.config.experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
 from bolt.config.keys import Keys, Seed, nearest, parse
@@ -31,6 +33,7 @@ __all__ = [
     "Abide",
     "Bucket",
     "Complexity",
+    "Costs",
     "Dataset",
     "Denoise",
     "Experiment",
@@ -172,6 +175,7 @@ class Config(Keys):
     denoise: str = "none"
     bad_scans: Literal["continue", "refuse"] = "continue"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    watch: list[Literal["tensorboard", "wandb"]] = Field([], description="where curves of trainings are shown")
     container: str | None = Field(None, pattern=r"^[\w./][\w.:/@-]*$", description="image of jobs with --sdm apptainer")
     paths: Paths = Paths()
     preprocess: Preprocess = Preprocess()
@@ -279,5 +283,24 @@ def _load(kind: str, name: str) -> Keys:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of all configuration files, which `make schemas` writes to `config/schemas/`."""
-    kinds: dict[str, type[Keys]] = {"config": Config, **{kind: keys for kind, (_, keys) in KINDS.items()}}
+    kinds: dict[str, type[Keys]] = {
+        "config": Config,
+        "costs": Costs,
+        **{kind: keys for kind, (_, keys) in KINDS.items()},
+    }
     return {kind: keys.model_json_schema() for kind, keys in kinds.items()}
+
+
+def schema_line(kind: str, file: str | Path) -> str:
+    """Return the first line of a configuration file: where editors find its schema.
+
+    Parameters
+    ----------
+    kind : str
+        Of `schemas`.
+    file : path
+        The file: the schema's path is relative to its folder if both are in one clone, else absolute.
+    """
+    schema, folder = ROOT / f"config/schemas/{kind}.json", Path(file).resolve().parent
+    path = os.path.relpath(schema, folder) if folder.is_relative_to(ROOT) else schema
+    return f"# yaml-language-server: $schema={path}\n"

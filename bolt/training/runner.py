@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,8 @@ from bolt.training.targets import Number, fit_target
 __all__ = ["Training", "load_checkpoint", "predict", "train_fold", "train_folds"]
 
 log = logging.getLogger(__name__)
+
+Watching = Callable[[Training], AbstractContextManager[Callable[[dict[str, float]], None]]]
 
 
 def train_fold(
@@ -107,6 +109,7 @@ def train_folds(
     threads: int | None = None,
     needs_test: bool = True,
     progress: bool = True,
+    watching: Watching = lambda training: nullcontext(lambda row: None),
 ) -> list[BoltError | None]:
     """Train several folds (or seeds) on one device in one process, by turns, one step at a time.
 
@@ -119,6 +122,8 @@ def train_folds(
         As in `train_fold`.
     trainings : sequence of Training
         Each with its own folder.
+    watching : callable
+        Returns a context for a training, which yields what takes its epochs (`Fit.watch`).
 
     Returns
     -------
@@ -134,7 +139,7 @@ def train_folds(
     pool = Pool(SeriesCache(cache), torch_device)
     log.info("series: %.2f GB, %s", pool.data.nbytes / 1e9, pool.place)
     steps = [
-        _train(pool, folds, model, dataset, training, line if progress else None, needs_test)
+        _train(pool, folds, model, dataset, training, line if progress else None, needs_test, watching)
         for line, training in enumerate(trainings)
     ]
     return _take_turns(steps, torch_device)
@@ -289,13 +294,21 @@ def _readable(
 
 
 def _train(
-    pool: Pool, folds: Path, model: Model, dataset: Dataset, training: Training, line: int | None, needs_test: bool
+    pool: Pool,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    training: Training,
+    line: int | None,
+    needs_test: bool,
+    watching: Watching,
 ) -> Iterator[None]:
     """Train one fold and write its files, pausing after every step."""
     prepared = prepare(pool, folds, model, dataset, training, line, needs_test=needs_test)
     fit, table, too_short, covariates, scans = prepared
     (fold, seed, out), series, target = training, pool.cache, fit.target
-    progress = yield from fit.run()
+    with watching(training) as fit.watch:
+        progress = yield from fit.run()
     run = {"model": fit.model.model_dump(mode="json"), "fold": fold, "seed": seed}
     info = {**run, "n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
     info |= {"label": target.__dict__} if isinstance(target, Number) else {}

@@ -17,6 +17,7 @@ from bolt.io.names import PATH_RULE, RULE, is_name, is_path
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
+from bolt.training.watching import require_tools
 
 TRIED = 3
 """Files of series whose number of columns is compared with the atlas before any work."""
@@ -28,9 +29,11 @@ def check_names(config: Config, dataset: Dataset) -> None:
     Raises
     ------
     ConfigError
-        Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space.
+        Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space; a tool
+        that is not installed.
     """
     _check_paths(config)
+    require_tools(config.watch)
     _check_masked_task(config, dataset)
     _check_permuted_fold(config, dataset)
     for name in config.models:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bolt.config import ROOT
+from bolt.config.costs import load_costs
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_yaml
+from bolt.io.files import read_json
 from bolt.io.volumes import check_image
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
@@ -47,7 +47,7 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
         return 0.0
     settings = run.config.preprocess
     image = 0.0 if settings.output == "native" else 4 * FIELD / settings.resolution**3 * STORED
-    kept = len(volumes) * read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]["raw"] * 1e6
+    kept = len(volumes) * load_costs().megabytes_per_scan.raw * 1e6
     at_once = sum(volumes) if settings.keep_bold else sum(volumes[: WAITING * jobs])
     return kept + image * at_once + WORK * min(jobs, len(volumes))
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from bolt.config import ROOT, load_space
+from bolt.config import load_space
+from bolt.config.costs import load_costs
 from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, read_yaml
+from bolt.io.files import read_table
 from bolt.jobs.benchmark_files import read_benchmark
 from bolt.models.registry import fitted_at_once
 from bolt.training.tuning.space import spans_of
@@ -132,11 +134,23 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
     counts = job_counts(plan)
     seconds = sum(n * _seconds(run, kind, plan.n_scans) for kind, n in counts.items() if n)
     seconds += sum(n * _trial_seconds(run, model, plan.n_scans) for model, n in trials.items())
-    sizes = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
-    per_scan = sizes["raw"] * (4 if run.config.preprocess.keep_bold else 1)
+    sizes = load_costs().megabytes_per_scan
+    per_scan = sizes.raw * (4 if run.config.preprocess.keep_bold else 1)
     downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if plan.downloaded else 0.0
-    megabytes = downloads / 1e6 + plan.n_raw * per_scan + plan.n_scans * sizes["series"] * plan.n_atlases
+    megabytes = downloads / 1e6 + plan.n_raw * per_scan + plan.n_scans * sizes.series * plan.n_atlases
     return Estimate(plan.n_scans, sum(counts.values()), megabytes / 1000, seconds / 3600, sum(trials.values()))
+
+
+def seconds_of_rules(run: Run) -> Callable[[str], float]:
+    """Return a function of a rule's name: the expected seconds of one of its jobs, 0 if nothing is known."""
+    kinds = {kind for stage in STAGES.values() for kind in stage.jobs}
+
+    @cache
+    def seconds(rule: str) -> float:
+        kind = {"train_folds": "train_features"}.get(rule, rule)
+        return _seconds(run, kind, len(_scans(run))) if kind in kinds else 0.0
+
+    return seconds
 
 
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:

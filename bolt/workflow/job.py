@@ -36,6 +36,11 @@ CONFIG = Path("config/config.yaml")
 """In the working folder, or else in the folder that comes with BolT."""
 
 
+def chosen_config(given: Path | None) -> Path:
+    """Return the configuration file that a command reads: the given one, that of the working folder, or the shipped."""
+    return given or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
+
+
 class Job:
     """What the function of a stage is given.
 
@@ -48,7 +53,7 @@ class Job:
     def __init__(self, options: argparse.Namespace) -> None:
         WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
         self.options = options
-        self.config_file: Path = options.config or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
+        self.config_file = chosen_config(options.config)
         config = configuration.load_config(self.config_file)
         dataset = configuration.load_dataset(getattr(options, "dataset", None) or config.dataset)
         self.study = Study(config, dataset)

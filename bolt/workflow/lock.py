@@ -80,6 +80,11 @@ class Owner:
         return f"{self.user} on {self.host} (process {self.pid}, since {self.since}, started in {self.folder})"
 
 
+def changes_nothing(arguments: list[str]) -> bool:
+    """Return whether a `snakemake` command only looks."""
+    return is_dry_run(arguments) or not LOOKING.isdisjoint(argument.split("=")[0] for argument in arguments)
+
+
 def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     """Keep other runs out of some folders until this process ends; commands that only look may always enter.
 
@@ -95,7 +100,7 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
     SystemExit
         Another run is active: one line names who, since when, and what to do. Or nothing can be written there.
     """
-    if is_dry_run(arguments) or not LOOKING.isdisjoint(argument.split("=")[0] for argument in arguments):
+    if changes_nothing(arguments):
         return
     try:
         for folder in folders:

@@ -16,7 +16,7 @@ from bolt.config.study import Study
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
-from bolt.io.files import read_json, sha256, write_yaml
+from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once
@@ -67,8 +67,16 @@ class Run(ScanFiles):
         data = self.config.model_dump(mode="json")
         path = self.layout.config
         if not path.is_file() or yaml.safe_load(path.read_text()) != data:
-            write_yaml(data, path)
+            text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+            write_text(configuration.schema_line("config", path) + text, path)
         return path
+
+    def where_to_look(self) -> list[str]:
+        """Return lines that name what to open after a run: the excluded scans, and the report or else the results."""
+        layout = self.layout
+        listed = layout.exclusions.is_file() and len(layout.exclusions.read_text(encoding="utf-8").splitlines()) > 1
+        excluded = [f"Excluded scans, with reasons: {layout.exclusions}"] if listed else []
+        return [*excluded, f"The report: {layout.report}" if layout.report.is_file() else f"Results: {layout.results}"]
 
     # ---- what a rule takes from the record of its stage ----------------------------------------
     def params(self, name: str) -> dict[str, Any]:

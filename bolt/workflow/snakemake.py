@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
+import os
 import re
 import signal
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from functools import lru_cache
 from io import StringIO
+from pathlib import Path
 from typing import Any
+
+from bolt.workflow.progress import Progress
 
 
 def plan_quickly() -> None:
@@ -47,6 +54,54 @@ def announce_interruption() -> None:
 
     signal.signal(signal.SIGINT, interrupt)
     atexit.register(say)
+
+
+def follow_progress(workflow: Any, seconds: Callable[[str], float], *, runs: bool) -> Progress:
+    """Show the progress of a run in place of Snakemake's messages about each job, which its log file keeps.
+
+    Those stay where the command line asks for more (``-p``, ``--verbose``, ``--debug-dag``), less (``--quiet``) or
+    other output (``--logger``), in dry runs and in jobs on a cluster.
+
+    Parameters
+    ----------
+    workflow : snakemake.workflow.Workflow
+    seconds : callable
+        Returns the expected seconds of one job of a rule.
+    runs : bool
+        Whether the command runs jobs.
+    """
+    from snakemake.logging import logger
+
+    def counts() -> Counter[str]:
+        jobs = {*workflow.dag.needrun_jobs(), *workflow.dag.finished_jobs}
+        return Counter(job.rule.name for job in jobs if job.rule.shellcmd)
+
+    settings = workflow.output_settings
+    asked = settings.quiet or settings.verbose or settings.printshellcmds or settings.debug_dag
+    default = next((handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"), None)
+    shown = logging.StreamHandler(StringIO()) if settings.quiet or default is None else default
+    progress = Progress(shown, counts, seconds)  # type: ignore[arg-type]
+    if runs and default is not None and not asked and plans_the_run(workflow):
+        logger.removeHandler(default)
+        logger.addHandler(progress)
+    return progress
+
+
+def announce(progress: Progress, workflow: Any, results: Path) -> None:
+    """Show where a run works, as it starts."""
+    n, progress.retries, progress.is_local = jobs_at_once(workflow), retries(workflow), not has_scheduler(workflow)
+    where = f"on {n} core{'s' * (n > 1)}" if progress.is_local else f"on the cluster, at most {n} at once"
+    progress.announce(results, where, log_files(workflow))
+
+
+def remedy() -> list[str]:
+    """Return what to do after a run in which jobs failed; after Ctrl-C the last line says it."""
+    return [] if INTERRUPTED.is_set() else ["Fix the cause; the same command resumes where this run stopped."]
+
+
+def log_files(workflow: Any) -> list[str]:
+    """Return Snakemake's own log files of this run."""
+    return [os.path.relpath(file) for file in workflow.logger_manager.get_logfile()]
 
 
 def has_configfile(workflow: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +49,27 @@ def start(
         What the command line asks for; without any, everything: of a dataset without a label, its series.
     """
     try:
-        for file in filter(os.path.isfile, configfiles):
-            read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
-        raw, notes = with_own_files(raw, configfiles)
-        run = Run(raw)
+        run, notes = read_run(raw, configfiles, targets)
         if not checked:
             print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
-            _check(run)
-            run.check_results()
-            run.learns = not _prepares(run, targets)
-            if run.learns:
-                check_learning(run.config, run.dataset)
+            for check in checks(run):
+                check()
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
+
+
+def read_run(
+    raw: dict[str, Any], configfiles: Sequence[str | Path] = (), targets: Collection[str] = ()
+) -> tuple[Run, list[str]]:
+    """Return the run that a configuration describes, and notes about the user's own files; arguments as of `start`."""
+    for file in filter(os.path.isfile, configfiles):
+        read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
+    raw, notes = with_own_files(raw, configfiles)
+    run = Run(raw)
+    run.learns = not _prepares(run, targets)
+    return run, notes
 
 
 def _prepares(run: Run, targets: Collection[str]) -> bool:
@@ -77,15 +83,25 @@ def _prepares(run: Run, targets: Collection[str]) -> bool:
     return PREPARING.issuperset(map(name, targets)) if targets else run.dataset.label is None
 
 
-def _check(run: Run) -> None:
-    check_names(run.config, run.dataset)
-    check_series_files(run.config, run.dataset)
-    check_search(run.config)
+def checks(run: Run) -> list[Callable[[], object]]:
+    """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`."""
+    config, dataset = run.config, run.dataset
+    always: list[Callable[[], object]] = [
+        lambda: check_names(config, dataset),
+        lambda: check_series_files(config, dataset),
+        lambda: check_search(config),
+        lambda: _check_experiments(run),
+        lambda: _check_download_space(run),
+        run.check_results,
+    ]
+    return [*always, lambda: check_learning(config, dataset)] if run.learns else always
+
+
+def _check_experiments(run: Run) -> None:
     for name, experiment in run.experiments.items():
         check_experiment(experiment, run.experiment_rows[name])
         if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
             print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
-    _check_download_space(run)
 
 
 def _check_download_space(run: Run) -> None:

@@ -7,8 +7,10 @@ import yaml
 
 from bolt import config as configuration
 from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
+from bolt.config.costs import FILE, load_costs
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import ConfigError
+from bolt.io.files import write_text
 
 
 def test_unknown_key_is_named_with_the_nearest_known_one():
@@ -88,6 +90,41 @@ def test_runs_of_different_variants_never_share_a_folder():
     assert layout.run("a", "bolt-1", 0).folder != layout.run("a", "bolt-1", 1).folder
 
 
+KIND_OF_FOLDER = {folder: kind for kind, (folder, _) in configuration.KINDS.items()}
+KIND_OF_FOLDER |= {"examples": "config", "config": "config"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: str(p.relative_to(ROOT / "config"))
+)
+def test_every_file_names_its_schema_for_editors(path):
+    name, value = path.read_text().splitlines()[0].split("=")
+    assert name == "# yaml-language-server: $schema"
+    kind = "costs" if path.stem == "costs" else KIND_OF_FOLDER[path.parent.name]
+    assert (path.parent / value).resolve() == ROOT / f"config/schemas/{kind}.json"
+    assert (path.parent / value).is_file()
+    assert configuration.schema_line(kind, path) == f"# yaml-language-server: $schema={value}\n"
+
+
+def test_a_configuration_elsewhere_names_its_schema_by_its_whole_path(tmp_path):
+    schema = ROOT / "config/schemas/config.json"
+    assert configuration.schema_line("config", tmp_path / "mine.yaml") == f"# yaml-language-server: $schema={schema}\n"
+
+
+def test_the_configuration_that_a_run_writes_names_its_schema(tmp_path, monkeypatch):
+    from bolt.workflow.run import Run
+
+    monkeypatch.chdir(tmp_path)
+    path = Run({"dataset": "phantom"}).save_config()
+    schema = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    assert json.loads((path.parent / schema).read_text())["title"] == "Config"
+    assert configuration.load_config(path) == Config(dataset="phantom")
+
+
+def test_costs_are_what_their_schema_says():
+    assert load_costs().megabytes_per_scan.raw == yaml.safe_load(FILE.read_text())["megabytes_per_scan"]["raw"]
+
+
 def test_schemas_for_editors_are_up_to_date():
     """`make schemas` writes them."""
     for name, schema in configuration.schemas().items():
@@ -99,3 +136,25 @@ def test_a_dataset_is_named_so_that_its_results_stay_in_their_folder(tmp_path, n
     (tmp_path / "mine.yaml").write_text(f"name: '{name}'\nsource: bids\npath: {tmp_path}\nlabel: diagnosis\n")
     with pytest.raises(ConfigError, match=r"mine.yaml: 'name': .*cannot be used in file names"):
         configuration.load_dataset(str(tmp_path / "mine.yaml"))
+
+
+def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
+    from argparse import Namespace
+
+    from bolt.workflow.job import Job
+    from bolt.workflow.stages import STAGES
+    from tests.snake import series_dataset
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bolt.training.tuning.objective.Objective", lambda *arguments: None)
+    monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments: None)
+    chosen = "# found\nname: chosen\nmodel: bolt\n"
+    monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
+    monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)
+    config = series_dataset(tmp_path)
+    options = {"atlas": "dosenbach160", "model": "tiny", "scheme": "paper", "fold": None, "threads": 1}
+    job = Job(Namespace(command="search", config=config, **options))
+    STAGES["search"].work(job)
+    written = job.layout.choice("dosenbach160", "paper", "tiny")
+    assert written.read_text() == f"# yaml-language-server: $schema={ROOT}/config/schemas/model.json\n{chosen}"
+    assert configuration.load_model(str(written)).model == "bolt"

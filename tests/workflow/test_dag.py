@@ -156,6 +156,7 @@ def test_what_a_change_runs_again(tmp_path):
     explained = {"explain", "explain_inner", "sanity", "faithfulness_fold"}
     assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", "train_permuted", *explained}
     assert changed(bad_scans="refuse") == set()
+    assert changed(watch=["tensorboard"]) == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
     assert changed(preprocess={"resolution": 3.0}) == {"functional"}
     assert changed(preprocess={"slice_timing": "off"}) == {"functional"}

@@ -22,10 +22,18 @@ from bolt.io.files import read_json, read_table, write_text
 from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
 from bolt.report.html import RunSection, write_page
+from bolt.report.sections.bibliography import bibtex
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
 from bolt.report.sections.comparison import comparison
 from bolt.report.sections.costs import costs_section
-from bolt.report.sections.methods import cite, methods, methods_page, preprocessing_texts
+from bolt.report.sections.methods import (
+    cite,
+    cited,
+    load_references,
+    methods,
+    methods_page,
+    preprocessing_texts,
+)
 from bolt.report.sections.quality import quality_section
 from bolt.report.sections.runs import run_section
 from bolt.report.sections.search import search_sections
@@ -36,7 +44,7 @@ from bolt.report.tables.numbers import number, percent
 
 
 def write_report(study: Study) -> None:
-    """Write the report, with its figures beside it, and the methods text ``methods.md``."""
+    """Write the report, with its figures beside it, and the methods text: ``methods.md``, ``methods.bib``."""
     gc.freeze()  # figures leave garbage: do not search all imported modules for it
     config, dataset, layout = study.config, study.dataset, study.layout
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
@@ -44,8 +52,10 @@ def write_report(study: Study) -> None:
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     used = with_lengths(with_motion(used, layout), layout, next(iter(config.atlas_places)))
     truth = layout.tables / "truth.tsv"
-    paragraphs, references = cite(methods(study, preprocessing_texts(layout, used)))
+    text = methods(study, preprocessing_texts(layout, used))
+    paragraphs, references = cite(text)
     write_text(methods_page(paragraphs, references), layout.report.with_name("methods.md"))
+    write_text(bibtex(cited(text), load_references()), layout.report.with_name("methods.bib"))
     series = [block for atlas in config.atlas_places for block in series_section(study, atlas)]
     write_page(
         "report.html",

@@ -107,17 +107,32 @@ def cite(paragraphs: Sequence[str]) -> tuple[list[str], list[str]]:
     ConfigError
         A key is not in ``references.yaml``.
     """
-    numbers: dict[str, int] = {}
+    keys = cited(paragraphs)
 
     def numbered(citation: re.Match[str]) -> str:
-        keys = citation[1].replace("@", "").split("; ")
-        return "[" + ", ".join(str(numbers.setdefault(key, len(numbers) + 1)) for key in keys) + "]"
+        return "[" + ", ".join(str(keys.index(key) + 1) for key in _keys(citation)) + "]"
 
-    texts = [CITATION.sub(numbered, text) for text in paragraphs]
-    unknown = sorted(set(numbers) - set(load_references()))
+    return [CITATION.sub(numbered, text) for text in paragraphs], [_reference(key) for key in keys]
+
+
+def cited(paragraphs: Sequence[str]) -> list[str]:
+    """Return the keys that paragraphs cite, in the order of their first mention.
+
+    Raises
+    ------
+    ConfigError
+        A key is not in ``references.yaml``.
+    """
+    citations = (citation for text in paragraphs for citation in CITATION.finditer(text))
+    keys = list(dict.fromkeys(key for citation in citations for key in _keys(citation)))
+    unknown = sorted(set(keys) - set(load_references()))
     if unknown:
         raise ConfigError(f"the methods text cites '{unknown[0]}'", where=REFERENCES, hint="Add the reference there")
-    return texts, [_reference(key) for key in numbers]
+    return keys
+
+
+def _keys(citation: re.Match[str]) -> list[str]:
+    return citation[1].replace("@", "").split("; ")
 
 
 @cache

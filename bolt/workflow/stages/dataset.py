@@ -1,4 +1,4 @@
-"""Stages of a whole dataset before its scans: simulation, checks, downloads, templates, index."""
+"""Stages of a whole dataset before its scans: simulation, downloads, templates, index."""
 
 from __future__ import annotations
 
@@ -46,18 +46,6 @@ def simulate(job: Job) -> None:
     out = job.options.out or job.dataset.path
     simulate(out, settings, n_jobs=job.options.threads)
     job.note(job.layout.truth(out) / "provenance.json", [], seed=settings.seed)
-
-
-@stage("Check configuration, dataset, atlases and models before any work.", rules=())
-def check(job: Job) -> None:
-    """Check everything that can be checked without reading images."""
-    from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
-
-    check_names(job.config, job.dataset)
-    check_series_files(job.config, job.dataset)
-    if job.learns:
-        check_learning(job.config, job.dataset)
-    check_download_space(job.config, job.dataset)
 
 
 def _download_options(parser: ArgumentParser) -> None:

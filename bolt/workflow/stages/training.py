@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from bolt.config import Model
     from bolt.config.study import Study
     from bolt.io.errors import BoltError
+    from bolt.training.roles import Training
+    from bolt.training.watching import Watch
     from bolt.workflow.job import Job
 
 
@@ -70,10 +75,13 @@ def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
     from bolt.models.registry import fitted_at_once
     from bolt.training.roles import Training
 
+    runner: Callable[..., list[BoltError | None]]
     if fitted_at_once(job.model.model):  # each kind of model needs a second of imports that the other does not
         from bolt.training.features import train_features as runner
     else:
-        from bolt.training.runner import train_folds as runner
+        from bolt.training.runner import train_folds
+
+        runner = partial(train_folds, watching=partial(_watched, job))
     errors = runner(
         job.run.cache,
         job.layout.folds,
@@ -84,6 +92,15 @@ def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
         threads=job.options.threads,
     )
     return dict(zip(folds, errors, strict=True))
+
+
+def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
+    """Return what shows a training's epochs in the tools that the configuration names."""
+    from bolt.training.watching import watched
+
+    run = job.run.folder.relative_to(job.layout.results / "runs") / f"fold-{training.fold}"
+    settings = {"run": str(run), **job.model.model_dump(mode="json", include={"model", "hyper", "training"})}
+    return watched(job.config.watch, job.layout.work / "watch", str(run), settings)
 
 
 @stage(
@@ -195,7 +212,8 @@ def _search_settings(study: Study) -> list[Any]:
 )
 def search(job: Job) -> None:
     """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
-    from bolt.config import load_space
+    from bolt.config import load_space, schema_line
+    from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
     from bolt.training.tuning.choice import write_choice
     from bolt.training.tuning.objective import Objective
@@ -220,6 +238,7 @@ def search(job: Job) -> None:
     if options.fold is None:
         choice = layout.choice(options.atlas, options.scheme, model.name)
         write_choice(studies, model, options.scheme, choice)
+        write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
         job.note(provenance_path(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
 
 

@@ -1,0 +1,236 @@
+"""What a run shows of itself: a line per stage, failures at once, and where the full log is."""
+
+import io
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from bolt.io.files import write_json
+from bolt.workflow import progress as module
+from bolt.workflow.progress import Progress, duration
+from tests.snake import series_dataset, snakemake
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Story:
+    """A run that is told by Snakemake's log records."""
+
+    def __init__(self, totals, seconds=None, stream=None):
+        self.stream, self.clock, self.totals = stream or io.StringIO(), Clock(), totals
+        default = logging.StreamHandler(self.stream)
+        self.progress = Progress(default, lambda: self.totals, lambda rule: (seconds or {}).get(rule, 0.0), self.clock)
+        self.progress.announce(Path("results/mine"), "on 2 cores", ["run.log"])
+
+    def tell(self, event, text="", level=logging.INFO, at="job_scheduler", **facts):
+        record = logging.LogRecord("snakemake", level, f"{at}.py", 1, text, (), None)
+        vars(record).update({"event": event, **facts})
+        self.progress.handle(record)
+
+    def start(self, number, rule, name="", shellcmd="python", output=(), log=()):
+        wildcards = {"scan": name} if name else {}
+        about = {"rule_name": rule, "wildcards": wildcards, "shellcmd": shellcmd, "output": output, "log": log}
+        self.tell("job_info", jobid=number, **about)
+
+    def finish(self, number):
+        self.tell("job_finished", job_id=number)
+
+    def fail(self, number, rule, shellcmd="python > log", log=(), indent=False):
+        self.tell("job_error", jobid=number, rule_name=rule, shellcmd=shellcmd, log=log, indent=indent)
+
+    @property
+    def lines(self):
+        """What was written, without times of day and columns."""
+        lines = [re.sub(r"^\d\d:\d\d:\d\d  ", "", line) for line in self.stream.getvalue().splitlines()]
+        return [re.sub(r" +", " ", line).rstrip() for line in lines]
+
+
+def test_a_stage_is_one_line_with_its_time_and_that_of_the_run():
+    story = Story({"index": 1, "cache": 1, "train_fold": 4}, {"train_fold": 10.0, "cache": 5.0})
+    assert story.lines == ["BolT: 6 jobs on 2 cores; results in results/mine", "Full log: run.log"]
+    story.start(1, "index")
+    story.clock.now = 2
+    story.finish(1)
+    assert story.lines[2:] == ["index 1 of 1 in 2 s run: 1 of 6 jobs, about 2 min left"]  # 2 s per second, 45 to go
+    for number in range(4):
+        story.start(10 + number, "train_fold")
+        story.clock.now += 10
+        story.finish(10 + number)
+    assert story.lines[3:] == ["train_fold 4 of 4 in 40 s run: 5 of 6 jobs, about 5 s left"]
+    story.start(9, "all", shellcmd=None)  # a target
+    story.finish(9)
+    story.progress.conclude(["The report: here"], ["run.log"])
+    assert story.lines[4:] == ["5 jobs done in 42 s", "The report: here", "Full log: run.log"]
+
+
+def test_a_long_stage_is_announced_and_followed_in_a_file():
+    story = Story({"train_fold": 3}, {"train_fold": 100.0})
+    story.start(1, "train_fold")
+    assert story.lines[2:] == ["train_fold 0 of 3 started run: 0 of 3 jobs"]
+    for number in (1, 2, 3):
+        story.clock.now = 100.0 * number
+        story.finish(number)
+        story.start(number + 1, "train_fold")
+    assert story.lines[3:] == [
+        "train_fold 1 of 3 about 3 min left run: 1 of 3 jobs, about 3 min left",
+        "train_fold 2 of 3 about 2 min left run: 2 of 3 jobs, about 2 min left",
+        "train_fold 3 of 3 in 5 min run: 3 of 3 jobs",
+    ]
+    assert "\r" not in story.stream.getvalue() and "\033" not in story.stream.getvalue()
+
+
+def test_many_short_jobs_are_a_line_a_minute():
+    story = Story({"parcellate": 1000})
+    for number in range(1000):
+        story.start(number, "parcellate")
+        story.clock.now += 1
+        story.finish(number)
+    assert len(story.lines) == 2 + 1000 // 60 + 1
+
+
+def test_a_terminal_has_a_line_that_is_rewritten(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    story = Story({"parcellate": 2}, stream=Terminal())
+    for number in (1, 2):
+        story.start(number, "parcellate")
+        story.clock.now += 1
+        story.finish(number)
+    story.progress.conclude([], [])
+    written = story.stream.getvalue()
+    assert all(len(part) < 60 for part in re.findall(r"\r\033\[K([^\r\n]*)(?=\r)", written))
+    screen = [line.rsplit("\033[K", 1)[-1] for line in written.split("\n")]
+    assert sum("parcellate" in line for line in screen) == 1 and "2 jobs done in 2 s" in screen[-2]
+
+
+def test_the_index_adds_the_jobs_of_all_scans():
+    story = Story({"index": 1})
+    story.start(1, "index")
+    story.finish(1)
+    story.totals = {"index": 1, "parcellate": 2}
+    story.tell("progress", done=1, total=3)
+    story.start(2, "parcellate")
+    story.finish(2)
+    story.start(3, "parcellate")
+    story.finish(3)
+    assert [line.split(" in ")[0] for line in story.lines[2:]] == ["index 1 of 1", "parcellate 2 of 2"]
+
+
+def test_a_failed_job_is_shown_at_once_with_the_end_of_its_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TAIL", 2)
+    log = tmp_path / "job.log"
+    log.write_text("first\nsecond\ntoken=abcdefgh12345678\n")
+    story = Story({"train_fold": 1})
+    story.progress.retries = 1
+    for _ in range(2):
+        story.start(1, "train_fold", "sub-01", log=[str(log)])
+        story.fail(1, "train_fold", log=[str(log)])
+    shown = [f" its log: {log}", " | second", " | token=***"]
+    assert story.lines[2:] == [
+        "train_fold sub-01: the job failed; it is tried again",
+        *shown,
+        "train_fold sub-01: the job failed",
+        *shown,
+    ]
+    story.progress.conclude(["Fix the cause."], ["run.log"])
+    assert story.lines[-4:] == [
+        "0 jobs done in 0 s",
+        " failed: train_fold sub-01",
+        "Fix the cause.",
+        "Full log: run.log",
+    ]
+
+
+def test_a_log_that_the_job_has_shown_is_not_shown_again(tmp_path):
+    log = tmp_path / "job.log"
+    log.write_text("the reason\n")
+    command = f"python -m bolt folds > {log} 2>&1 || (cat {log} >&2; exit 1)"
+    story = Story({"folds": 1})
+    story.start(1, "folds")
+    story.fail(1, "folds", shellcmd=command, log=[str(log)])
+    assert "the reason" not in story.stream.getvalue() and str(log) in story.stream.getvalue()
+    story.progress.is_local = False  # on a cluster, nobody sees what a job writes
+    story.fail(1, "folds", shellcmd=command, log=[str(log)])
+    assert "  | the reason" in story.stream.getvalue()
+
+
+def test_joined_jobs_show_the_schedulers_log_once(tmp_path):
+    log = tmp_path / "slurm.log"
+    log.write_text("OUT_OF_MEMORY\n")
+    story = Story({"parcellate": 2})
+    story.tell("group_error", level=logging.ERROR, groupid="parcellations_0", aux_logs=[str(log)], job_error_info=[])
+    for number in (1, 2):
+        story.start(number, "parcellate", f"sub-0{number}", log=["own.log"])
+        story.fail(number, "parcellate", log=["own.log", str(log)], indent=True)
+    assert story.stream.getvalue().count("OUT_OF_MEMORY") == 1
+    assert "parcellate sub-02: the job failed" in story.lines
+
+
+def test_a_scan_that_fails_without_a_crash_is_shown(tmp_path):
+    good, bad = tmp_path / "good_status.json", tmp_path / "bad_status.json"
+    write_json({"state": "ok", "stage": "parcellate"}, good)
+    write_json({"state": "failed", "stage": "parcellate", "reason": "bold.nii.gz: the file is cut off."}, bad)
+    story = Story({"parcellate": 3})
+    for number, status in enumerate((good, bad, tmp_path / "missing_status.json")):
+        story.start(number, "parcellate", f"sub-0{number}", output=["series.npy", str(status)])
+        story.finish(number)
+    assert story.lines[2:4] == ["parcellate sub-01: failed: bold.nii.gz: the file is cut off.", f" its status: {bad}"]
+    assert story.progress.failed == ["parcellate sub-01"]
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "at", "shown"),
+    [
+        ("Select jobs to execute...", logging.INFO, "job_scheduler", False),
+        ("Building DAG of jobs...", logging.INFO, "workflow", False),
+        ("Nothing to be done (all requested files are present and up to date).", logging.INFO, "workflow", True),
+        ("Creating conda environment imaging.yaml...", logging.INFO, "conda", True),
+        ("Conda environments: ignored", logging.INFO, "workflow", False),
+        ("Your sbatch call failed", logging.WARNING, "slurm", True),
+        ("WorkflowError: no space", logging.ERROR, "exceptions", True),
+        ("RuleException:\nCalledProcessError in file x.smk", logging.ERROR, "exceptions", False),
+    ],
+)
+def test_other_messages(text, level, at, shown):
+    story = Story({})
+    story.tell(None, text, level, at)
+    assert (text in story.stream.getvalue()) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (89, "89 s"), (90, "2 min"), (5340, "89 min"), (5460, "1 h 31 min"), (187200, "2 d 4 h")],
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_run_shows_a_line_per_stage_and_keeps_snakemakes_messages_in_its_log(tmp_path):
+    done = snakemake(tmp_path, "series", config=series_dataset(tmp_path))
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    stages = [line.split()[1:5] for line in lines if re.match(r"\d\d:\d\d:\d\d  \w+ +\d+ of", line)]
+    assert stages == [[name, "1", "of", "1"] for name in ("index", "cache", "exclusions")]
+    assert "Results: results/mine" in lines and not re.search(r"[\r\033]|jobid|wildcards", done.stdout)
+    (log,) = set(re.findall(r"^Full log: (.*)$", done.stdout, re.MULTILINE))
+    assert done.stdout.count(f"Full log: {log}") == 2
+    kept = (tmp_path / log).read_text()
+    assert "rule cache:" in kept and "Finished jobid" in kept
+
+
+def test_snakemakes_own_messages_are_shown_on_request(tmp_path):
+    config = series_dataset(tmp_path)
+    assert "checkpoint index:" in snakemake(tmp_path, "-p", "index", config=config).stdout
+    quiet = snakemake(tmp_path, "--quiet", "all", "--forcerun", "index", "--", "index", config=config).stdout
+    assert quiet.startswith("Using workflow specific profile") and len(quiet.splitlines()) == 1

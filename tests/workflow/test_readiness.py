@@ -1,0 +1,129 @@
+"""`bolt check`: what a run would find and take, and what is missing."""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from bolt.cli.main import main
+from bolt.config import ROOT
+from tests.snake import series_dataset, write_yaml
+from tests.workflow.test_dag import bids_config
+
+EXAMPLES = [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
+
+
+def screen(capsys, config):
+    """Return the exit status of the command, its facts by name, and what it wrote about problems."""
+    status = main(["check", "--config", str(config)])
+    written = capsys.readouterr()
+    facts, name = {}, ""
+    for line in written.out.splitlines():
+        if shown := re.match(r"  (\S.{9}|\S\S.{8}) +(.*)", line):
+            name = shown[1].strip()
+        if line.startswith("  "):
+            facts[name] = f"{facts.get(name, '')} {line[14:].strip()}".strip()
+    return status, facts, written
+
+
+def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    status, facts, written = screen(capsys, config)
+    assert status == 0 and written.err == ""
+    assert facts["scans"] == "12 of 12 subjects (not indexed yet)"
+    assert facts["classes"] == "a 6, b 6 (column dx)"
+    assert facts["confounds"] == "age; not given: sex, site, motion, family"
+    assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
+    assert facts["atlas"] == "dosenbach160: drawn from coordinates"
+    assert re.match(r"\d+ jobs, about [\d.]+ (minutes|hours) on the \d+ cores? here", facts["time"])
+    assert "GPU" in facts and "free in" in facts["disk"] and "template" not in facts
+    assert written.out.splitlines()[-1].startswith(f"A run can start: snakemake --cores 8 --configfile {config}")
+    assert not (tmp_path / "results").exists() and not (tmp_path / "work").exists()
+
+
+def test_confounds_and_labels_that_the_table_knows(tmp_path, monkeypatch, capsys):
+    import pandas as pd
+
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    table = pd.read_csv(tmp_path / "series/scans.tsv", sep="\t")
+    table["scanner"], table["mean_fd"] = ["x"] * 7 + ["y"] * 5, 0.1
+    table.loc[11, "dx"] = "c"
+    table.to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
+    dataset = tmp_path / "mine.yaml"
+    write_yaml(dataset, yaml.safe_load(dataset.read_text()) | {"site": "scanner"})
+    status, facts, _ = screen(capsys, config)
+    assert status == 0
+    assert facts["classes"] == "a 6, b 5 (column dx); 1 subjects have another label or none"
+    assert facts["sites"] == "2: x 7, y 5"
+    assert facts["confounds"] == "age, site, motion; not given: sex, family"
+
+
+def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "nothing"))
+    config = bids_config(tmp_path, n_subjects=4)
+    about = {"name": "own", "spaces": ["MNI152NLin6Asym"], "file": "own.nii.gz", "source": "our website"}
+    (tmp_path / "own").mkdir()
+    write_yaml(tmp_path / "own/atlas.yaml", about)
+    write_yaml(config, yaml.safe_load(config.read_text()) | {"atlases": [str(tmp_path / "own")]})
+    status, facts, written = screen(capsys, config)
+    assert status == 2
+    assert facts["scans"].startswith("4 of 4 subjects") and facts["atlas"] == "own: missing"
+    assert facts["template"].startswith("MNI152NLin6Asym: not found; the run fetches it")
+    folds, image = re.findall(r"^  \d\. (.*)$", written.err, re.MULTILINE)
+    assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in folds
+    assert "no label image for atlas 'own'. Either put own.nii.gz" in image and "our website" in image
+    assert "A run can start" not in written.out
+
+
+def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path))
+    config = bids_config(tmp_path)
+    for name in ("T1w", "desc-brain_mask"):
+        path = tmp_path / "tpl-MNI152NLin6Asym" / f"tpl-MNI152NLin6Asym_res-01_{name}.nii.gz"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()  # as TemplateFlow leaves what it has not fetched
+        assert screen(capsys, config)[1]["template"].startswith("MNI152NLin6Asym: not found")
+        path.write_bytes(b"image")
+    assert screen(capsys, config)[1]["template"] == "MNI152NLin6Asym: found"
+
+
+@pytest.mark.parametrize("config", EXAMPLES, ids=lambda path: path.stem)
+def test_every_shipped_configuration_has_its_screen(tmp_path, monkeypatch, capsys, config):
+    monkeypatch.chdir(tmp_path)
+    status, facts, written = screen(capsys, config)
+    assert {"dataset", "model", "atlas", "GPU"} <= set(facts)
+    reachable = config.stem in ("config", "abide1")  # the others need data or an agreement of the user's own
+    assert status == (0 if reachable else 2)
+    assert bool(written.err) != reachable
+    if not reachable:
+        data = {"hcp_rest": "no such table", "hcp_task": "no such table"}.get(config.stem, "the data of dataset")
+        assert data in written.err.splitlines()[1]
+
+
+def test_results_that_were_altered_are_reported(tmp_path, monkeypatch, capsys):
+    """As the start of a run reports them."""
+    from bolt.io.errors import ConfigError
+    from bolt.workflow.run import Run
+
+    def altered(run):
+        raise ConfigError("it was changed after it was made", where="predictions.tsv", hint="Delete it")
+
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    monkeypatch.setattr(Run, "check_results", altered)
+    status, _, written = screen(capsys, config)
+    assert status == 2 and "1. predictions.tsv: it was changed after it was made. Delete it." in written.err
+
+
+def test_series_of_another_atlas_are_no_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    for path in (tmp_path / "series").glob("*.npy"):
+        np.save(path, np.load(path)[:, :116])
+    assert screen(capsys, config)[0] == 2
