@@ -26,7 +26,9 @@ WARNING_COLUMNS = {
     "stage": "Stage that gave the warning",
     "warning": "Warning, with the file it concerns",
 }
-INTENDED = (SELECTION, "quality")
+DUPLICATES = "duplicates"
+"""Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
+INTENDED = (SELECTION, "quality", DUPLICATES)
 """Stages that exclude scans because the configuration asks for it (filters, cut-offs), not because of bad input."""
 
 
