@@ -23,6 +23,11 @@ def run(options: argparse.Namespace) -> None:
         from bolt.cli.atlas_table import show_atlases
 
         return show_atlases(options.config)
+    if options.command == "describe-atlas":
+        from bolt.atlases.naming import describe_names
+
+        n_rois = describe_names(options.file, options.out)
+        return print(f"{options.out}: {n_rois} ROIs; use it with 'atlases: [{options.out}]'")
     if options.command == "where":
         return print(ROOT)
     if options.command == "parcellate" and options.image is not None:

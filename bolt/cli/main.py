@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     models.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
     atlases = command("atlases", "Print the table of atlases: ROIs, spaces, and where each image is or how to get it.")
     atlases.add_argument("--config", type=Path, help="configuration whose 'paths' are searched for images")
+    described = command("describe-atlas", "Describe an atlas by the ROI names in a file, for ready series.")
+    described.add_argument("file", type=Path, help="table of labels (*_dseg.tsv), or series whose columns have names")
+    described.add_argument("--out", type=Path, required=True, help="new folder, named as the atlas")
     command("where", "Print the folder that holds the Snakefile, config/ and atlases/.")
     return parser
 

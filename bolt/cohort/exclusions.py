@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError
-from bolt.io.files import read_columns, read_json, to_numbers, write_table
+from bolt.io.files import read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.text import shorten_list
 
 EXCLUSION_COLUMNS = {
@@ -88,7 +88,7 @@ def roi_warnings(
     uncovered = np.isnan(series[0])
     coverage = path.with_name(path.stem.removesuffix("_timeseries") + "_coverage.tsv")
     damaged = np.zeros(len(names), bool)
-    if coverage.is_file():
+    if coverage.is_file() and "n_nonfinite" in read_text(coverage):  # XCP-D has tables of this name, too
         (n_nonfinite,) = read_columns(coverage, ["n_nonfinite"])
         damaged = to_numbers(n_nonfinite) > 0
     for problem, affected in (

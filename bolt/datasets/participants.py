@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,23 @@ def as_numbers(values: pd.Series, name: str, least: float = -math.inf, most: flo
         example = values[wrong].iloc[0]
         log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), example)
     return numbers.mask(wrong)
+
+
+def without_image(
+    subjects: pd.DataFrame, rows: Sequence[Mapping[str, Any]], dataset: Dataset, **facts: Any
+) -> list[dict[str, Any]]:
+    """Return a row for each subject of the table of whom there is no image, unless filters explain it."""
+    if dataset.tasks or dataset.sessions or dataset.runs:
+        return []
+    seen = {row["subject"] for row in rows}
+    return [{"scan_id": subject, "subject": subject, **facts} for subject in subjects.index if subject not in seen]
+
+
+def exclude_unselected(scans: pd.DataFrame, dataset: Dataset) -> None:
+    """Exclude scans of other tasks, sessions and runs than the dataset selects."""
+    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
+        for row in scans.index[~scans[key].isin(selected)] if selected else []:
+            exclude(scans, row, f"{key} '{scans.at[row, key]}' is not selected", SELECTION)
 
 
 def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:

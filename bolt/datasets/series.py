@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.atlases.image import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, as_numbers, exclude, join_subjects
+from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects
 from bolt.io.errors import DataError
 from bolt.io.files import read_text
 from bolt.io.series_files import check_rois, read_series
@@ -36,9 +36,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     }
     rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
-    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
-        for row in rows.index[~rows[key].isin(selected)] if selected else []:
-            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not selected", SELECTION)
+    exclude_unselected(rows, dataset)
     _check_subjects(table, dataset)
     lines = table.set_index(rows.index.astype(str), drop=False)
     # joined by row, not by subject: scans of a subject may differ in label, age and site

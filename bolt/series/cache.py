@@ -249,7 +249,7 @@ def _read_scans(
         if scan.kind != "series":
             require_outputs(path.with_name("provenance.json"))
         try:
-            series = read_series(path, rois["value"].tolist())
+            series = read_series(path, rois["value"].tolist(), rois["name"].tolist())
             check_rois(series, atlas, len(rois), path)
         except DataError as error:
             excluded.append((scan_id, "cache", str(error)))
@@ -297,7 +297,7 @@ def _write_array(
 ) -> tuple[np.ndarray, list[_Row]]:
     """Write the packed array scan by scan; return in how many scans each ROI is constant, and warnings."""
     n_constant = np.zeros(len(kept), int)
-    values, warnings = rois["value"].tolist(), list[_Row]()
+    values, names, warnings = rois["value"].tolist(), rois["name"].tolist(), list[_Row]()
     shape = (sum(e.length for e in entries), int(kept.sum()))
     with (
         atomic(path) as temporary,
@@ -306,7 +306,7 @@ def _write_array(
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for entry in entries:
-            series = read_series(entry.path, values)
+            series = read_series(entry.path, values, names)
             constant = is_constant(series)
             n_constant += constant
             warnings += scan_warnings(entry.scan_id, entry.path.parent / "status.json")

@@ -112,6 +112,10 @@ def _check_data(config: Config, dataset: Dataset) -> None:
         )
 
 
+TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")
+"""Sources whose table of subjects is there before any work."""
+
+
 def check_learning(config: Config, dataset: Dataset) -> None:
     """Refuse a dataset that models cannot learn from, by its table alone, before any work.
 
@@ -126,7 +130,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint="Set 'label' in the dataset's file, or ask for its series alone: snakemake series",
         )
-    table = subjects_table(dataset, config) if dataset.source in ("bids", "fmriprep", "series") else None
+    table = subjects_table(dataset, config) if dataset.source in TABLE_OF_SUBJECTS else None
     if table is None or not table.is_file():
         return
     subjects = read_text(table)
