@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bolt.io.cifti import DLABEL, read_dlabel
 from bolt.io.errors import DataError
 from bolt.io.files import read_text, write_table, write_yaml
 from bolt.io.names import is_name
@@ -29,7 +30,7 @@ def describe_names(source: Path, folder: Path) -> int:
     ----------
     source : Path
         A BIDS-Atlas table (``…_dseg.tsv``: index and label, as XCP-D writes it into ``atlases/``), or ROI series with
-        named columns (text with a first row of names, ``.ptseries.nii``).
+        named columns (text with a first row of names, ``.ptseries.nii``), or labels of greyordinates (``.dlabel.nii``).
     folder : Path
         Its name becomes that of the atlas.
 
@@ -48,7 +49,7 @@ def describe_names(source: Path, folder: Path) -> int:
         raise DataError(f"'{name}' cannot be the name of an atlas", where=folder, hint="Use letters, digits, _ and -")
     if (folder / "atlas.yaml").exists():
         raise DataError("this atlas is described already", where=folder, hint="Give another --out, or remove it")
-    labels = _of_table(source) if source.name.endswith("_dseg.tsv") else _of_series(source)
+    labels = _labels_of(source)
     for column in ("value", "name"):
         wrong = labels[column][labels[column].isna() | labels[column].duplicated()]
         if len(wrong):
@@ -64,6 +65,15 @@ def describe_names(source: Path, folder: Path) -> int:
     write_table(labels.sort_values("value"), folder / "labels.tsv", LABEL_COLUMNS)
     write_yaml(about, folder / "atlas.yaml")
     return len(labels)
+
+
+def _labels_of(source: Path) -> pd.DataFrame:
+    if source.name.endswith("_dseg.tsv"):
+        return _of_table(source)
+    if source.name.endswith(DLABEL):
+        names = read_dlabel(source)[1]
+        return _labels(list(names), list(names.values()), None, None)
+    return _of_series(source)
 
 
 def _of_table(path: Path) -> pd.DataFrame:

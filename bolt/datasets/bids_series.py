@@ -24,14 +24,15 @@ from bolt.datasets.participants import (
     exclude_unselected,
     join_subjects,
     read_participants,
+    series_tr,
     without_image,
 )
+from bolt.io.cifti import PTSERIES
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_columns, read_json, to_numbers
-from bolt.io.series_cifti import PTSERIES, read_ptseries_tr
 from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
 from bolt.io.text import shorten_list
-from bolt.io.volumes import TR_TOLERANCE, require_tr
+from bolt.io.volumes import require_tr
 
 ATLAS = ("seg", "atlas")
 """Entities that name the atlas: XCP-D has used both."""
@@ -238,19 +239,7 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
 def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
     """Return the seconds between volumes: of the JSON file or the header, else of the dataset's file."""
     stated = next((tr for tr in map(_tr_of_sidecar, _sidecars(file)) if tr is not None), None)
-    if not file.path.name.endswith(PTSERIES):
-        return stated if stated is not None else dataset.tr
-    header = require_tr(read_ptseries_tr(file.path), file.path)
-    stated = stated if stated is not None else dataset.tr
-    if stated is None or abs(stated - header) <= TR_TOLERANCE * stated:
-        return header if stated is None else stated
-    if dataset.tr_conflict == "exclude":
-        raise DataError(
-            f"the header has a repetition time of {header:g} s, but {stated:g} s is stated",
-            where=file.path,
-            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use",
-        )
-    return header if dataset.tr_conflict == "header" else stated
+    return series_tr(file.path, dataset.tr if stated is None else stated, dataset)
 
 
 def _sidecars(file: SeriesFile) -> Iterable[Path]:

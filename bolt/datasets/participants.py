@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Dataset
+from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import MISSING, read_text
-from bolt.io.volumes import check_bold
+from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
 
 log = logging.getLogger("bolt")
 SELECTION = "selection"
@@ -207,6 +208,28 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
         )
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
+
+
+def series_tr(path: Path, stated: float | None, dataset: Dataset) -> float | None:
+    """Return the seconds between volumes of ready series: as stated, or as in the header of a CIFTI file.
+
+    Raises
+    ------
+    DataError
+        Both are known and differ, and `tr_conflict` is ``exclude``; or the header's is impossible.
+    """
+    if not path.name.endswith(PTSERIES):
+        return stated
+    header = require_tr(read_ptseries_tr(path), path)
+    if stated is None or abs(stated - header) <= TR_TOLERANCE * stated:
+        return header if stated is None else stated
+    if dataset.tr_conflict == "exclude":
+        raise DataError(
+            f"the header has a repetition time of {header:g} s, but {stated:g} s is stated",
+            where=path,
+            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use",
+        )
+    return header if dataset.tr_conflict == "header" else stated
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:

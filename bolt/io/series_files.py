@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
 from bolt.io.errors import DataError
 from bolt.io.files import read_json
-from bolt.io.series_cifti import PTSERIES, read_ptseries
 from bolt.io.series_text import read_text_table
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
@@ -72,7 +72,7 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
         what = "not a regular file" if os.path.exists(path) else "file not found"
         raise DataError(what, where=path, hint="Correct the path")
     suffix = series_suffix(path)
-    if suffix == ".dtseries.nii":
+    if suffix == DTSERIES:
         raise DataError("greyordinates, not ROI series", where=path, hint=GREYORDINATES)
     if suffix not in SUFFIXES:
         raise DataError(f"unknown file format '{suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
@@ -110,7 +110,7 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
 
 def series_suffix(path: Path) -> str:
     """Return the ending of a file's name that states its format, such as ``.ptseries.nii`` or ``.csv``."""
-    return "".join(path.suffixes[-2:]) if path.name.endswith((PTSERIES, ".dtseries.nii")) else path.suffix
+    return "".join(path.suffixes[-2:]) if path.name.endswith((PTSERIES, DTSERIES)) else path.suffix
 
 
 def is_constant(series: np.ndarray) -> np.ndarray:

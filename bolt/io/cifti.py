@@ -1,4 +1,4 @@
-"""Reading of CIFTI series: parcellated (``.ptseries.nii``), and the axes that other CIFTI files share with them.
+"""Reading of CIFTI-2 files: parcellated series (``.ptseries.nii``), greyordinates and their labels.
 
 nibabel is imported by each function: most jobs read no CIFTI file.
 """
@@ -13,9 +13,11 @@ import numpy as np
 from bolt.io.errors import DataError
 
 if TYPE_CHECKING:
-    from nibabel.cifti2 import Cifti2Image, SeriesAxis
+    from nibabel.cifti2 import BrainModelAxis, Cifti2Image, SeriesAxis
 
 PTSERIES = ".ptseries.nii"
+DTSERIES = ".dtseries.nii"
+DLABEL = ".dlabel.nii"
 COPY_AGAIN = "Copy or download the file again"
 
 
@@ -114,3 +116,40 @@ def read_ptseries_tr(path: str | Path) -> float:
 
     ((_, axis),) = axes(load_cifti(path), SeriesAxis)
     return repetition_time(axis, path)
+
+
+def read_dlabel(path: str | Path) -> tuple[np.ndarray, dict[int, str], BrainModelAxis]:
+    """Read the label of each greyordinate.
+
+    Returns
+    -------
+    values : (N,) int array
+        0 where there is no label.
+    names : dict
+        Name of each value that a greyordinate has, sorted by value.
+    brain : BrainModelAxis
+        Which vertex or voxel each greyordinate is.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, has no labels, several maps of them, or a value that its table does not name.
+    """
+    from nibabel.cifti2 import BrainModelAxis, LabelAxis
+
+    image = load_cifti(path)
+    (maps, label_axis), (_, brain) = axes(image, LabelAxis, BrainModelAxis)
+    if len(label_axis) != 1:
+        raise DataError(
+            f"{len(label_axis)} maps of labels: {', '.join(map(str, label_axis.name[:5]))}",
+            where=path,
+            hint="Keep one: wb_command -cifti-merge OUT -cifti IN -column NUMBER",
+        )
+    values = np.moveaxis(array_of(image), maps, 0)[0].astype(int)
+    table = {int(value): str(name) for value, (name, _) in label_axis.label[0].items()}
+    used = [value for value in np.unique(values).tolist() if value != 0]
+    unnamed = [value for value in used if value not in table]
+    if not used or unnamed:
+        what = f"label {unnamed[0]} has no name" if unnamed else "no greyordinate has a label"
+        raise DataError(what, where=path, hint="Correct the table of labels")
+    return values, {value: table[value] for value in used}, brain
