@@ -1,4 +1,4 @@
-"""Parcellation of greyordinates: means of a CIFTI dense series (``.dtseries.nii``) over the labels of a ``.dlabel.nii``.
+"""Parcellation of greyordinates: means of a dense series (``.dtseries.nii``) over the labels of a ``.dlabel.nii``.
 
 Greyordinates are matched by what they are: the vertex of a surface or the voxel of a structure. Their numbers differ
 between files, for example where the medial wall is left out.
