@@ -28,7 +28,9 @@ WARNING_COLUMNS = {
 }
 DUPLICATES = "duplicates"
 """Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
-INTENDED = (SELECTION, "quality", DUPLICATES)
+JOINED = "joined"
+"""Stage of scans that are part of another by `join_scans`."""
+INTENDED = (SELECTION, "quality", DUPLICATES, JOINED)
 """Stages that exclude scans because the configuration asks for it (filters, cut-offs), not because of bad input."""
 
 

@@ -112,6 +112,9 @@ class Dataset(Keys):
     tasks: list[str] | None = None
     sessions: list[str] | None = None
     runs: list[str] | None = None
+    join_scans: Literal["none", "session", "subject"] = Field(
+        "none", description="concatenate the z-scored series of a subject's scans: of one session, or of all"
+    )
     tr: float | None = Field(None, ge=0.05, le=30, description="seconds, if the files do not state it (series)")
     resolution: str | None = Field(
         None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names"

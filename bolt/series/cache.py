@@ -7,7 +7,7 @@ written last: a folder without one is incomplete.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present, require_unaltered
 from bolt.io.series_files import check_rois, is_constant, read_series
+from bolt.series.joining import JOINED_COLUMN, describe_joined, join_warnings, plan_joins
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
@@ -140,6 +141,7 @@ class _Entry:
     path: Path
     length: int
     uncovered: np.ndarray  # (R,) bool
+    parts: tuple[_Entry, ...] = ()  # scans joined in this one
 
 
 def build_cache(
@@ -154,6 +156,7 @@ def build_cache(
     minimum_volumes: int = 2,
     verdict_of: Callable[[str], Path] | None = None,
     mean_fd: Mapping[str, float] | None = None,
+    join: str = "none",
 ) -> pd.DataFrame:
     """Gather the series of all usable scans in one z-scored array.
 
@@ -179,6 +182,8 @@ def build_cache(
         Maps a scan_id to the ``status.json`` of its quality; scans whose status is not ok are excluded.
     mean_fd : mapping, optional
         scan_id to the mean displacement (mm) from its confounds; used in the index if the scan table has none.
+    join : {"none", "session", "subject"}
+        Which scans of a subject become one (`bolt.series.joining`).
 
     Returns
     -------
@@ -194,6 +199,9 @@ def build_cache(
     entries, excluded = _read_scans(scans, atlas, rois, series_of, expected, verdict_of)
     entries, unsuitable = _select(entries, rois, policy, minimum_volumes)
     excluded += unsuitable
+    if join != "none":
+        entries, parts = _joined(entries, scans, join)
+        excluded += parts
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
         raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
@@ -204,7 +212,9 @@ def build_cache(
     (out / "manifest.json").unlink(missing_ok=True)  # the cache is incomplete from here to the end
     n_constant, warnings = _write_array(entries, rois, kept, out / "series.npy")
     index = _index(scans, entries, mean_fd)
-    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
+    warnings += join_warnings(index)
+    columns = {**COLUMNS, **ARRAY_COLUMNS, **(JOINED_COLUMN if "joined" in index else {})}
+    write_table(index, out / "index.tsv", columns)
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_table(pd.DataFrame(warnings, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
     coverage = rois[["value", "name"]].assign(
@@ -280,6 +290,20 @@ def _select(
     return suitable, too_short + uncovered
 
 
+def _joined(entries: list[_Entry], scans: pd.DataFrame, rule: str) -> tuple[list[_Entry], list[_Row]]:
+    """Join the scans of a subject; return one entry per joined scan, and exclusions of those that are parts."""
+    by_row = {entry.row: entry for entry in entries}
+    parts, excluded = plan_joins(scans, list(by_row), rule)
+    joined = []
+    for first, rows in parts.items():
+        members = tuple(by_row[row] for row in rows)
+        uncovered = np.any([entry.uncovered for entry in members], axis=0)
+        length = sum(entry.length for entry in members)
+        whole = replace(by_row[first], length=length, uncovered=uncovered, parts=members)
+        joined.append(whole if len(members) > 1 else by_row[first])
+    return joined, excluded
+
+
 def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, float] | None) -> pd.DataFrame:
     """Return the rows of the scan table that are in the cache, with offset and length."""
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
@@ -289,6 +313,8 @@ def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, flo
     index["n_volumes"] = index["n_volumes"].mask(ready).fillna(index["length"])  # unknown before a download
     if mean_fd:
         index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
+    if any(e.parts for e in entries):
+        index = describe_joined(index, [_index(scans, list(e.parts or [e]), mean_fd) for e in entries])
     return index
 
 
@@ -306,12 +332,14 @@ def _write_array(
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for entry in entries:
-            series = read_series(entry.path, values, names)
-            constant = is_constant(series)
+            constant = np.zeros(len(kept), bool)
+            for part in entry.parts or [entry]:
+                series = read_series(part.path, values, names)
+                constant |= (constant_part := is_constant(series))
+                warnings += scan_warnings(entry.scan_id, part.path.parent / "status.json")
+                warnings += roi_warnings(entry.scan_id, series, constant_part, rois["name"], part.path)
+                file.write(zscore(series[:, kept]).astype("<f4").tobytes())
             n_constant += constant
-            warnings += scan_warnings(entry.scan_id, entry.path.parent / "status.json")
-            warnings += roi_warnings(entry.scan_id, series, constant, rois["name"], entry.path)
-            file.write(zscore(series[:, kept]).astype("<f4").tobytes())
     return n_constant, warnings
 
 

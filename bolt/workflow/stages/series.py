@@ -23,7 +23,9 @@ def _cache_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import atlas_files
 
     config = study.config
-    return [atlas_files(config), config.parcellate.uncovered, minimum_volumes(config)]
+    join = study.dataset.join_scans
+    joins = [] if join == "none" else [join]
+    return [atlas_files(config), config.parcellate.uncovered, minimum_volumes(config), *joins]
 
 
 @stage(
@@ -62,6 +64,7 @@ def cache(job: Job) -> None:
         minimum_volumes=minimum_volumes(config),
         verdict_of=layout.quality_status if judged else None,
         mean_fd=displacement(layout.quality) if judged else None,
+        join=job.dataset.join_scans,
     )
     write_table(excluded, folder / "exclusions.tsv", EXCLUSION_COLUMNS)
     used = scans[~scans["scan_id"].isin(excluded["scan_id"])]
