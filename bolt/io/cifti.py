@@ -51,6 +51,13 @@ def axes(image: Cifti2Image, *kinds: type) -> list[tuple[int, Any]]:
         One is missing, so the file holds something else.
     """
     found = [(number, image.header.get_axis(number)) for number in range(image.ndim)]
+    described = tuple(len(axis) for _, axis in found)
+    if described != image.shape:
+        raise DataError(
+            f"its header describes {described} numbers, but it has {image.shape}",
+            where=image.get_filename(),
+            hint=COPY_AGAIN,
+        )
     wanted = []
     for kind in kinds:
         matching = [item for item in found if isinstance(item[1], kind)]

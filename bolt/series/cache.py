@@ -21,7 +21,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present, require_unaltered
 from bolt.io.series_files import check_rois, is_constant, read_series
-from bolt.series.joining import JOINED_COLUMN, describe_joined, join_warnings, plan_joins
+from bolt.series.joining import JOINED_COLUMN, describe_joined, plan_joins
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
@@ -212,7 +212,6 @@ def build_cache(
     (out / "manifest.json").unlink(missing_ok=True)  # the cache is incomplete from here to the end
     n_constant, warnings = _write_array(entries, rois, kept, out / "series.npy")
     index = _index(scans, entries, mean_fd)
-    warnings += join_warnings(index)
     columns = {**COLUMNS, **ARRAY_COLUMNS, **(JOINED_COLUMN if "joined" in index else {})}
     write_table(index, out / "index.tsv", columns)
     write_table(rois.loc[kept, list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)

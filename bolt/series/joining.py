@@ -90,15 +90,6 @@ def describe_joined(index: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> pd.Da
     return index
 
 
-def join_warnings(index: pd.DataFrame) -> list[_Row]:
-    """Return a warning for each joined scan that names its parts."""
-    joined = index.dropna(subset=["joined"]) if "joined" in index else index.iloc[:0].assign(joined="")
-    return [
-        (str(scan), JOINED, f"{len(parts.split())} scans joined: {parts.replace(' ', ', ')}")
-        for scan, parts in zip(joined["scan_id"], joined["joined"], strict=True)
-    ]
-
-
 def volumes_of(scan: pd.Series, path: str | Path) -> np.ndarray:
     """Return which volumes of the image the series of a scan holds (`kept_volumes`); of a joined scan, its own rows.
 

@@ -98,6 +98,15 @@ def test_parcels_are_sorted_by_name_and_others_refused(tmp_path):
         read_series(path, names=[*NAMES, "Caudate"])
 
 
+def other_shape(path):
+    """Write a file with fewer columns than its CIFTI header describes parcels."""
+    content = bytearray(ptseries(path).read_bytes())
+    columns = 16 + 6 * 8  # of NIfTI-2: the sixth of the sizes, which begin at byte 16
+    assert int.from_bytes(content[columns : columns + 8], "little") == 4
+    content[columns] = 3
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -107,6 +116,7 @@ def test_parcels_are_sorted_by_name_and_others_refused(tmp_path):
             "axes are Series × BrainModel, not Series × Parc",
         ),
         (lambda path: path.write_bytes(b"junk"), "not a readable CIFTI file"),
+        (other_shape, "its header describes (20, 4) numbers, but it has (20, 3)"),
         (lambda path: nib.save(nib.Nifti1Image(np.ones((2, 2, 2)), AFFINE), path), "not a CIFTI-2 file"),
         (lambda path: ptseries(path) and path.write_bytes(path.read_bytes()[:-200]), "a.ptseries.nii"),
     ],

@@ -92,12 +92,16 @@ def _warnings(layout: Layout) -> list[Block]:
 
 
 def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
-    """Fill in missing numbers of volumes from the cache of an atlas."""
+    """Fill in missing numbers of volumes from the cache of an atlas, and what joined scans have in all."""
     index = layout.cache(atlas) / "index.tsv"
     if not index.is_file():
         return used
-    lengths = read_table(index, text=TEXT_COLUMNS).set_index("scan_id")["length"]
-    return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(lengths)))
+    cached = read_table(index, text=TEXT_COLUMNS).set_index("scan_id")
+    if "joined" in cached:
+        joined = cached[cached["joined"].notna()]
+        for fact in ("n_volumes", "mean_fd"):
+            used = used.assign(**{fact: used["scan_id"].map(joined[fact]).fillna(used[fact]).astype(float)})
+    return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(cached["length"])))
 
 
 def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:

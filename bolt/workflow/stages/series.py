@@ -98,7 +98,8 @@ def exclusions(job: Job) -> None:
     if job.config.folds.duplicates != "refuse":
         copies, about_copies = _copies(job, excluded)
         excluded = pd.concat([excluded, copies]).sort_values(["scan_id", "stage"])
-        warnings = pd.concat([warnings, about_copies]).sort_values(["scan_id", "stage"])
+        warnings = pd.concat([warnings[~warnings["scan_id"].isin(copies["scan_id"])], about_copies])
+        warnings = warnings.sort_values(["scan_id", "stage"])
     write_table(warnings, layout.warnings, WARNING_COLUMNS)
     write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
     job.note(provenance_path(layout.exclusions), [cache / "exclusions.tsv" for cache in caches])
