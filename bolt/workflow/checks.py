@@ -110,6 +110,12 @@ def _check_data(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
+    elif dataset.source == "bids_series" and dataset.label and not subjects_table(dataset, config).is_file():
+        raise ConfigError(
+            f"no table of subjects: {subjects_table(dataset, config)}",
+            where="configuration",
+            hint="Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
+        )
 
 
 TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")

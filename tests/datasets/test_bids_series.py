@@ -1,20 +1,27 @@
 """ROI series in a folder of BIDS derivatives, in the layouts of XCP-D's releases."""
 
+import argparse
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from bolt.atlases.image import load_labels
+from bolt.cli import commands
 from bolt.cli.main import main
-from bolt.config import Config, Dataset
+from bolt.config import Config, Dataset, load_dataset
 from bolt.datasets import index
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
 from bolt.io.series_files import read_series
 from bolt.series.cache import SeriesCache, build_cache
+from bolt.workflow.checks import check_names
+from bolt.workflow.run import Run
 from bolt.workflow.watched import files_of
+from tests.snake import write_yaml
 
 NAMES = ["LH_Vis_1", "LH_SomMot_1", "RH_Vis_1", "RH_Default_1", "LH-Pu"]
 T = 30
@@ -222,6 +229,26 @@ def test_people_without_series_and_without_a_table(newest, tmp_path):
         index(configured(tmp_path), about(tmp_path, subjects_table=None))
     unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
     assert unlabelled.exclude_reason.isna().all() and len(unlabelled) == 4
+
+
+def test_a_missing_table_of_people_is_named_before_any_work(newest, tmp_path):
+    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": str(newest), "label": "dx"})
+    config = Config(dataset=str(tmp_path / "mine.yaml"), atlases=[str(tmp_path / "4S5Parcels")])
+    with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
+        check_names(config, load_dataset(config.dataset))
+
+
+def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": "xcp_d", "label": None})
+    keys = {"dataset": str(tmp_path / "mine.yaml"), "atlases": [str(tmp_path / "4S5Parcels")]}
+    config = write_yaml(tmp_path / "config.yaml", keys)
+    commands.run(argparse.Namespace(command="index", config=config, minimum_volumes=2))
+    run = Run(yaml.safe_load(config.read_text()))
+    assert run.tables_of_index == []
+    participants(newest)
+    assert run.tables_of_index == [run.subjects_table] == [Path("xcp_d/participants.tsv")]
+    assert read_table(tmp_path / "results/mine/scans.tsv").scan_id.tolist() == SOURCES
 
 
 def test_a_folder_without_series(tmp_path):
