@@ -168,6 +168,17 @@ DATA_CASES: list[Case] = [
         "….csv: row … … has the numbers of the columns: a second header",
     ),
     Case("ready series that was deleted", "excluded", "….npy: file not found"),
+    Case(
+        "ready series with other ROI names than the atlas (CIFTI, XCP-D)",
+        "excluded",
+        "… named ROIs do not match the … of the atlas: the first that differs is '…', where the atlas has '…'",
+    ),
+    Case("CIFTI series over frequencies", "excluded", "….ptseries.nii: its series axis is in hertz, not seconds"),
+    Case(
+        "dense series and labels on different surfaces",
+        "refused",
+        "… has … vertices in the scan, but … in the atlas. Give an atlas on the same surface",
+    ),
     Case("series from another atlas", "excluded", "….npy: … ROIs, but atlas '…' has …"),
     Case("transposed series", "excluded", "….npy: shape …, but atlas '…' has … ROIs: these seem to be along rows"),
     # ---- subjects and labels ----
@@ -177,6 +188,19 @@ DATA_CASES: list[Case] = [
         "one recording under two names on both sides of a split",
         "refused",
         "'… and …' is in … and … of fold …",
+    ),
+    Case(
+        "the same, with `folds: duplicates: exclude`",
+        "excluded",
+        "the series is the same as that of …, which is included",
+    ),
+    Case(
+        "the same with `exclude`, and labels that differ",
+        "excluded",
+        "the series is the same as that of …, but their labels differ",
+    ),
+    Case(
+        "scans of a person to be joined, with different TR", "excluded", "cannot be joined with …: repetition times of"
     ),
     Case("subject with two families or sexes", "refused", "….tsv: subject … has several values of '…' (…)"),
     Case("subject without a row in the table", "excluded", "the subject has no row in ….tsv"),

@@ -21,13 +21,16 @@ from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
 from bolt.datasets import abide, fmriprep, index
 from bolt.datasets.participants import require_classes
 from bolt.evaluate.metrics import fold_predictions
+from bolt.folds.duplicates import handle_copies
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, write_table, write_text
 from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import SeriesCache
+from bolt.series.cifti import match_greyordinates
 from bolt.series.gather import build_cache
+from bolt.series.joining import plan_joins
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.job import Job
@@ -38,6 +41,9 @@ from tests.caches import pack, scan_table
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
+from tests.series.test_cifti import NAMES as PARCELS
+from tests.series.test_cifti import brain as greyordinates
+from tests.series.test_cifti import ptseries, seconds
 from tests.series.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 from tests.snake import series_dataset
 
@@ -510,6 +516,22 @@ def _(place, patch):
     return one_file(place, "a.npy", lambda path: None)
 
 
+@of("ready series with other ROI names than the atlas (CIFTI, XCP-D)")
+def _(place, patch):
+    ptseries(place / "a.ptseries.nii")
+    return worked(place, lambda: read_series(place / "a.ptseries.nii", names=[*PARCELS[:3], "Caudate"]))
+
+
+@of("CIFTI series over frequencies")
+def _(place, patch):
+    return one_file(place, "a.ptseries.nii", lambda path: ptseries(path, axis=seconds(unit="HERTZ")))
+
+
+@of("dense series and labels on different surfaces")
+def _(place, patch):
+    return refused(lambda: match_greyordinates(greyordinates(n=50), greyordinates(), "a.dtseries.nii"))
+
+
 @of("series from another atlas")
 def _(place, patch):
     return cached(place, {"fine": numbers(), "odd": numbers(5)})
@@ -556,6 +578,29 @@ def _(place, patch):
     scans = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "site": None, "label": list("ab") * 6})
     copies = {"series in the cache": pd.Series(dict.fromkeys(names, "one hash"))}
     return refused(lambda: make_folds(scans, Config(dataset="x", folds={"outer": 3}).folds, copies))
+
+
+def copies(labels: list[str]) -> Said:
+    scans = pd.DataFrame({"scan_id": ["a", "b"], "subject": ["a", "b"], "label": labels})
+    excluded, _ = handle_copies(scans, {"series": pd.Series("one recording", ["a", "b"])}, "exclude")
+    return "excluded", excluded.reason.iloc[-1]
+
+
+@of("the same, with `folds: duplicates: exclude`")
+def _(place, patch):
+    return copies(["0", "0"])
+
+
+@of("the same with `exclude`, and labels that differ")
+def _(place, patch):
+    return copies(["0", "1"])
+
+
+@of("scans of a person to be joined, with different TR")
+def _(place, patch):
+    facts = {"subject": "a", "task": "rest", "session": None, "run": None, "label": "x", "site": None}
+    scans = pd.DataFrame({"scan_id": ["a1", "a2"], "tr": [2.0, 0.8], **facts})
+    return "excluded", plan_joins(scans, [0, 1], "session")[1][0][2]
 
 
 @of("subject with two families or sexes")

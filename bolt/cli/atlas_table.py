@@ -66,3 +66,17 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
     except DataError:
         download = "run `snakemake resources`, or " if about.url else ""
         return f"not found: {download}put {about.file} into the folder that {ATLAS_DIR} names (from {about.source})"
+
+
+def describe_atlas_of(options: Namespace) -> None:
+    """Write the folder of an atlas whose ROI names are in a file.
+
+    Parameters
+    ----------
+    options : Namespace
+        ``file``: table of labels, or series whose columns have names; ``out``: the new folder.
+    """
+    from bolt.atlases.naming import describe_names
+
+    n_rois = describe_names(options.file, options.out)
+    print(f"{options.out}: {n_rois} ROIs; use it with 'atlases: [{options.out}]'")

@@ -74,6 +74,11 @@ def _models_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
 
 
+def _describe_atlas_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="table of labels (*_dseg.tsv), or series whose columns have names")
+    parser.add_argument("--out", type=Path, required=True, help="new folder, named as the atlas")
+
+
 def _atlases_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="configuration whose 'paths' are searched for images")
 
@@ -108,6 +113,12 @@ COMMANDS = {
         "Print the table of atlases: ROIs, spaces, and where each image is or how to get it.",
         "bolt.cli.atlas_table:show_atlases",
         _atlases_options,
+    ),
+    "describe-atlas": Command(
+        TOOLS,
+        "Describe an atlas by the ROI names in a file, for ready series.",
+        "bolt.cli.atlas_table:describe_atlas_of",
+        _describe_atlas_options,
     ),
     "stages": Command(
         TOOLS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,14 @@ import numpy as np
 
 from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Parcellate, Paths, load_config
+from bolt.io.cifti import DTSERIES
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
 from bolt.io.series_files import is_constant
 from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import zscore
+from bolt.series.cifti import dlabel_name, parcellate_greyordinates
 from bolt.series.denoise import strategy
 from bolt.series.parcellate import Parcellated, parcellate, write_series
 
@@ -48,6 +50,8 @@ def parcellate_image(options: argparse.Namespace) -> None:
         )
     if options.coverage is not None and not 0 <= options.coverage <= 1:
         raise ConfigError(f"--coverage {options.coverage:g} is no share", hint="Give a number from 0 to 1, such as 0.5")
+    if options.image.endswith(DTSERIES):
+        return _parcellate_greyordinates(options)
     config = load_config(options.config) if options.config else None
     atlases = _atlases(options.atlas, config.paths if config else Paths(), options.fetch)
     places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
@@ -62,6 +66,31 @@ def parcellate_image(options: argparse.Namespace) -> None:
         threshold=threshold if options.coverage is None else options.coverage,
         space=options.space,
     )
+    _write(results, places, options)
+
+
+def _parcellate_greyordinates(options: argparse.Namespace) -> None:
+    """Average a CIFTI dense series over the labels of ``.dlabel.nii`` files."""
+    for name in ("mask", "space"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name} is for images of voxels", where=options.image, hint="Leave it out")
+    names = [dlabel_name(atlas) for atlas in options.atlas]
+    places = series_places(options.out, options.image.replace(DTSERIES, ".nii"), names)
+    config = load_config(options.config) if options.config else None
+    threshold = (config.parcellate if config else Parcellate()).coverage
+    results = parcellate_greyordinates(
+        options.image,
+        options.atlas,
+        confounds=options.confounds,
+        denoise=strategy(options.denoise, options.confounds is not None),
+        tr=options.tr,
+        threshold=threshold if options.coverage is None else options.coverage,
+    )
+    _write(results, places, options)
+
+
+def _write(results: Mapping[str, Parcellated], places: Sequence[Path], options: argparse.Namespace) -> None:
+    """Write the series of each atlas, with their provenance."""
     for (name, result), place in zip(results.items(), places, strict=True):
         _report(name, result, place)
         write_series(standardized(result) if options.standardize else result, place)

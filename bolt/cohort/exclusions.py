@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError
-from bolt.io.files import read_columns, read_json, to_numbers, write_table
+from bolt.io.files import read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.text import shorten_list
 
 EXCLUSION_COLUMNS = {
@@ -26,7 +26,11 @@ WARNING_COLUMNS = {
     "stage": "Stage that gave the warning",
     "warning": "Warning, with the file it concerns",
 }
-INTENDED = (SELECTION, "quality")
+DUPLICATES = "duplicates"
+"""Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
+JOINED = "joined"
+"""Stage of scans that are part of another by `join_scans`."""
+INTENDED = (SELECTION, "quality", DUPLICATES, JOINED)
 """Stages that exclude scans because the configuration asks for it (filters, cut-offs), not because of bad input."""
 
 
@@ -86,7 +90,7 @@ def roi_warnings(
     uncovered = np.isnan(series[0])
     coverage = path.with_name(path.stem.removesuffix("_timeseries") + "_coverage.tsv")
     damaged = np.zeros(len(names), bool)
-    if coverage.is_file():
+    if coverage.is_file() and "n_nonfinite" in read_text(coverage):  # XCP-D has tables of this name, too
         (n_nonfinite,) = read_columns(coverage, ["n_nonfinite"])
         damaged = to_numbers(n_nonfinite) > 0
     for problem, affected in (

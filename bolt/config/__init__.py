@@ -75,6 +75,9 @@ class Folds(Keys):
 
     scheme: Literal["kfold", "leave-site-out"] = "kfold"
     group: Literal["family", "subject"] = Field("family", description="what never straddles a split")
+    duplicates: Literal["refuse", "exclude", "group"] = Field(
+        "refuse", description="scans that hold the same recording: stop, keep one of them, or never split them"
+    )
     outer: int = Field(10, ge=2, le=1000)
     validation: float = Field(0.1, gt=0, lt=0.5)
     seed: Seed = 0

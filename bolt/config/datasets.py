@@ -91,11 +91,12 @@ class Dataset(Keys):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     name: Name
-    source: Literal["phantom", "bids", "fmriprep", "series", "abide", "hcp"]
+    source: Literal["phantom", "bids", "fmriprep", "series", "bids_series", "abide", "hcp"]
     description: str = ""
     path: Path = Field(
         Path(),
-        description="dataset folder (bids, fmriprep, phantom) or table of scans (series); not for downloaded sources",
+        description="dataset folder (bids, fmriprep, bids_series, phantom) or table of scans (series); "
+        "not for downloaded sources",
     )
     label: str | None = Field(
         description="column of participants.tsv (or of the table of series) to predict; null: nothing, series alone"
@@ -111,9 +112,15 @@ class Dataset(Keys):
     tasks: list[str] | None = None
     sessions: list[str] | None = None
     runs: list[str] | None = None
+    join_scans: Literal["none", "session", "subject"] = Field(
+        "none", description="concatenate the z-scored series of a subject's scans: of one session, or of all"
+    )
     tr: float | None = Field(None, ge=0.05, le=30, description="seconds, if the files do not state it (series)")
     resolution: str | None = Field(
         None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names"
+    )
+    entities: dict[str, str] = Field(
+        {}, description="for bids_series: entities in the file names that select the series, such as seg or space"
     )
     tr_conflict: Literal["exclude", "sidecar", "header"] = Field(
         "exclude", description="what to do with a scan whose sidecar (or `tr`) and header differ by more than 1 %"
@@ -142,7 +149,7 @@ class Dataset(Keys):
     @property
     def ready_series(self) -> bool:
         """Return whether the source provides ROI series, so that no image is read."""
-        return self.source == "series" or (self.source == "abide" and self.abide.ready_series)
+        return self.source in ("series", "bids_series") or (self.source == "abide" and self.abide.ready_series)
 
     @model_validator(mode="after")
     def _different_classes(self) -> Dataset:

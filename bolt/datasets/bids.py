@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_participants, read_timing
+from bolt.datasets.participants import without_image as without_image
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_image
 
@@ -40,16 +41,6 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
         )
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
-
-
-def without_image(
-    subjects: pd.DataFrame, rows: Sequence[Mapping[str, Any]], dataset: Dataset, **facts: Any
-) -> list[dict[str, Any]]:
-    """Return a row for each subject of the table of whom there is no image, unless filters explain it."""
-    if dataset.tasks or dataset.sessions or dataset.runs:
-        return []
-    seen = {row["subject"] for row in rows}
-    return [{"scan_id": subject, "subject": subject, **facts} for subject in subjects.index if subject not in seen]
 
 
 def open_layout(path: Path, **options: Any) -> BIDSLayout:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from bolt.config import Dataset
+from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import MISSING, read_text
-from bolt.io.volumes import check_bold
+from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
 
 log = logging.getLogger("bolt")
 SELECTION = "selection"
@@ -114,6 +116,23 @@ def as_numbers(values: pd.Series, name: str, least: float = -math.inf, most: flo
     return numbers.mask(wrong)
 
 
+def without_image(
+    subjects: pd.DataFrame, rows: Sequence[Mapping[str, Any]], dataset: Dataset, **facts: Any
+) -> list[dict[str, Any]]:
+    """Return a row for each subject of the table of whom there is no image, unless filters explain it."""
+    if dataset.tasks or dataset.sessions or dataset.runs:
+        return []
+    seen = {row["subject"] for row in rows}
+    return [{"scan_id": subject, "subject": subject, **facts} for subject in subjects.index if subject not in seen]
+
+
+def exclude_unselected(scans: pd.DataFrame, dataset: Dataset) -> None:
+    """Exclude scans of other tasks, sessions and runs than the dataset selects."""
+    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
+        for row in scans.index[~scans[key].isin(selected)] if selected else []:
+            exclude(scans, row, f"{key} '{scans.at[row, key]}' is not selected", SELECTION)
+
+
 def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:
     """Return the subjects that `include` and `exclude` select, known before there is a list of scans."""
     kept = pd.Series(True, subjects.index)
@@ -189,6 +208,28 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
         )
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
+
+
+def series_tr(path: Path, stated: float | None, dataset: Dataset) -> float | None:
+    """Return the seconds between volumes of ready series: as stated, or as in the header of a CIFTI file.
+
+    Raises
+    ------
+    DataError
+        Both are known and differ, and `tr_conflict` is ``exclude``; or the header's is impossible.
+    """
+    if not path.name.endswith(PTSERIES):
+        return stated
+    header = require_tr(read_ptseries_tr(path), path)
+    if stated is None or abs(stated - header) <= TR_TOLERANCE * stated:
+        return header if stated is None else stated
+    if dataset.tr_conflict == "exclude":
+        raise DataError(
+            f"the header has a repetition time of {header:g} s, but {stated:g} s is stated",
+            where=path,
+            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use",
+        )
+    return header if dataset.tr_conflict == "header" else stated
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bolt.atlases.image import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, as_numbers, exclude, join_subjects
+from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, series_tr
 from bolt.io.errors import DataError
 from bolt.io.files import read_text
 from bolt.io.series_files import check_rois, read_series
@@ -31,14 +31,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             where=dataset.path,
             hint="Add them, or set 'label' in the dataset's file",
         )
-    n_rois = {
-        name: len(load_labels(place, atlas_dir=config.paths.atlas_dir)) for name, place in config.atlas_places.items()
-    }
-    rows = pd.DataFrame([_row(line, dataset, n_rois) for line in table.to_dict("records")])
+    places, atlas_dir = config.atlas_places, config.paths.atlas_dir
+    rois = {name: load_labels(place, atlas_dir=atlas_dir)["name"].tolist() for name, place in places.items()}
+    rows = pd.DataFrame([_row(line, dataset, rois) for line in table.to_dict("records")])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
-    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
-        for row in rows.index[~rows[key].isin(selected)] if selected else []:
-            exclude(rows, row, f"{key} '{rows.at[row, key]}' is not selected", SELECTION)
+    exclude_unselected(rows, dataset)
     _check_subjects(table, dataset)
     lines = table.set_index(rows.index.astype(str), drop=False)
     # joined by row, not by subject: scans of a subject may differ in label, age and site
@@ -66,7 +63,8 @@ def _check_subjects(table: pd.DataFrame, dataset: Dataset) -> None:
             )
 
 
-def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict[str, Any]:
+def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> dict[str, Any]:
+    """Return the row of the scan table for a line of the user's table; `rois` are the names of each atlas's ROIs."""
     file = Path(dataset.path).parent / str(line["file"])
     scan_id = line.get("scan_id")
     row: dict[str, Any] = {
@@ -85,10 +83,12 @@ def _row(line: dict[str, Any], dataset: Dataset, n_rois: dict[str, int]) -> dict
         if not pd.isna(stated := line.get("tr")):
             number = _number(stated)
             row["tr"] = require_tr(str(stated) if number is None else number, file)
-        series = read_series(file)
-        if series.shape[1] not in n_rois.values():
-            for atlas, n in n_rois.items():
-                check_rois(series, atlas, n, file)
+        row["tr"] = series_tr(file, row["tr"], dataset)
+        only = next(iter(rois.values())) if len(rois) == 1 else None
+        series = read_series(file, names=only)
+        if series.shape[1] not in map(len, rois.values()):
+            for atlas, names in rois.items():
+                check_rois(series, atlas, len(names), file)
         row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)

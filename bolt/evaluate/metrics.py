@@ -198,6 +198,33 @@ def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[di
     return [{"site": site, **{key: summary[key] for key in kept if key in summary}} for site, summary in summaries]
 
 
+def by_subject(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame | None:
+    """Average the predictions of each subject's scans.
+
+    Parameters
+    ----------
+    predictions : DataFrame
+        Test rows of all folds of one seed.
+    classes : sequence of str or None
+
+    Returns
+    -------
+    DataFrame, or None
+        One row per subject: the mean probability of each class and the most probable one, or the mean prediction. None
+        if nobody has several scans, or if a subject's scans differ in their label.
+    """
+    subjects = predictions.groupby("subject", sort=True)
+    if not subjects.size().gt(1).any() or subjects["label"].nunique().gt(1).any():
+        return None
+    averaged = subjects[["scan_id", "group", "label"]].first()
+    if classes is None:
+        numbers = predictions["predicted"].astype(float).groupby(predictions["subject"]).mean()
+        return averaged.assign(predicted=numbers).reset_index()
+    probability = subjects[[f"p_{name}" for name in classes]].mean()
+    predicted = np.array(classes)[probability.to_numpy().argmax(axis=1)]
+    return averaged.join(probability).assign(predicted=predicted).reset_index()
+
+
 def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Sequence[int], out: Path) -> None:
     """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, and by site) into `out`."""
     table, predictions = summarise(seed_folder, folds, classes)
@@ -208,6 +235,8 @@ def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Seque
         "pooled": pooled(predictions, classes) if len(predictions) else None,
         "sites": by_site(predictions, classes),
     }
+    if len(predictions) and (subjects := by_subject(predictions, classes)) is not None:
+        summary["pooled"]["subjects"] = pooled(subjects, classes)
     write_table(table, out / "metrics.tsv", COLUMNS)
     write_json(_without_nan(summary), out / "summary.json")
 

@@ -219,7 +219,8 @@ def _read_labels(path: Path) -> pd.DataFrame:
 
 def _read_columns(path: Path, info: dict[str, Any], atlas: _Atlas) -> NDArray[np.float32]:
     """Read the columns that the model was trained on: all, or those ROIs of the atlas that its cache kept."""
-    series = read_series(path, None if atlas.labels is None else atlas.labels["value"].tolist())
+    rois = atlas.labels
+    series = read_series(path, *(() if rois is None else (rois["value"].tolist(), rois["name"].tolist())))
     n_rois, n_columns = info["n_rois"], series.shape[1]
     if n_columns == n_rois:
         return series

@@ -16,7 +16,7 @@ import pandas as pd
 from bolt.folds.audit import HINT, find_leaks
 from bolt.io.errors import DataError, LeakError
 from bolt.io.files import read_text, sha256
-from bolt.io.series_files import SUFFIXES, read_series
+from bolt.io.series_files import SUFFIXES, read_series, series_suffix
 from bolt.io.streams import iter_volumes
 from bolt.series.cache import SeriesCache, zscore
 
@@ -92,7 +92,7 @@ def file_contents(scans: pd.DataFrame) -> pd.Series:
     files = {scan: path for scan, path in files.items() if os.path.isfile(path)}
     series: dict[str, np.ndarray] = {}
     for scan, path in files.items():
-        if path.suffix in SUFFIXES:
+        if series_suffix(path) in SUFFIXES:
             with suppress(DataError):  # compared by its bytes
                 series[scan] = zscore(read_series(path))
     contents = name_contents(series)

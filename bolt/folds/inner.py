@@ -67,5 +67,6 @@ def make_inner_folds(
             f"({len(shared)} such cases)",
             hint=HINT,
         )
+    # copies of a recording may join groups, but these are then all on one side of the outer fold
     update = {"scheme": "kfold", "outer": n_inner, "seed": settings.seed + 1 + fold, "run": None}
     return make_folds(training_side, settings.model_copy(update=update), contents)

@@ -13,10 +13,15 @@ import pandas as pd
 
 from bolt.config import Folds
 from bolt.folds.audit import HINT, find_leaks
+from bolt.folds.duplicates import join_copies
 from bolt.io.errors import DataError, LeakError
 from bolt.io.text import shorten_list
 
 ROLES = ("train", "validation", "test")
+DUPLICATES_HINT = (
+    "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
+    "or assign the copies of a scan to one subject"
+)
 FOLD_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
@@ -40,7 +45,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         scan_id, subject, group, site, label (for numbers, their `quarters`); scans with an `exclude_reason` are
         ignored.
     settings : Folds
-        `scheme`, `group`, `outer` folds, `validation` (share of all subjects), `seed`.
+        `scheme`, `group`, `duplicates`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
         Names of the contents of the scans, see `bolt.folds.audit.find_leaks`.
 
@@ -59,6 +64,8 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     """
     if settings.group == "subject":
         scans = scans.assign(group=scans["subject"])
+    if settings.duplicates == "group":
+        scans = join_copies(scans, contents or {})
     if settings.scheme == "leave-site-out":
         table, scans = _by_site(scans, settings)
     else:
@@ -201,7 +208,8 @@ def audit_folds(
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
-        raise LeakError(str(leaks[0]), hint=HINT)
+        hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else HINT
+        raise LeakError(str(leaks[0]), hint=hint)
     tested = roles[roles.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
     wrong = tested[tested != 1]
     if len(wrong):

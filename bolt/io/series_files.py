@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
 from bolt.io.errors import DataError
 from bolt.io.files import read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from bolt.io.series_text import read_text_table
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
-EMPTY = ("", "n/a", "N/A", "NA", "nan", "NaN", "NAN")
-"""Cells of a text file that hold no number."""
-MANY = 10
-"""Columns from which whole numbers that increase along the first row are taken for labels of ROIs, not for a volume."""
+GREYORDINATES = "Average them first: bolt parcellate scan.dtseries.nii --atlas atlas.dlabel.nii --out series.npy"
 BOLD = "Give the BOLD series of a scan, not a mean or an empty file"
-AS_NUMBERS = "Save numbers, one row per volume"
-SUFFIXES = (".npy", ".mat", *TEXT)
+SUFFIXES = (".npy", ".mat", PTSERIES, *TEXT)
 
 
-def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.ndarray:
+def read_series(
+    path: str | Path, values: Sequence[int] | None = None, names: Sequence[str] | None = None
+) -> np.ndarray:
     """Read ready ROI series, time along rows and ROIs along columns.
 
     Parameters
@@ -36,9 +31,13 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
         ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
         (white space). In text files, lines that begin with ``#`` are skipped, and so is a first row of names or of
         column numbers (0 … R-1 or 1 … R, or the labels of ten or more ROIs). ``n/a`` and empty cells are NaN.
+        ``.ptseries.nii`` (CIFTI).
     values : sequence of int, optional
         Values of the atlas's ROIs. If the first line of a text file has a ``#<value>`` per column, as in files of PCP
         and AFNI, the columns are put in this order.
+    names : sequence of str, optional
+        Names of the atlas's ROIs. If the file names its columns, as CIFTI and XCP-D do, they are put in this order; see
+        `order_by_name`.
 
     Returns
     -------
@@ -52,17 +51,40 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
         no ROI that varies, single NaN or infinite values, or columns of other ROIs than `values`.
     """
     path = Path(path)
+    series, columns = read_named_series(path)
+    if values is not None and path.suffix in TEXT:
+        series = _in_order(series, path, values)
+    if names is not None and columns is not None:
+        series = order_by_name(series, columns, names, path, strict=path.name.endswith(PTSERIES))
+    return series
+
+
+def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
+    """Read ready ROI series as `read_series`, and the names of their columns if the file has them.
+
+    Returns
+    -------
+    series : (T, R) float32 array
+    names : list of str, or None
+    """
+    path = Path(path)
     if not os.path.isfile(path):  # false, too, for a name that no file can have
         what = "not a regular file" if os.path.exists(path) else "file not found"
         raise DataError(what, where=path, hint="Correct the path")
-    if path.suffix not in SUFFIXES:
-        raise DataError(f"unknown file format '{path.suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
-    if path.suffix == ".npy":
+    suffix = series_suffix(path)
+    if suffix == DTSERIES:
+        raise DataError("greyordinates, not ROI series", where=path, hint=GREYORDINATES)
+    if suffix not in SUFFIXES:
+        raise DataError(f"unknown file format '{suffix}'", where=path, hint=f"Use one of {', '.join(SUFFIXES)}")
+    names: list[str] | None = None
+    if suffix == ".npy":
         series = _read_npy(path)
-    elif path.suffix == ".mat":
+    elif suffix == ".mat":
         series = _read_mat(path)
+    elif suffix == PTSERIES:
+        series, names = read_ptseries(path)
     else:
-        series = _read_text(path)
+        series, names = read_text_table(path)
     if series.dtype.kind not in "iuf":
         raise DataError(f"contains {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
@@ -83,9 +105,12 @@ def read_series(path: str | Path, values: Sequence[int] | None = None) -> np.nda
         )
     if (is_constant(series) | np.isnan(series[0])).all():
         raise DataError("no ROI varies: all are constant or NaN", where=path, hint=BOLD)
-    if values is not None and path.suffix in TEXT:
-        series = _in_order(series, path, values)
-    return series
+    return series, names
+
+
+def series_suffix(path: Path) -> str:
+    """Return the ending of a file's name that states its format, such as ``.ptseries.nii`` or ``.csv``."""
+    return "".join(path.suffixes[-2:]) if path.name.endswith((PTSERIES, DTSERIES)) else path.suffix
 
 
 def is_constant(series: np.ndarray) -> np.ndarray:
@@ -158,6 +183,49 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
     )
 
 
+def order_by_name(
+    series: np.ndarray, columns: Sequence[str], names: Sequence[str], path: str | Path, *, strict: bool
+) -> np.ndarray:
+    """Put columns in the order of an atlas's ROIs, by their names.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    columns : sequence of str
+        Names of the columns.
+    names : sequence of str
+        Names of the atlas's ROIs.
+    path : path
+        Named in the error.
+    strict : bool
+        Refuse other names. Otherwise a file that uses other names throughout is taken to be in the atlas's order.
+
+    Raises
+    ------
+    DataError
+        The names differ (`strict`), or ROIs of the atlas are in other places and cannot be sorted, because only some
+        names agree.
+    """
+    if list(columns) == list(names):
+        return series
+    position = {name: column for column, name in enumerate(columns)}
+    if len(position) == len(columns) and set(position) == set(names):
+        return series[:, [position[name] for name in names]]
+    same_number = len(columns) == len(names)
+    misplaced = same_number and any(position.get(name, place) != place for place, name in enumerate(names))
+    if not strict and not misplaced:
+        return series
+    place = next((i for i, pair in enumerate(zip(columns, names, strict=False)) if pair[0] != pair[1]), -1)
+    here, there = (listed[place] if place >= 0 else "…" for listed in (columns, names))
+    absent = [name for name in names if name not in position]
+    raise DataError(
+        f"{len(columns)} named ROIs do not match the {len(names)} of the atlas: the first that differs is "
+        f"'{here}', where the atlas has '{there}' ({len(absent)} of the atlas's names are missing)",
+        where=path,
+        hint="Set the atlas that the series were made with; `bolt describe-atlas` makes one from the names in a file",
+    )
+
+
 def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarray:
     """Put columns in the order of `values`, if the file's first line names the ROI of each column."""
     with path.open(encoding="utf-8") as file:
@@ -207,112 +275,3 @@ def _read_mat(path: Path) -> np.ndarray:
     if not isinstance(variable, np.ndarray):
         raise DataError(f"contains a {type(variable).__name__}, not an array of numbers", where=path, hint=hint)
     return variable
-
-
-def _read_text(path: Path) -> np.ndarray:
-    import pandas as pd  # slow to import, and most files are not text
-
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error})", where=path, hint="Save it as UTF-8") from None
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
-    lines = [line for line in lines if not line.lstrip().startswith("#")]
-    if not lines:
-        return np.empty((0, 1))
-    separator = _separator(path, lines[0])
-    _refuse_short_rows(lines, separator, path)
-    try:
-        cells = pd.read_csv(
-            StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
-        )
-    except pd.errors.ParserError as error:
-        raise DataError(f"rows of unequal length ({str(error).strip()})", where=path, hint=AS_NUMBERS) from None
-    cells = cells.apply(lambda column: column.str.strip()).mask(lambda table: table.isin(EMPTY))
-    header = cells.iloc[0] if _is_header(cells.iloc[0]) else None
-    if header is not None:
-        cells = cells.iloc[1:]
-    numbers = cells.apply(pd.to_numeric, errors="coerce")
-    wrong = np.argwhere((numbers.isna() & cells.notna()).to_numpy())
-    if len(wrong):
-        row, column = wrong[0]
-        raise DataError(
-            f"'{cells.iat[row, column]}' in row {row}, column {column} (counted from 0) is not a number",
-            where=path,
-            hint=AS_NUMBERS,
-        )
-    values = numbers.to_numpy(float)
-    _refuse_index(values, header, path)
-    _refuse_second_header(values, path)
-    return values
-
-
-def _separator(path: Path, line: str) -> str:
-    """Return what separates the cells of a line: commas, tabs or semicolons, or else white space."""
-    likely = ",;\t" if path.suffix == ".csv" else "\t,;"
-    return next((separator for separator in likely if separator in line), r"\s+")
-
-
-def _refuse_short_rows(lines: Sequence[str], separator: str, path: Path) -> None:
-    """Refuse rows with fewer cells than the first, as in a file that is cut off; pandas would fill them with NaN."""
-    expected = len(re.split(separator, lines[0].strip(" ")))
-    for number, line in enumerate(lines):
-        cells = len(re.split(separator, line.strip(" ")))
-        if cells < expected and '"' not in lines[0] + line:
-            raise DataError(
-                f"rows of unequal length: row {number} (counted from 0) has {cells} cells, the first {expected}",
-                where=path,
-                hint="Copy or download the file again, or mark empty cells with n/a",
-            )
-
-
-def _is_header(row: Sequence[str | float]) -> bool:
-    """Return whether a row has names of ROIs, or numbers of columns as pandas and others write them."""
-    cells = [cell for cell in row if isinstance(cell, str)]  # not empty
-    if not any(_is_number(cell) for cell in cells):
-        return bool(cells)
-    if not all(re.fullmatch(r"\d+(\.0*)?", cell) for cell in cells):
-        return False
-    numbers = np.array(cells, float)
-    return (len(numbers) > 1 and _counts(numbers)) or (len(numbers) >= MANY and bool((np.diff(numbers) > 0).all()))
-
-
-def _counts(numbers: np.ndarray) -> bool:
-    """Return whether numbers count from 0 or 1."""
-    return numbers[0] in (0, 1) and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
-
-
-def _refuse_index(values: np.ndarray, header: pd.Series | None, path: Path) -> None:
-    """Refuse a first column of numbers or times of the rows: an index that was saved along with the series."""
-    first = values[:, 0]
-    steps = np.diff(first)
-    if len(steps) < 2 or not steps[0] or not np.allclose(steps, steps[0], rtol=1e-6, atol=0):
-        return
-    name = f" '{header.iloc[0]}'" if header is not None and isinstance(header.iloc[0], str) else ""
-    raise DataError(
-        f"the first column{name} counts the rows ({first[0]:g}, {first[1]:g}, {first[2]:g} …): an index, not an ROI",
-        where=path,
-        hint="Save the table without its index (pandas: index=False)",
-    )
-
-
-def _refuse_second_header(values: np.ndarray, path: Path) -> None:
-    """Refuse a row of column numbers below the first: a second header, or several tables in one file."""
-    if values.shape[1] < 3:
-        return
-    rows = [row for row in np.flatnonzero(np.isin(values[:, 0], (0, 1))) if _counts(values[row])]
-    if rows:
-        raise DataError(
-            f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header",
-            where=path,
-            hint="Save one table with one header",
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

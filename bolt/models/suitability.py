@@ -44,7 +44,7 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
         raise wrong(f"'{model.model}' has no epochs", "Remove 'training'")
     if dataset.classes is None:
         raise wrong(f"'{model.model}' needs classes, but the label is a number", "Remove the model")
-    if model.harmonise and dataset.site is None and dataset.source in ("bids", "fmriprep", "series"):
+    if model.harmonise and dataset.site is None and dataset.source in ("bids", "fmriprep", "series", "bids_series"):
         raise wrong(f"'harmonise' needs sites, but dataset '{dataset.name}' has none", "Name the column: 'site: …'")
     if model.harmonise and config.folds.scheme == "leave-site-out" and model.unseen_site == "refuse":
         raise wrong(

@@ -18,6 +18,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_present, require_unaltered
 from bolt.io.series_files import is_constant
+from bolt.series.joining import JOINED_COLUMN
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS = {
@@ -164,6 +165,7 @@ def seal(out: Path, index: pd.DataFrame, rois: pd.DataFrame, **facts: Any) -> No
     **facts
         atlas, policy, settings, …
     """
-    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
+    columns = {**COLUMNS, **ARRAY_COLUMNS, **(JOINED_COLUMN if "joined" in index else {})}
+    write_table(index, out / "index.tsv", columns)
     write_table(rois[list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_json(facts | {"sha256": {name: sha256(out / name) for name in FILES}}, out / "manifest.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from bolt.io.files import read_json, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_series
 from bolt.series.cache import seal, with_offsets, write_array, zscore
+from bolt.series.joining import describe_joined, plan_joins
 
 Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
@@ -40,6 +41,7 @@ class _Entry:
     path: Path
     length: int
     uncovered: np.ndarray  # (R,) bool
+    parts: tuple[_Entry, ...] = ()  # scans joined in this one
 
 
 def build_cache(
@@ -54,6 +56,7 @@ def build_cache(
     minimum_volumes: int = 2,
     verdict_of: Callable[[str], Path] | None = None,
     mean_fd: Mapping[str, float] | None = None,
+    join: str = "none",
 ) -> pd.DataFrame:
     """Gather the series of all usable scans in one z-scored array.
 
@@ -79,6 +82,8 @@ def build_cache(
         Maps a scan_id to the ``status.json`` of its quality; scans whose status is not ok are excluded.
     mean_fd : mapping, optional
         scan_id to the mean displacement (mm) from its confounds; used in the index if the scan table has none.
+    join : {"none", "session", "subject"}
+        Which scans of a subject become one (`bolt.series.joining`).
 
     Returns
     -------
@@ -94,6 +99,9 @@ def build_cache(
     entries, excluded = _read_scans(scans, atlas, rois, series_of, expected, verdict_of)
     entries, unsuitable = _select(entries, rois, policy, minimum_volumes)
     excluded += unsuitable
+    if join != "none":
+        entries, parts = _joined(entries, scans, join)
+        excluded += parts
     if not entries:
         reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
         raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
@@ -144,7 +152,7 @@ def _read_scans(
         if scan.kind != "series":
             require_outputs(path.with_name("provenance.json"))
         try:
-            series = read_series(path, rois["value"].tolist())
+            series = read_series(path, rois["value"].tolist(), rois["name"].tolist())
             check_rois(series, atlas, len(rois), path)
         except DataError as error:
             excluded.append((scan_id, "cache", str(error)))
@@ -175,6 +183,20 @@ def _select(
     return suitable, too_short + uncovered
 
 
+def _joined(entries: list[_Entry], scans: pd.DataFrame, rule: str) -> tuple[list[_Entry], list[_Row]]:
+    """Join the scans of a subject; return one entry per joined scan, and exclusions of those that are parts."""
+    by_row = {entry.row: entry for entry in entries}
+    parts, excluded = plan_joins(scans, list(by_row), rule)
+    joined = []
+    for first, rows in parts.items():
+        members = tuple(by_row[row] for row in rows)
+        uncovered = np.any([entry.uncovered for entry in members], axis=0)
+        length = sum(entry.length for entry in members)
+        whole = replace(by_row[first], length=length, uncovered=uncovered, parts=members)
+        joined.append(whole if len(members) > 1 else by_row[first])
+    return joined, excluded
+
+
 def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, float] | None) -> pd.DataFrame:
     """Return the rows of the scan table that are in the cache, with offset and length."""
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
@@ -183,6 +205,8 @@ def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, flo
     index["n_volumes"] = index["n_volumes"].mask(ready).fillna(index["length"])  # unknown before a download
     if mean_fd:
         index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
+    if any(e.parts for e in entries):
+        index = describe_joined(index, [_index(scans, list(e.parts or [e]), mean_fd) for e in entries])
     return index
 
 
@@ -195,14 +219,16 @@ class _Standardized:
         self.warnings: list[_Row] = []
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        values = self.rois["value"].tolist()
+        values, names = self.rois["value"].tolist(), self.rois["name"].tolist()
         for entry in self.entries:
-            series = read_series(entry.path, values)
-            constant = is_constant(series)
+            constant = np.zeros(len(self.kept), bool)
+            for part in entry.parts or [entry]:
+                series = read_series(part.path, values, names)
+                constant |= (constant_part := is_constant(series))
+                self.warnings += scan_warnings(entry.scan_id, part.path.parent / "status.json")
+                self.warnings += roi_warnings(entry.scan_id, series, constant_part, self.rois["name"], part.path)
+                yield zscore(series[:, self.kept])
             self.n_constant += constant
-            self.warnings += scan_warnings(entry.scan_id, entry.path.parent / "status.json")
-            self.warnings += roi_warnings(entry.scan_id, series, constant, self.rois["name"], entry.path)
-            yield zscore(series[:, self.kept])
 
 
 def _excluded_at_index(scan: Any) -> tuple[str, str] | None:

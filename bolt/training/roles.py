@@ -40,14 +40,21 @@ def fold_table(
     numbers : bool
         Whether labels are numbers.
     """
-    roles = read_table(folds, text=("scan_id", "subject", "group"))
-    roles = roles.loc[roles["fold"] == fold].set_index("scan_id")["role"]
+    rows = read_table(folds, text=("scan_id", "subject", "group"))
+    rows = rows.loc[rows["fold"] == fold].set_index("scan_id")
     index = series.index.reset_index(drop=True)
-    table = index.assign(role=index["scan_id"].map(roles)).dropna(subset="role").sort_values("scan_id")
-    missing = sorted(set(roles.index) - set(table["scan_id"]))
+    table = index.assign(role=index["scan_id"].map(rows["role"])).dropna(subset="role").sort_values("scan_id")
+    table["group"] = _with_copies(table, table["scan_id"].map(rows["group"]))
+    missing = sorted(set(rows.index) - set(table["scan_id"]))
     if missing:
         log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
     return table if share == 1 else _thinned(table, share, seed, numbers)
+
+
+def _with_copies(table: pd.DataFrame, groups: pd.Series) -> pd.Series:
+    """Return the groups of scans, with the folds' group where copies of a recording have joined several."""
+    joined = groups.notna() & (groups != table["group"]) & (groups != table["subject"])
+    return table["group"].where(~joined, groups)
 
 
 def _thinned(table: pd.DataFrame, share: float, seed: int, numbers: bool) -> pd.DataFrame:

@@ -113,6 +113,16 @@ def _check_data(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
+    elif dataset.source == "bids_series" and dataset.label and not subjects_table(dataset, config).is_file():
+        raise ConfigError(
+            f"no table of subjects: {subjects_table(dataset, config)}",
+            where="configuration",
+            hint="Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
+        )
+
+
+TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")
+"""Sources whose table of subjects is there before any work."""
 
 
 def check_learning(config: Config, dataset: Dataset) -> None:
@@ -129,7 +139,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
             where="configuration",
             hint="Set 'label' in the dataset's file, or ask for its series alone: snakemake series",
         )
-    table = subjects_table(dataset, config) if dataset.source in ("bids", "fmriprep", "series") else None
+    table = subjects_table(dataset, config) if dataset.source in TABLE_OF_SUBJECTS else None
     if table is None or not table.is_file():
         return
     subjects = read_text(table)

@@ -189,11 +189,9 @@ def _scans(run: Run) -> list[tuple[str, str]]:
     dataset = run.dataset
     if dataset.source == "phantom" and dataset.simulate is not None:
         return [("raw", str(i)) for i in range(dataset.simulate.n_subjects)]
-    if dataset.downloaded:
+    if dataset.downloaded or dataset.source in ("hcp", "bids_series"):
         kind = "series" if dataset.ready_series else "preprocessed"
         return [(kind, "")] * source_of(dataset).scan_count(dataset, run.config)
-    if dataset.source == "hcp":
-        return [("preprocessed", "")] * source_of(dataset).scan_count(dataset, run.config)
     if dataset.source == "series":
         return [("series", "")] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
     raw = dataset.source == "bids"

@@ -150,6 +150,12 @@ class ScanFiles:
         return subjects_table(self.dataset, self.config)
 
     @property
+    def tables_of_index(self) -> list[Path]:
+        """Return the table of subjects that the index reads; ready series without labels need none."""
+        optional = self.dataset.source == "bids_series" and self.dataset.label is None
+        return [] if optional and not self.subjects_table.is_file() else [self.subjects_table]
+
+    @property
     def listed(self) -> str:
         """Return what the listing of a bucket depends on; it is made anew when that changes.
 

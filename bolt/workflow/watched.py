@@ -14,6 +14,7 @@ from bolt.io.places import PACKAGE
 IMAGES = {
     "bids": "sub-*/**/*.*",
     "fmriprep": "sub-*/**/func/*_desc-*_bold.*",
+    "bids_series": "**/sub-*_timeseries.*",
     "hcp": "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz",
 }
 """Images and sidecars of a dataset's folder, by its source."""

@@ -2,11 +2,13 @@
 
 import os
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
+from nilearn.maskers import NiftiLabelsMasker
 
 import bolt
 from bolt.io.errors import DataError
@@ -139,3 +141,44 @@ def test_what_is_no_series_is_refused_with_its_place(tmp_path, name, write, mess
         read_series(tmp_path / name)
     assert message in str(caught.value) and name in str(caught.value)
     assert "allow_pickle" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+# ---- names of columns --------------------------------------------------------------------------
+ROIS = [f"roi {i}" for i in range(12)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_named_columns_follow_the_atlas(tmp_path, suffix):
+    path, shuffled = tmp_path / f"a{suffix}", np.random.default_rng(1).permutation(12)
+    named = TABLE.set_axis(ROIS, axis=1).iloc[:, shuffled]
+    named.to_csv(path, sep="," if suffix == ".csv" else "\t", index=False)
+    np.testing.assert_allclose(read_series(path, names=ROIS), SERIES, rtol=1e-6)
+    np.testing.assert_allclose(read_series(path), SERIES[:, shuffled], rtol=1e-6)
+
+
+def test_columns_with_names_of_their_own_keep_their_order(tmp_path):
+    TABLE.to_csv(tmp_path / "a.csv", index=False, header=NAMES)
+    np.testing.assert_allclose(read_series(tmp_path / "a.csv", names=ROIS), SERIES, rtol=1e-6)
+    TABLE.to_csv(tmp_path / "b.csv", index=False, header=[*ROIS[:10], "other", "names"])
+    np.testing.assert_allclose(read_series(tmp_path / "b.csv", names=ROIS), SERIES, rtol=1e-6)
+
+
+def test_columns_that_cannot_be_sorted_are_refused(tmp_path):
+    TABLE.to_csv(tmp_path / "a.csv", index=False, header=[*ROIS[1:], "another"])
+    with pytest.raises(DataError, match="the first that differs is 'roi 1', where the atlas has 'roi 0' .1 of"):
+        read_series(tmp_path / "a.csv", names=ROIS)
+
+
+@pytest.mark.parametrize("how", ["array.npy", "table.csv", "table.tsv"])
+def test_what_nilearn_gives_is_read(tmp_path, how):
+    rng = np.random.default_rng(0)
+    labels = nib.Nifti1Image(rng.integers(0, 6, (6, 6, 6)).astype(np.int16), np.eye(4))
+    image = nib.Nifti1Image(rng.standard_normal((6, 6, 6, 20)).astype(np.float32), np.eye(4))
+    series = NiftiLabelsMasker(labels, standardize=False).fit_transform(image)
+    path = tmp_path / how
+    if path.suffix == ".npy":
+        np.save(path, series)
+    else:
+        separator = "," if path.suffix == ".csv" else "\t"
+        pd.DataFrame(series, columns=ROIS[:5]).to_csv(path, sep=separator, index=False)
+    np.testing.assert_allclose(read_series(path, names=ROIS[:5]), series, rtol=1e-5)

@@ -24,7 +24,7 @@ if run.dataset.source == "phantom":
 
 checkpoint index:
     input:
-        run.subjects_table,
+        run.tables_of_index,
         run.own_tables,
     output:
         layout.scans,

@@ -32,6 +32,8 @@ rule exclusions:
     input:
         [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlas_places],
         [layout.cache(atlas) / "warnings.tsv" for atlas in run.config.atlas_places],
+        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
+        scans=layout.scans,
     output:
         exclusions=layout.exclusions,
         warnings=layout.warnings,

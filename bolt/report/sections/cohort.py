@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from bolt.cohort.confounding import LEVEL, TEST_COLUMNS, compare
+from bolt.cohort.exclusions import DUPLICATES
 from bolt.config.layout import Layout, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
@@ -40,6 +41,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
     return [
         Table(readable.cohort(used, classes), "Included scans; mean ± standard deviation.", layout.scans),
         *_published(layout),
+        *_duplicates(layout),
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
         Text("A model can exploit anything that varies with the label, not only the brain:"),
         *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
@@ -64,6 +66,20 @@ def _published(layout: Layout) -> list[Block]:
     return [Table(shown, "Usable scans and subjects in the index, compared with the published cohort.", layout.cohort)]
 
 
+def _duplicates(layout: Layout) -> list[Block]:
+    """State what was done about scans that hold the same recording, if there are any."""
+    n = []
+    for table in (layout.exclusions, layout.warnings):
+        stages = read_table(table, text=("scan_id",))["stage"] if table.is_file() else pd.Series(dtype=object)
+        n.append(int((stages == DUPLICATES).sum()))
+    excluded, included = n
+    if not excluded + included:
+        return []
+    done = f"{excluded} are excluded" if excluded else "copies are on the same side of every split"
+    text = f"{excluded + included} scans hold the same series as another scan ('folds: duplicates'): {done}."
+    return [Text(text, warning=True)]
+
+
 def _warnings(layout: Layout) -> list[Block]:
     """List warnings about included scans."""
     table = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
@@ -76,12 +92,16 @@ def _warnings(layout: Layout) -> list[Block]:
 
 
 def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
-    """Fill in missing numbers of volumes from the cache of an atlas."""
+    """Fill in missing numbers of volumes from the cache of an atlas, and what joined scans have in all."""
     index = layout.cache(atlas) / "index.tsv"
     if not index.is_file():
         return used
-    lengths = read_table(index, text=TEXT_COLUMNS).set_index("scan_id")["length"]
-    return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(lengths)))
+    cached = read_table(index, text=TEXT_COLUMNS).set_index("scan_id")
+    if "joined" in cached:
+        joined = cached[cached["joined"].notna()]
+        for fact in ("n_volumes", "mean_fd"):
+            used = used.assign(**{fact: used["scan_id"].map(joined[fact]).fillna(used[fact]).astype(float)})
+    return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(cached["length"])))
 
 
 def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:

@@ -11,11 +11,11 @@ import pandas as pd
 from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.io.files import holds_something, read_columns, read_table, to_numbers
-from bolt.io.series_files import kept_volumes
 from bolt.report.figures import series as figures
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import figure_folder
 from bolt.series.cache import SeriesCache
+from bolt.series.joining import volumes_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def series_section(study: Study, atlas: str) -> list[Block]:
 def _example(layout: Layout, atlas: str) -> Picture:
     cache, picture = SeriesCache(layout.cache(atlas)), figure_folder(layout) / f"{atlas}_series.png"
     scan, series = cache.index.iloc[0], cache.series(0)
-    volumes = kept_volumes(layout.series_file(scan["scan_id"], atlas), len(series))
+    volumes = volumes_of(scan, layout.series_file(scan["scan_id"], atlas))
     title = f"{scan['scan_id']} · {atlas}"
     figures.example_series(series, cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
     counts = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."

@@ -96,6 +96,10 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
     if pooled:
         values = {metric_name(m): estimate(pooled[m], shown) for m in metrics}
         rows.append({"": "all test scans [95 %]", **values, "test scans": number(pooled["n_scans"])})
+        if subjects := pooled.get("subjects"):
+            values = {metric_name(m): estimate(subjects[m], shown) for m in metrics}
+            note = f"{number(subjects['n_scans'])} subjects; predictions averaged over each subject's scans"
+            rows.append({"": "all test subjects [95 %]", **values, "note": note})
         if metrics == NUMBER_METRICS:
             rows.append({"": "always the mean label", metric_name("mae"): number(pooled["mean_guess_mae"])})
         else:

@@ -171,4 +171,5 @@ def index(job: Job) -> None:
     write_cohort(scans, dataset.paper, layout.cohort)
     tables = dict.fromkeys([subjects_table(dataset, job.config), *own_tables(dataset)])
     # images are hashed by the stages that read them; here the hash of their names, sizes and times
-    job.note(provenance_path(layout.scans), list(tables), listing=files_of(dataset))
+    present = [table for table in tables if table.is_file()]  # ready series without labels need no table of subjects
+    job.note(provenance_path(layout.scans), present, listing=files_of(dataset))

@@ -134,9 +134,9 @@ def _parcellate_options(parser: ArgumentParser) -> None:
     """Offer either a scan of the configured dataset, as the workflow asks, or any one image."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--scan", help="scan of the configured dataset, with the configured atlases")
-    which.add_argument("image", nargs="?", help="4D NIfTI in a reference space; needs no configuration")
+    which.add_argument("image", nargs="?", help="4D NIfTI in a reference space, or .dtseries.nii; no configuration")
     image = parser.add_argument_group("for a single image")
-    image.add_argument("--atlas", nargs="+", help="names, folders or label images; all in one pass over the file")
+    image.add_argument("--atlas", nargs="+", help="names, folders or label images (.dlabel.nii for .dtseries.nii)")
     image.add_argument("--out", help="series.npy (time × ROIs); for several atlases a folder, or a name with {atlas}")
     image.add_argument("--mask", help="image on the same grid [all voxels of the ROIs]")
     image.add_argument("--confounds", help="table of confounds; without --denoise all its columns are regressed out")

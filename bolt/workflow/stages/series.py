@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bolt.workflow.stage import Cost, stage
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bolt.config.study import Study
     from bolt.jobs.provenance import Inputs
     from bolt.workflow.job import Job
@@ -21,7 +23,9 @@ def _cache_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import atlas_files
 
     config = study.config
-    return [atlas_files(config), config.parcellate.uncovered, minimum_volumes(config)]
+    join = study.dataset.join_scans
+    joins = [] if join == "none" else [join]
+    return [atlas_files(config), config.parcellate.uncovered, minimum_volumes(config), *joins]
 
 
 @stage(
@@ -61,6 +65,7 @@ def cache(job: Job) -> None:
         minimum_volumes=minimum_volumes(config),
         verdict_of=layout.quality_status if judged else None,
         mean_fd=displacement(layout.quality) if judged else None,
+        join=job.dataset.join_scans,
     )
     write_table(excluded, folder / "exclusions.tsv", EXCLUSION_COLUMNS)
     used = scans[~scans["scan_id"].isin(excluded["scan_id"])]
@@ -70,7 +75,8 @@ def cache(job: Job) -> None:
 
 @stage(
     "List the excluded scans of all atlases, and the warnings about the others.",
-    code=("bolt.cohort.exclusions",),
+    code=("bolt.cohort.exclusions", "bolt.folds.duplicates"),
+    settings=lambda study: study.config.folds.duplicates,
     jobs=lambda plan: 1,
 )
 def exclusions(job: Job) -> None:
@@ -89,9 +95,25 @@ def exclusions(job: Job) -> None:
 
     excluded = gathered("exclusions.tsv", ("scan_id",))
     job.refuse_bad(excluded)
-    write_table(gathered("warnings.tsv", tuple(WARNING_COLUMNS)), layout.warnings, WARNING_COLUMNS)
+    warnings = gathered("warnings.tsv", tuple(WARNING_COLUMNS))
+    if job.config.folds.duplicates != "refuse":
+        copies, about_copies = _copies(job, excluded)
+        excluded = pd.concat([excluded, copies]).sort_values(["scan_id", "stage"])
+        warnings = pd.concat([warnings[~warnings["scan_id"].isin(copies["scan_id"])], about_copies])
+        warnings = warnings.sort_values(["scan_id", "stage"])
+    write_table(warnings, layout.warnings, WARNING_COLUMNS)
     write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
     job.note(provenance_path(layout.exclusions), [cache / "exclusions.tsv" for cache in caches])
+
+
+def _copies(job: Job, excluded: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return exclusions of copies, and warnings about included ones, as `folds: duplicates` asks for."""
+    from bolt.folds.duplicates import handle_copies
+
+    scans, dataset = job.scans(), job.dataset
+    usable = scans[~scans["scan_id"].isin(excluded["scan_id"])]
+    numbers = dataset.label is not None and dataset.classes is None
+    return handle_copies(usable, _contents(job), job.config.folds.duplicates, numbers)
 
 
 @stage(
@@ -103,11 +125,9 @@ def exclusions(job: Job) -> None:
 def folds(job: Job) -> None:
     """Write the folds that all models share."""
     from bolt.datasets.participants import require_classes
-    from bolt.folds.check import series_contents
     from bolt.folds.splits import FOLD_COLUMNS, make_folds
     from bolt.io.files import read_table, write_table
     from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
     layout, settings, caches = job.layout, job.config.folds, _caches(job)
     scans = job.scans()
@@ -115,10 +135,17 @@ def folds(job: Job) -> None:
     usable = scans[~scans.scan_id.isin(excluded.scan_id)]
     require_classes(usable, job.dataset, layout.scans)
     usable = job.strata(usable)
-    contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
-    write_table(make_folds(usable, settings, contents), layout.folds, FOLD_COLUMNS)
+    write_table(make_folds(usable, settings, _contents(job)), layout.folds, FOLD_COLUMNS)
     read = [layout.scans, layout.exclusions, *(cache / "manifest.json" for cache in caches)]
     job.note(provenance_path(layout.folds), read, seed=settings.seed)
+
+
+def _contents(job: Job) -> dict[str, pd.Series]:
+    """Name the content of each scan in the cache of each atlas."""
+    from bolt.folds.check import series_contents
+    from bolt.series.cache import SeriesCache
+
+    return {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in _caches(job)}
 
 
 def _caches(job: Job) -> list[Path]:

@@ -90,7 +90,23 @@ def test_references_are_complete_and_stand_once():
     assert len(set(places)) == len(places)
 
 
-@pytest.mark.parametrize("name", ["abide1", "fmriprep", "hcp_rest", "phantom", "series"])
+def test_joined_scans_and_copies_are_in_the_text(run):
+    study, _ = run
+
+    def said(rule, join):
+        folds = study.config.folds.model_copy(update={"duplicates": rule})
+        config = study.config.model_copy(update={"folds": folds})
+        return "\n".join(methods(Study(config, study.dataset.model_copy(update={"join_scans": join}))))
+
+    plain = said("refuse", "none")
+    assert "concatenated" not in plain and "same series" not in plain
+    text = said("exclude", "session")
+    assert "series of each session of a subject were concatenated." in " ".join(text.split())
+    assert "Of scans with the same series, one was included, or none if their labels differed." in text
+    assert "Scans with the same series were never on both sides of a split." in said("group", "subject")
+
+
+@pytest.mark.parametrize("name", ["abide1", "fmriprep", "hcp_rest", "phantom", "series", "xcpd"])
 def test_every_source_has_a_text_whose_references_are_known(run, name):
     words, references = cite(methods(Study(run[0].config, load_dataset(name))))
     assert words and references and all("[@" not in text for text in words)

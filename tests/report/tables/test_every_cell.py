@@ -55,6 +55,16 @@ def test_performance_of_a_run() -> None:
     assert list(readable.performance(without_notes, None)) == list(table)[:-1]
 
 
+def test_performance_over_people_with_several_scans() -> None:
+    subjects = {**pooled(), "n_scans": 7}
+    table = readable.performance(folds(), {**pooled(), "subjects": subjects})
+    assert rows(table)[5] == [
+        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "43.0 [53.0, 63.0]",
+        "", "", "7 subjects; predictions averaged over each subject's scans",
+    ]  # fmt: skip
+    assert len(table) == 7
+
+
 def test_performance_of_a_number() -> None:
     metrics = ("mae", "r", "r2")
     table = readable.performance(folds(metrics).iloc[[0, 3, 4]].assign(note=None), pooled(metrics))

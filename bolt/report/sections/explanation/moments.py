@@ -13,11 +13,11 @@ from bolt.evaluate.metrics import read_predictions
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.files import read_table
-from bolt.io.series_files import kept_volumes
 from bolt.report.figures.series import time_course
 from bolt.report.html import Block, Picture
 from bolt.report.runs import run_figure
 from bolt.series.cache import SeriesCache
+from bolt.series.joining import volumes_of
 
 EXAMPLES = 1  # scans per class
 
@@ -51,7 +51,7 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
             picture,
             title=f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})",
             landmarks=None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int),
-            volumes=kept_volumes(study.layout.series_file(name, run.atlas), len(series)),
+            volumes=volumes_of(cache.index.iloc[row], study.layout.series_file(name, run.atlas)),
         )
         blocks.append(Picture(picture, caption))
     return blocks

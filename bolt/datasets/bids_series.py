@@ -1,0 +1,287 @@
+"""Ready ROI series in a folder of BIDS derivatives, as XCP-D writes them.
+
+Files are found by their names: `sub-01_task-rest_space-…_seg-…_stat-mean_timeseries.tsv`, in other releases with
+`atlas-…` or without `stat-mean`, in any format of `bolt.io.series_files`. The repetition time comes from the JSON file
+beside a series or the denoised image, head motion from XCP-D's table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bolt.atlases.image import load_labels
+from bolt.config import Config, Dataset
+from bolt.datasets.participants import (
+    SELECTION,
+    exclude,
+    exclude_unselected,
+    join_subjects,
+    read_participants,
+    series_tr,
+    without_image,
+)
+from bolt.io.cifti import PTSERIES
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_columns, read_json, to_numbers
+from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
+from bolt.io.text import shorten_list
+from bolt.io.volumes import require_tr
+
+ATLAS = ("seg", "atlas")
+"""Entities that name the atlas: XCP-D has used both."""
+DERIVED = {"space", "cohort", "res", "den", "stat", "desc", "measure", "feature", *ATLAS}
+"""Entities of a series; the others are those of its scan."""
+PREFERRED = (".tsv", ".csv", ".npy")
+"""Formats in order of preference, where a series is there in several; others follow."""
+MOTION = ("motion", "desc-filtered_motion")
+"""Endings of XCP-D's table of head motion, in newer and older versions."""
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """A file of ROI series and the entities in its name.
+
+    Attributes
+    ----------
+    path : Path
+    entities : dict
+        In the order of the name.
+    """
+
+    path: Path
+    entities: dict[str, str]
+
+    @property
+    def scan_id(self) -> str:
+        """Return the name of the scan: the entities that do not describe the derivative."""
+        return "_".join(f"{key}-{value}" for key, value in self.entities.items() if key not in DERIVED)
+
+    @property
+    def atlas(self) -> str | None:
+        """Return the atlas named by the file."""
+        return next((self.entities[key] for key in ATLAS if key in self.entities), None)
+
+    @property
+    def preference(self) -> tuple[int, str]:
+        """Return what sorts the files of one series: preferred formats first."""
+        suffix = series_suffix(self.path)
+        return PREFERRED.index(suffix) if suffix in PREFERRED else len(PREFERRED), str(self.path)
+
+
+def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
+    """List the series of the configured atlas, as in `bolt.datasets.COLUMNS`."""
+    (atlas, place), *others = config.atlas_places.items()
+    if others:
+        raise ConfigError(
+            f"{1 + len(others)} atlases, but a scan's series are of one",
+            where="configuration",
+            hint="Name one in 'atlases'; make a dataset's file for each of the others",
+        )
+    files = find_series(dataset, atlas)
+    rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
+    rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
+    for row in _concatenated(rows):
+        exclude(rows, row, "several runs in one file, which are also listed each on its own", SELECTION)
+    exclude_unselected(rows, dataset)
+    where = dataset.subjects_table or dataset.path / "participants.tsv"
+    if dataset.label is None and not where.is_file():
+        subjects = pd.DataFrame(index=rows["subject"].unique())
+    else:
+        subjects = _read_subjects(where)
+    missing = without_image(
+        subjects,
+        rows.to_dict("records"),
+        dataset,
+        kind="series",
+        exclude_reason=f"the subject has no series of atlas '{files[0].atlas or atlas}'",
+    )
+    return join_subjects(pd.concat([rows, pd.DataFrame(missing)], ignore_index=True), subjects, dataset, where)
+
+
+def scan_count(dataset: Dataset, config: Config) -> int:
+    """Return the number of scans, by the names of their files."""
+    return len(find_series(dataset, next(iter(config.atlas_places))))
+
+
+def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
+    """Find one file of series for each scan.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its `entities` select files.
+    atlas : str
+        Name of the configured atlas: decides if the files are of several atlases.
+
+    Returns
+    -------
+    list of SeriesFile
+        Sorted by scan.
+
+    Raises
+    ------
+    DataError
+        There is no file, or several for a scan that differ in an entity.
+    """
+    files = [_parsed(path) for path in sorted(dataset.path.rglob("sub-*")) if _is_series(path)]
+    if not files:
+        raise DataError(
+            "no ROI series found",
+            where=dataset.path,
+            hint="Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'",
+        )
+    for key, value in dataset.entities.items():
+        files = _with_entity(files, key, value, dataset)
+    files = _of_atlas(files, atlas, dataset)
+    by_scan: dict[str, list[SeriesFile]] = {}
+    for file in files:
+        by_scan.setdefault(file.scan_id, []).append(file)
+    return [_one_of(candidates, dataset) for _, candidates in sorted(by_scan.items())]
+
+
+def _is_series(path: Path) -> bool:
+    """Return whether a file's name is that of ROI series; fMRIPrep's confounds have a similar one."""
+    name = path.name
+    if series_suffix(path) not in SUFFIXES or "_desc-confounds" in name or not path.is_file():
+        return False
+    return name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries")
+
+
+def _parsed(path: Path) -> SeriesFile:
+    parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
+    return SeriesFile(path, dict(parts))
+
+
+def _with_entity(files: Sequence[SeriesFile], key: str, value: str, dataset: Dataset) -> list[SeriesFile]:
+    """Return the files whose entity has a value."""
+    kept = [file for file in files if file.entities.get(key) == value]
+    if not kept:
+        present = sorted({file.entities[key] for file in files if key in file.entities})
+        raise DataError(
+            f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})",
+            where=dataset.path,
+            hint="Correct 'entities' in the dataset's file",
+        )
+    return kept
+
+
+def _of_atlas(files: Sequence[SeriesFile], atlas: str, dataset: Dataset) -> list[SeriesFile]:
+    """Return the files of one atlas: the only one, or that whose name is the configured one."""
+    names = sorted({file.atlas for file in files if file.atlas is not None})
+    if len(names) < 2:
+        return list(files)
+    same = [name for name in names if _plain(name) == _plain(atlas)]
+    if len(same) != 1:
+        key = next(key for key in ATLAS if key in files[0].entities)
+        raise DataError(
+            f"series of {len(names)} atlases ({shorten_list(names, 20)}), none called '{atlas}'",
+            where=dataset.path,
+            hint=f"Choose one in the dataset's file: 'entities: {{{key}: {names[0]}}}', and set 'atlases' to the same",
+        )
+    return [file for file in files if file.atlas == same[0]]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
+    """Return the one file of a scan: the same series in a preferred format, never one of several series."""
+    best = min(candidates, key=lambda file: file.preference)
+    same_format = [file for file in candidates if file.preference[0] == best.preference[0]]
+    for key in sorted(DERIVED):
+        # XCP-D names the grid in only some formats of a series
+        compared = same_format if key in ("den", "res") else candidates
+        values = sorted({file.entities.get(key, "none") for file in compared})
+        if len(values) > 1:
+            raise DataError(
+                f"several series of scan '{best.scan_id}': {key}- is {', '.join(values)}",
+                where=dataset.path,
+                hint=f"Choose one in the dataset's file, such as 'entities: {{{key}: \"{values[-1]}\"}}'",
+            )
+    return best
+
+
+def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> dict[str, Any]:
+    entities = file.entities
+    run = entities.get("run")
+    row: dict[str, Any] = {
+        "scan_id": file.scan_id,
+        "subject": f"sub-{entities['sub']}",
+        "session": entities.get("ses"),
+        "run": str(int(run)) if run is not None and run.isdigit() else run,
+        "task": entities.get("task"),
+        "kind": "series",
+        "bold": str(file.path),
+        "tr": dataset.tr,
+        "exclude_reason": None,
+    }
+    try:
+        row["mean_fd"] = _mean_displacement(file)
+        row["tr"] = _repetition_time(file, dataset)
+        series, columns = read_named_series(file.path)
+        if columns is not None:
+            order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
+        check_rois(series, atlas, len(rois), file.path)
+        row["n_volumes"] = len(series)
+    except DataError as error:
+        row["exclude_reason"] = str(error)
+    return row
+
+
+def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
+    """Return the seconds between volumes: of the JSON file or the header, else of the dataset's file."""
+    stated = next((tr for tr in map(_tr_of_sidecar, _sidecars(file)) if tr is not None), None)
+    return series_tr(file.path, dataset.tr if stated is None else stated, dataset)
+
+
+def _sidecars(file: SeriesFile) -> Iterable[Path]:
+    """Yield JSON files that may state the repetition time: of the series, then of the denoised image."""
+    yield file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
+    yield from sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
+
+
+def _tr_of_sidecar(path: Path) -> float | None:
+    if not path.is_file():
+        return None
+    about = read_json(path)
+    if not isinstance(about, Mapping):
+        return None
+    if "RepetitionTime" in about:
+        return require_tr(about["RepetitionTime"], path)
+    frequency = about.get("SamplingFrequency")
+    return require_tr(1 / frequency, path) if isinstance(frequency, int | float) and frequency > 0 else None
+
+
+def _mean_displacement(file: SeriesFile) -> float | None:
+    """Return the mean framewise displacement (mm) over all volumes, censored ones included, from XCP-D's table."""
+    for ending in MOTION:
+        path = file.path.with_name(f"{file.scan_id}_{ending}.tsv")
+        if path.is_file():
+            (cells,) = read_columns(path, ["framewise_displacement"])
+            displacement = to_numbers(cells)
+            return float(np.nanmean(displacement)) if np.isfinite(displacement).any() else None
+    return None
+
+
+def _concatenated(rows: pd.DataFrame) -> list[int]:
+    """Return the scans without a run that others repeat with one: XCP-D has joined these (--combine-runs)."""
+    single = {re.sub(r"_(run|dir)-[^_]+", "", str(scan)) for scan in rows["scan_id"] if "_run-" in str(scan)}
+    return [row for row, scan in rows["scan_id"].items() if "_run-" not in str(scan) and scan in single]
+
+
+def _read_subjects(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(
+            "file not found",
+            where=path,
+            hint="Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
+        )
+    return read_participants(path)

@@ -1,0 +1,287 @@
+"""ROI series in a folder of BIDS derivatives, in the layouts of XCP-D's releases."""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bolt.atlases.image import load_labels
+from bolt.cli import commands
+from bolt.cli.main import main
+from bolt.config import Config, Dataset, load_dataset
+from bolt.datasets import index
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_table
+from bolt.io.series_files import read_series
+from bolt.series.cache import SeriesCache
+from bolt.series.gather import build_cache
+from bolt.workflow.checks import check_names
+from bolt.workflow.run import Run
+from bolt.workflow.watched import files_of
+from tests.snake import write_yaml
+
+NAMES = ["LH_Vis_1", "LH_SomMot_1", "RH_Vis_1", "RH_Default_1", "LH-Pu"]
+T = 30
+SPACE = "space-MNI152NLin2009cAsym"
+SOURCES = ["sub-01_task-rest", "sub-02_task-rest", "sub-03_task-rest", "sub-04_task-rest"]
+
+
+def random_series(seed):
+    return pd.DataFrame(np.random.default_rng(seed).standard_normal((T, len(NAMES))), columns=NAMES)
+
+
+class Release:
+    """Names of the files of one release of XCP-D."""
+
+    def __init__(self, series, motion, atlas, coverage):
+        self.series, self.motion, self.atlas, self.coverage = series, motion, atlas, coverage
+
+    def write(self, folder):
+        """Write a folder of derivatives of four people; the last parcel of the first is not covered."""
+        for i, source in enumerate(SOURCES):
+            func = folder / source.split("_")[0] / "func"
+            func.mkdir(parents=True)
+            series = random_series(i)
+            if i == 0:
+                series["LH-Pu"] = np.nan
+            series.to_csv(func / f"{source}_{self.series}.tsv", sep="\t", na_rep="n/a", index=False)
+            covered = pd.Series(1.0, NAMES, name="coverage")
+            covered.to_csv(func / f"{source}_{self.coverage}.tsv", sep="\t", index_label="Node")
+            about = {"RepetitionTime": 2.2, "SoftwareFilters": {"Bandpass filter": {}}}
+            (func / f"{source}_{SPACE}_res-2_desc-denoised_bold.json").write_text(json.dumps(about))
+            motion = pd.DataFrame({"rot_x": 0.0, "framewise_displacement": [np.nan, 0.2, 0.4]})
+            motion.to_csv(func / f"{source}_{self.motion}.tsv", sep="\t", na_rep="n/a", index=False)
+            outliers = pd.DataFrame({"framewise_displacement": [0] * T})
+            outliers.to_csv(func / f"{source}_outliers.tsv", sep="\t", index=False)
+            (func / f"{source}_desc-confounds_timeseries.tsv").write_text("csf\twhite_matter\n1\t2\n2\t1\n")
+            matrix = self.series.replace("stat-mean_timeseries", "stat-pearsoncorrelation_relmat")
+            pd.DataFrame(np.eye(5), NAMES, NAMES).to_csv(func / f"{source}_{matrix}_relmat.tsv", sep="\t")
+        labels = {"index": range(1, 6), "label": NAMES, "network_label": [*["Vis", "SomMot"], "Vis", "Default", "n/a"]}
+        (folder / self.atlas).parent.mkdir(parents=True)
+        pd.DataFrame(labels).to_csv(folder / self.atlas, sep="\t", index=False)
+        return folder
+
+
+RELEASES = {
+    "0.2": Release(
+        f"{SPACE}_atlas-4S5Parcels_timeseries",
+        "desc-filtered_motion",
+        "atlases/atlas-4S5Parcels/atlas-4S5Parcels_dseg.tsv",
+        f"{SPACE}_atlas-4S5Parcels_coverage",
+    ),
+    "0.10": Release(
+        f"{SPACE}_seg-4S5Parcels_stat-mean_timeseries",
+        "motion",
+        "atlases/atlas-4S5Parcels/atlas-4S5Parcels_dseg.tsv",
+        f"{SPACE}_seg-4S5Parcels_stat-coverage_bold",
+    ),
+    "0.14": Release(
+        f"{SPACE}_atlas-4S5Parcels_stat-mean_timeseries",
+        "motion",
+        "sourcedata/atlases/tpl-MNI152NLin2009cAsym/tpl-MNI152NLin2009cAsym_atlas-4S5Parcels_dseg.tsv",
+        f"{SPACE}_atlas-4S5Parcels_stat-coverage_bold",
+    ),
+}
+
+
+def participants(folder, n=4):
+    rows = {"participant_id": [f"sub-{i:02d}" for i in range(1, n + 1)], "dx": list("abababab"[:n])}
+    pd.DataFrame(rows).to_csv(folder / "participants.tsv", sep="\t", index=False)
+    return folder / "participants.tsv"
+
+
+@pytest.fixture(params=RELEASES)
+def release(request):
+    return RELEASES[request.param]
+
+
+@pytest.fixture
+def written(tmp_path, release):
+    """Derivatives, table of people and the atlas that the derivatives describe; returns configuration and dataset."""
+    folder = release.write(tmp_path / "xcp_d")
+    assert main(["describe-atlas", str(folder / release.atlas), "--out", str(tmp_path / "4S5Parcels")]) == 0
+    return configured(tmp_path), about(tmp_path)
+
+
+def configured(folder, name="4S5Parcels"):
+    return Config(dataset="mine", atlases=[str(folder / name)])
+
+
+def about(folder, **keys):
+    source = {"name": "mine", "source": "bids_series", "path": folder / "xcp_d"}
+    labelled = {"subjects_table": participants(folder), "label": "dx", "classes": ["a", "b"]}
+    return Dataset(**(source | labelled | keys))
+
+
+def test_every_release_is_read_as_it_is_written(written, release, tmp_path):
+    config, dataset = written
+    scans = index(config, dataset)
+    assert scans.exclude_reason.isna().all() and scans.scan_id.tolist() == SOURCES
+    assert set(scans.kind) == {"series"} and set(scans.tr) == {2.2} and set(scans.n_volumes) == {T}
+    assert scans.mean_fd.round(6).tolist() == [0.3] * 4 and scans.label.tolist() == ["a", "b"] * 2
+    assert all(path.endswith(f"{release.series}.tsv") for path in scans.bold)
+    rois = load_labels(config.atlases[0])
+    assert rois.name.tolist() == NAMES and rois.hemisphere.tolist() == list("LLRRL")
+    excluded = build_cache(scans, "4S5Parcels", rois, lambda scan: scan.bold, tmp_path / "cache")
+    assert excluded.empty
+    cache = SeriesCache(tmp_path / "cache")
+    assert (cache.series(0)[:, 4] == 0).all() and cache.series(1).std(axis=0).round(3).tolist() == [1] * 5
+    warned = read_table(tmp_path / "cache/warnings.tsv")
+    assert warned.scan_id.tolist() == [SOURCES[0]] and "1 of 5 ROIs not covered: LH-Pu" in warned.warning[0]
+
+
+@pytest.fixture
+def newest(tmp_path):
+    folder = RELEASES["0.14"].write(tmp_path / "xcp_d")
+    main(["describe-atlas", str(folder / RELEASES["0.14"].atlas), "--out", str(tmp_path / "4S5Parcels")])
+    return folder
+
+
+def test_columns_in_another_order_are_sorted_by_their_names(newest, tmp_path):
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    expected = read_series(file)
+    read_table(file)[NAMES[::-1]].to_csv(file, sep="\t", index=False)
+    scans = index(configured(tmp_path), about(tmp_path))
+    assert scans.exclude_reason.isna().all()
+    np.testing.assert_array_equal(read_series(file, names=NAMES), expected)
+    np.testing.assert_array_equal(read_series(file), expected[:, ::-1])
+
+
+def test_other_parcels_are_refused_by_name(newest, tmp_path):
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    read_table(file).rename(columns={"RH_Vis_1": "RH_Vis_2"}).to_csv(file, sep="\t", index=False)
+    reasons = index(configured(tmp_path), about(tmp_path)).set_index("scan_id").exclude_reason.dropna()
+    assert reasons.index.tolist() == ["sub-02_task-rest"]
+    assert "the first that differs is 'RH_Vis_2', where the atlas has 'RH_Vis_1'" in reasons.iloc[0]
+
+
+def test_an_atlas_is_chosen_by_name_or_entity(newest, tmp_path):
+    for path in sorted(newest.rglob("*atlas-4S5Parcels_stat-mean_timeseries.tsv")):
+        path.with_name(path.name.replace("4S5Parcels", "Tian")).write_bytes(path.read_bytes())
+    assert all("4S5Parcels" in path for path in index(configured(tmp_path), about(tmp_path)).bold)
+    chosen = index(configured(tmp_path), about(tmp_path, entities={"atlas": "Tian"}))
+    assert all("Tian" in path for path in chosen.bold)
+    main(["describe-atlas", str(newest / RELEASES["0.14"].atlas), "--out", str(tmp_path / "mine")])
+    with pytest.raises(DataError, match="series of 2 atlases .4S5Parcels, Tian., none called 'mine'"):
+        index(configured(tmp_path, "mine"), about(tmp_path))
+    with pytest.raises(DataError, match="no series with atlas-Glasser .found: 4S5Parcels, Tian"):
+        index(configured(tmp_path), about(tmp_path, entities={"atlas": "Glasser"}))
+    with pytest.raises(ConfigError, match="2 atlases, but a scan's series are of one"):
+        config = Config(dataset="mine", atlases=[str(tmp_path / "mine"), str(tmp_path / "4S5Parcels")])
+        index(config, about(tmp_path))
+
+
+def test_one_series_in_several_formats_and_several_series_of_a_scan(newest, tmp_path):
+    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
+        np.save(path.with_name(path.name.replace("_stat", "_den-91k_stat")).with_suffix(".npy"), read_series(path))
+    assert all(path.endswith(".tsv") for path in index(configured(tmp_path), about(tmp_path)).bold)
+    path = next(newest.rglob("sub-03*stat-mean_timeseries.tsv"))
+    path.with_name(path.name.replace("2009cAsym", "6Asym")).write_bytes(path.read_bytes())
+    with pytest.raises(DataError, match="'sub-03_task-rest': space- is MNI152NLin2009cAsym, MNI152NLin6Asym"):
+        index(configured(tmp_path), about(tmp_path))
+    scans = index(configured(tmp_path), about(tmp_path, entities={"space": "MNI152NLin2009cAsym"}))
+    assert scans.exclude_reason.isna().all()
+
+
+def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
+    for path in sorted(newest.rglob("sub-01_*")):
+        for run in ("01", "02"):
+            path.with_name(path.name.replace("_task-rest", f"_task-rest_run-{run}")).write_bytes(path.read_bytes())
+    scans = index(configured(tmp_path), about(tmp_path)).set_index("scan_id")
+    joined = scans.loc["sub-01_task-rest"]
+    assert joined.exclude_stage == "selection" and "several runs in one file" in joined.exclude_reason
+    assert scans.loc[scans.subject == "sub-01", "run"].dropna().tolist() == ["1", "2"]
+    assert scans.exclude_reason.notna().sum() == 1
+    chosen = index(configured(tmp_path), about(tmp_path, runs=["2"])).set_index("scan_id").exclude_reason
+    assert pd.isna(chosen["sub-01_task-rest_run-02"]) and chosen["sub-01_task-rest_run-01"] == "run '1' is not selected"
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "tr", "expected"),
+    [
+        ({"RepetitionTime": 0.8}, None, 0.8),
+        ({"SamplingFrequency": 0.5}, None, 2.0),
+        (None, 1.4, 1.4),
+        ({"RepetitionTime": 800}, None, "looks like milliseconds"),
+    ],
+)
+def test_the_repetition_time_is_that_of_a_sidecar_or_of_the_dataset(newest, tmp_path, sidecar, tr, expected):
+    for path in newest.rglob("*denoised_bold.json"):
+        path.unlink()
+    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
+        if sidecar is not None:
+            path.with_suffix(".json").write_text(json.dumps(sidecar))
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=expected):
+            index(configured(tmp_path), about(tmp_path, tr=tr))
+    else:
+        assert set(index(configured(tmp_path), about(tmp_path, tr=tr)).tr) == {expected}
+
+
+def test_people_without_series_and_without_a_table(newest, tmp_path):
+    dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
+    scans = index(configured(tmp_path), dataset).set_index("scan_id")
+    assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
+    with pytest.raises(DataError, match="participants.tsv of the raw data"):
+        index(configured(tmp_path), about(tmp_path, subjects_table=None))
+    unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
+    assert unlabelled.exclude_reason.isna().all() and len(unlabelled) == 4
+
+
+def test_a_missing_table_of_people_is_named_before_any_work(newest, tmp_path):
+    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": str(newest), "label": "dx"})
+    config = Config(dataset=str(tmp_path / "mine.yaml"), atlases=[str(tmp_path / "4S5Parcels")])
+    with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
+        check_names(config, load_dataset(config.dataset))
+
+
+def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": "xcp_d", "label": None})
+    keys = {"dataset": str(tmp_path / "mine.yaml"), "atlases": [str(tmp_path / "4S5Parcels")]}
+    config = write_yaml(tmp_path / "config.yaml", keys)
+    commands.run(argparse.Namespace(command="index", config=config, minimum_volumes=2))
+    run = Run(yaml.safe_load(config.read_text()))
+    assert run.tables_of_index == []
+    participants(newest)
+    assert run.tables_of_index == [run.subjects_table] == [Path("xcp_d/participants.tsv")]
+    assert read_table(tmp_path / "results/mine/scans.tsv").scan_id.tolist() == SOURCES
+
+
+def test_a_folder_without_series(tmp_path):
+    (tmp_path / "xcp_d").mkdir()
+    with pytest.raises(DataError, match=r"no ROI series found. Expected sub-\*"):
+        index(Config(dataset="mine", atlases=["cc200"]), about(tmp_path))
+
+
+def test_changed_files_are_indexed_anew(newest, tmp_path):
+    before = files_of(about(tmp_path))
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    file.write_text(file.read_text() + "\n")
+    assert files_of(about(tmp_path)) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a_dseg.tsv", "index\tname\n1\tx\n", "columns missing: label"),
+        ("a_dseg.tsv", "index\tlabel\n1.5\tx\n", "must hold whole numbers"),
+        ("a_dseg.tsv", "index\tlabel\n1\tx\n2\tx\n", "a name is missing or not unique: 'x'"),
+        ("a.tsv", "1.5\t2\n3\t4\n", "its columns have no names"),
+    ],
+)
+def test_what_names_no_rois_describes_no_atlas(tmp_path, capsys, name, text, message):
+    (tmp_path / name).write_text(text)
+    assert main(["describe-atlas", str(tmp_path / name), "--out", str(tmp_path / "new")]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_a_header_describes_an_atlas_too(newest, tmp_path):
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    assert main(["describe-atlas", str(file), "--out", str(tmp_path / "by_header")]) == 0
+    assert load_labels(str(tmp_path / "by_header")).name.tolist() == NAMES
+    assert main(["describe-atlas", str(file), "--out", str(tmp_path / "by_header")]) == 2

@@ -1,0 +1,254 @@
+"""CIFTI files: parcellated series, and dense series averaged over labels."""
+
+import json
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nibabel.cifti2 import BrainModelAxis, LabelAxis, ParcelsAxis, ScalarAxis, SeriesAxis
+
+import bolt
+from bolt.atlases.image import load_labels
+from bolt.cli.main import main
+from bolt.config import Config, Dataset
+from bolt.datasets import index
+from bolt.io.cifti import read_ptseries_tr
+from bolt.io.errors import DataError
+from bolt.io.files import read_json, read_table
+from bolt.io.series_files import read_series
+
+T, N = 20, 40
+LEFT, RIGHT = "CIFTI_STRUCTURE_CORTEX_LEFT", "CIFTI_STRUCTURE_CORTEX_RIGHT"
+NAMES = ["L_a", "L_b", "R_a", "Putamen"]
+AFFINE = np.diag([2, 2, 2, 1.0])
+
+
+def brain(left=range(N), right=range(N), voxels=((0, 0, 0), (0, 0, 1), (1, 0, 0)), n=N, affine=AFFINE, shape=(4, 4, 4)):
+    """Two surfaces of `n` vertices, of which some are there, and a few voxels."""
+    parts = [BrainModelAxis.from_surface(list(left), n, LEFT), BrainModelAxis.from_surface(list(right), n, RIGHT)]
+    voxels = np.array(voxels)
+    structure = np.array(["CIFTI_STRUCTURE_PUTAMEN_LEFT"] * len(voxels))
+    parts.append(BrainModelAxis(structure, voxel=voxels, affine=affine, volume_shape=shape))
+    return parts[0] + parts[1] + parts[2]
+
+
+def seconds(step=0.72, unit="SECOND", n=T):
+    return SeriesAxis(0, step, n, unit)
+
+
+def save(path, data, *axes):
+    nib.save(nib.Cifti2Image(np.asarray(data, np.float32), axes), path)
+    return path
+
+
+def label_of(axis):
+    """The left surface is halved, all of the right one is an ROI, and so are the voxels; vertex 0 has no label."""
+    values = np.select([axis.name == LEFT, axis.name == RIGHT], [np.where(axis.vertex < 20, 2, 5), 7], 11)
+    return np.where(axis.vertex == 0, 0, values)
+
+
+def save_labels(path, axis, names=NAMES):
+    table = {0: ("???", (0, 0, 0, 0)), 99: ("unused", (0, 0, 0, 1))}
+    table |= {value: (name, (1, 0, 0, 1)) for value, name in zip((2, 5, 7, 11), names, strict=True)}
+    return save(path, label_of(axis)[None], LabelAxis(["parcels"], [table]), axis)
+
+
+def greyordinates(seed=0):
+    """A series for each vertex and voxel of the whole brain: one column per greyordinate of `brain()`."""
+    return np.random.default_rng(seed).standard_normal((T, len(brain()))).astype(np.float32)
+
+
+def columns_of(axis):
+    """Which column of the whole brain each greyordinate of an axis is."""
+    places = {greyordinate: column for column, greyordinate in enumerate(identities(brain()))}
+    return [places[greyordinate] for greyordinate in identities(axis)]
+
+
+def identities(axis):
+    return [(n, v, *x) for n, v, x in zip(axis.name, axis.vertex, axis.voxel.tolist(), strict=True)]
+
+
+def expected_means(kept=None):
+    data, values = greyordinates().astype(float), label_of(brain())
+    inside = np.ones(len(values), bool) if kept is None else np.isin(np.arange(len(values)), kept)
+    return np.stack([data[:, (values == value) & inside].mean(axis=1) for value in (2, 5, 7, 11)], axis=1)
+
+
+# ---- parcellated series ------------------------------------------------------------------------
+def ptseries(path, names=NAMES, axis=None, data=None):
+    surface = {LEFT: np.array([1, 2])}
+    parcels = ParcelsAxis(names, [np.empty((0, 3), int)] * len(names), [surface] * len(names), nvertices={LEFT: N})
+    return save(path, expected_means() if data is None else data, axis or seconds(), parcels)
+
+
+def test_parcellated_series_are_time_by_parcels(tmp_path):
+    path = ptseries(tmp_path / "sub-01.ptseries.nii")
+    np.testing.assert_allclose(bolt.read_series(path), expected_means(), rtol=1e-5)
+    assert read_ptseries_tr(path) == pytest.approx(0.72)
+
+
+def test_parcels_are_sorted_by_name_and_others_refused(tmp_path):
+    order = [2, 0, 3, 1]
+    path = ptseries(tmp_path / "a.ptseries.nii", [NAMES[i] for i in order], data=expected_means()[:, order])
+    np.testing.assert_allclose(read_series(path, names=NAMES), expected_means(), rtol=1e-5)
+    with pytest.raises(DataError, match=r"a\.ptseries\.nii: .* first that differs is 'R_a', where the atlas has 'L_a'"):
+        read_series(path, names=[*NAMES[:3], "Caudate"])
+    with pytest.raises(DataError, match="4 named ROIs do not match the 5 of the atlas"):
+        read_series(path, names=[*NAMES, "Caudate"])
+
+
+def other_shape(path):
+    """Write a file with fewer columns than its CIFTI header describes parcels."""
+    content = bytearray(ptseries(path).read_bytes())
+    columns = 16 + 6 * 8  # of NIfTI-2: the sixth of the sizes, which begin at byte 16
+    assert int.from_bytes(content[columns : columns + 8], "little") == 4
+    content[columns] = 3
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: ptseries(path, axis=SeriesAxis(0, 0.5, T, "HERTZ")), "series axis is in hertz, not seconds"),
+        (
+            lambda path: save(path, greyordinates(), seconds(), brain()),
+            "axes are Series × BrainModel, not Series × Parc",
+        ),
+        (lambda path: path.write_bytes(b"junk"), "not a readable CIFTI file"),
+        (other_shape, "its header describes (20, 4) numbers, but it has (20, 3)"),
+        (lambda path: nib.save(nib.Nifti1Image(np.ones((2, 2, 2)), AFFINE), path), "not a CIFTI-2 file"),
+        (lambda path: ptseries(path) and path.write_bytes(path.read_bytes()[:-200]), "a.ptseries.nii"),
+    ],
+)
+def test_what_is_no_parcellated_series_is_refused(tmp_path, write, message):
+    write(tmp_path / "a.ptseries.nii")
+    with pytest.raises(DataError) as caught:
+        read_series(tmp_path / "a.ptseries.nii")
+    assert message in str(caught.value) and caught.value.hint
+
+
+def labels(folder, names=NAMES):
+    """An atlas with these ROIs."""
+    dlabel = save_labels(folder / "atlas-toy_den-91k_dseg.dlabel.nii", brain(), names)
+    assert main(["describe-atlas", str(dlabel), "--out", str(folder / "toy")]) == 0
+    return Config(dataset="mine", atlases=[str(folder / "toy")])
+
+
+def test_parcellated_series_are_scans(tmp_path):
+    config = labels(tmp_path)
+    ptseries(tmp_path / "p0.ptseries.nii")
+    ptseries(tmp_path / "p1.ptseries.nii", [*NAMES[:3], "Caudate"])
+    ptseries(tmp_path / "p2.ptseries.nii", axis=seconds(720))
+    rows = {"subject": list("abc"), "file": [f"p{i}.ptseries.nii" for i in range(3)], "dx": list("xyx")}
+    pd.DataFrame(rows).to_csv(tmp_path / "scans.tsv", sep="\t", index=False)
+    keys = {"name": "mine", "source": "series", "path": tmp_path / "scans.tsv", "label": "dx", "classes": ["x", "y"]}
+    scans = index(config, Dataset(**keys)).set_index("scan_id")
+    assert scans.tr["p0"] == pytest.approx(0.72) and pd.isna(scans.exclude_reason["p0"])
+    assert "'Caudate', where the atlas has 'Putamen'" in scans.exclude_reason["p1"]
+    assert "looks like milliseconds" in scans.exclude_reason["p2"]
+    with pytest.raises(DataError, match=r"repetition time of 0\.72 s, but 2 s is stated"):
+        index(config, Dataset(**keys, tr=2.0))
+    for conflict, tr in (("sidecar", 2.0), ("header", 0.72)):
+        assert index(config, Dataset(**keys, tr=2.0, tr_conflict=conflict)).tr[0] == pytest.approx(tr)
+
+
+# ---- dense series ------------------------------------------------------------------------------
+def parcellate(folder, axis, data, *options, image="sub-01_task-rest_space-fsLR_den-91k_bold.dtseries.nii"):
+    save(folder / image, data, seconds(), axis)
+    atlas = folder / "atlas-toy_den-91k_dseg.dlabel.nii"
+    if not atlas.exists():
+        save_labels(atlas, brain())
+    out = folder / "series.npy"
+    arguments = [str(folder / image), "--atlas", str(atlas), "--out", str(out), "--no-standardize", *options]
+    return main(["parcellate", *arguments]), out
+
+
+WALL = {"left": [*range(5), *range(9, N)], "right": range(3, N)}
+SCANS = {
+    "as the atlas": brain(),
+    "without the medial wall": brain(**WALL),
+    "in another order": brain(left=range(N - 1, -1, -1), voxels=((1, 0, 0), (0, 0, 0), (0, 0, 1))),
+}
+
+
+@pytest.mark.parametrize("axis", SCANS.values(), ids=list(SCANS))
+def test_greyordinates_are_matched_by_vertex_and_voxel(tmp_path, axis):
+    columns = columns_of(axis)
+    status, out = parcellate(tmp_path, axis, greyordinates()[:, columns])
+    assert status == 0
+    np.testing.assert_allclose(np.load(out), expected_means(columns), rtol=1e-4, atol=1e-6)
+    about = read_json(out.with_suffix(".json"))
+    assert about["RepetitionTime"] == pytest.approx(0.72) and about["Space"] == "fsLR" and about["Atlas"] == "toy"
+    coverage = read_table(out.with_name("series_coverage.tsv"))
+    assert coverage.name.tolist() == NAMES and coverage.value.tolist() == [2, 5, 7, 11]
+    walls = [4, 0, 2, 0] if len(axis) < len(brain()) else [0] * 4
+    np.testing.assert_allclose(coverage.coverage, 1 - np.array(walls) / [19, 20, 39, 3], rtol=1e-6)
+
+
+def test_what_the_scan_lacks_is_not_covered(tmp_path):
+    data = greyordinates()
+    values = label_of(brain())
+    data[:, values == 5] = 0  # not acquired
+    data[:3, np.flatnonzero(values == 2)[:4]] = np.nan
+    status, out = parcellate(tmp_path, brain(), data)
+    series = np.load(out)
+    assert status == 0 and np.isnan(series).all(axis=0).tolist() == [False, True, False, False]
+    kept = np.flatnonzero(values == 2)[4:]
+    np.testing.assert_allclose(series[:, 0], data[:, kept].mean(axis=1), rtol=1e-4, atol=1e-6)
+    coverage = read_table(out.with_name("series_coverage.tsv")).set_index("name")
+    assert coverage.n_nonfinite["L_a"] == 4 and coverage.n_constant["L_b"] == 20 and coverage.covered["L_b"] == 0
+
+
+OTHERS = {
+    "surface": (brain(n=50), "CORTEX_LEFT has 50 vertices in the scan, but 40 in the atlas"),
+    "grid": (brain(shape=(5, 5, 5)), "on different grids"),
+    "place": (brain(affine=np.diag([3, 3, 3, 1.0])), "on different grids"),
+    "structures": (BrainModelAxis.from_surface(range(N), N, "CIFTI_STRUCTURE_CEREBELLUM"), "no structure in common"),
+}
+
+
+@pytest.mark.parametrize(("axis", "message"), OTHERS.values(), ids=list(OTHERS))
+def test_other_brain_models_are_refused(tmp_path, capsys, axis, message):
+    status, out = parcellate(tmp_path, axis, np.random.default_rng(0).standard_normal((T, len(axis))))
+    assert status == 2 and message in capsys.readouterr().err and not out.exists()
+
+
+def test_several_maps_unnamed_labels_and_other_files_are_refused(tmp_path, capsys):
+    axis, atlas = brain(), tmp_path / "atlas-toy_den-91k_dseg.dlabel.nii"
+    table = {0: ("???", (0, 0, 0, 0)), 2: ("L_a", (0, 0, 0, 1))}
+    save(atlas, np.stack([label_of(axis)] * 2), LabelAxis(["one", "two"], [table, table]), axis)
+    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
+    assert "2 maps of labels: one, two" in capsys.readouterr().err
+    save(atlas, label_of(axis)[None], LabelAxis(["one"], [table]), axis)
+    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
+    assert "label 5 has no name" in capsys.readouterr().err
+    save(atlas, label_of(axis)[None], ScalarAxis(["one"]), axis)
+    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
+    assert "axes are Scalar × BrainModel" in capsys.readouterr().err
+    scan = str(next(tmp_path.glob("*.dtseries.nii")))
+    assert main(["parcellate", scan, "--atlas", "schaefer400", "--out", "a.npy"]) == 2
+    assert "ends in .dlabel.nii" in capsys.readouterr().err
+    with pytest.raises(DataError, match="greyordinates, not ROI series. Average them first"):
+        read_series(scan)
+
+
+def test_confounds_are_regressed_out_and_a_folder_of_results_is_a_dataset(tmp_path):
+    """From fMRIPrep's dense series to a scan table, with the atlas that the labels describe."""
+    config, out = labels(tmp_path), tmp_path / "series"
+    out.mkdir()
+    pd.DataFrame({"csf": np.arange(T) % 5}).to_csv(tmp_path / "confounds.tsv", sep="\t", index=False)
+    for i in range(2):
+        scan = tmp_path / f"sub-0{i}_task-rest_space-fsLR_den-91k_bold.dtseries.nii"
+        save(scan, greyordinates(i), seconds(), brain())
+        atlas = str(tmp_path / "atlas-toy_den-91k_dseg.dlabel.nii")
+        options = ["--atlas", atlas, "--out", f"{out}/", "--confounds", str(tmp_path / "confounds.tsv")]
+        assert main(["parcellate", str(scan), *options]) == 0
+    series = read_series(out / "sub-00_task-rest_space-fsLR_den-91k_bold_atlas-toy_timeseries.npy")
+    assert np.abs(series.T @ (np.arange(T) % 5 - 2)).max() < 1e-3
+    dataset = Dataset(name="mine", source="bids_series", path=out, label=None)
+    scans = index(config, dataset)
+    assert scans.scan_id.tolist() == ["sub-00_task-rest", "sub-01_task-rest"] and scans.exclude_reason.isna().all()
+    assert scans.tr.tolist() == pytest.approx([0.72, 0.72])
+    assert load_labels(config.atlases[0]).name.tolist() == NAMES
+    assert json.loads((out / "sub-00_task-rest_space-fsLR_den-91k_bold_atlas-toy_timeseries.json").read_text())

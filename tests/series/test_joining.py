@@ -1,0 +1,170 @@
+"""Scans of one person joined into one, and predictions averaged per person."""
+
+import argparse
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.cli import commands
+from bolt.config import read_yaml
+from bolt.config.study import Study
+from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
+from bolt.io.files import read_json, read_table, write_json, write_status
+from bolt.report.sections.cohort import with_lengths
+from bolt.series.cache import SeriesCache, zscore
+from bolt.series.gather import build_cache
+from bolt.series.joining import plan_joins, volumes_of
+from tests.snake import series_dataset, write_yaml
+
+ROIS = pd.DataFrame({"value": [1, 2, 3], "name": list("abc"), "network": "n", "hemisphere": "L"})
+
+
+def scan(name, **facts):
+    subject = name.split("_")[0]
+    defaults = {"subject": subject, "group": subject, "task": "rest", "session": None, "run": None, "label": "x"}
+    return {"scan_id": name, "kind": "series", "site": None, "tr": 2.0, "mean_fd": 0.1, **defaults, **facts}
+
+
+SCANS = pd.DataFrame(
+    [
+        scan("s1_ses-1_run-10", session="1", run="10"),
+        scan("s1_ses-1_run-2", session="1", run="2"),
+        scan("s1_ses-2_run-1", session="2", run="1"),
+        scan("s1_ses-2_task-nback", session="2", task="nback"),
+        scan("s2_a"),
+        scan("s2_b", tr=0.8),
+        scan("s3_a", tr=np.nan),
+        scan("s3_b"),
+        scan("s4_a"),
+        scan("s4_b", label="y"),
+        scan("s4_c", site="elsewhere"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "joined"),
+    [("session", {1: [1, 0], 6: [6, 7]}), ("subject", {1: [1, 0, 2], 6: [6, 7]})],
+)
+def test_scans_of_a_person_are_joined_in_their_order(rule, joined):
+    parts, excluded = plan_joins(SCANS, range(len(SCANS)), rule)
+    assert {first: rows for first, rows in parts.items() if len(rows) > 1} == joined
+    reasons = {name: reason for name, _, reason in excluded}
+    assert "repetition times of 0.8 and 2 s" in reasons.pop("s2_b")
+    assert reasons.pop("s3_b") == f"its series is part of s3_a ('join_scans: {rule}')"
+    assert set(reasons) == {SCANS.scan_id[row] for row in joined[1][1:]}
+    used = sorted(row for rows in parts.values() for row in rows)
+    assert used == [row for row in range(len(SCANS)) if SCANS.scan_id[row] != "s2_b"]
+
+
+def test_only_usable_scans_are_joined():
+    parts, excluded = plan_joins(SCANS, [0, 2, 8], "subject")
+    assert parts == {0: [0, 2], 8: [8]} and [name for name, *_ in excluded] == ["s1_ses-2_run-1"]
+
+
+@pytest.fixture
+def cached(tmp_path):
+    """Caches of these scans, by rule; returns also the series."""
+    rng = np.random.default_rng(0)
+    series = {name: (5 * i + rng.normal(size=(20 + i, 3))).astype(np.float32) for i, name in enumerate(SCANS.scan_id)}
+    series["s1_ses-1_run-10"][:, 2] = np.nan
+    for name, values in series.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    scans = SCANS.assign(n_volumes=[len(values) for values in series.values()], events="events.tsv")
+    scans.loc[0, "mean_fd"] = 0.4
+
+    def cache(rule):
+        places = lambda row: tmp_path / f"{row.scan_id}.npy"  # noqa: E731
+        excluded = build_cache(scans, "toy", ROIS, places, tmp_path / rule, join=rule)
+        return SeriesCache(tmp_path / rule), excluded
+
+    return cache, series
+
+
+def test_a_joined_scan_is_its_z_scored_parts(cached):
+    make, series = cached
+    cache, excluded = make("session")
+    assert len(cache) == 8 and len(excluded) == 3 and set(excluded.stage) == {"joined"}
+    row = cache.index.set_index("scan_id").loc["s1_ses-1_run-2"]
+    position = cache.index.scan_id.tolist().index("s1_ses-1_run-2")
+    first, second = (series[f"s1_ses-1_run-{run}"] for run in (2, 10))
+    np.testing.assert_array_equal(cache.series(position), np.concatenate([zscore(first), zscore(second)]))
+    assert (cache.series(position)[len(first) :, 2] == 0).all()
+    assert row.length == row.n_volumes == len(first) + len(second) and row.joined == "s1_ses-1_run-2 s1_ses-1_run-10"
+    assert row.mean_fd == pytest.approx((0.1 * len(first) + 0.4 * len(second)) / row.length)
+    assert pd.isna(row.events) and cache.index.events.notna().sum() == 6
+    warned = read_table(cache.folder / "warnings.tsv").set_index(["scan_id", "stage"]).warning
+    assert "run-10.npy: 1 of 3 ROIs not covered: c" in warned["s1_ses-1_run-2", "cache"]
+
+
+def test_without_a_rule_nothing_is_joined(cached, tmp_path):
+    make, series = cached
+    cache, excluded = make("none")
+    assert len(cache) == len(series) and excluded.empty and "joined" not in cache.index
+    scan = cache.index.iloc[3]
+    write_json({"KeptVolumes": list(range(5, 5 + scan.length))}, tmp_path / "scan.json")
+    assert volumes_of(scan, tmp_path / "scan.npy")[0] == 5
+    assert volumes_of(pd.concat([scan, pd.Series({"joined": "a b"})]), tmp_path / "scan.npy")[0] == 0
+
+
+def test_joined_scans_go_through_the_stages(tmp_path, monkeypatch):
+    """Two runs each of twelve people are twelve scans in the folds."""
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path, n_subjects=24, folds={"outer": 3})
+    table = pd.read_csv(tmp_path / "series/scans.tsv", sep="\t")
+    people = [f"p{i // 2:02d}" for i in range(24)]
+    runs = {"subject": people, "run": [i % 2 + 1 for i in range(24)], "dx": ["ab"[i // 2 % 2] for i in range(24)]}
+    table.assign(**runs).to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
+    write_yaml(tmp_path / "mine.yaml", read_yaml(tmp_path / "mine.yaml") | {"join_scans": "session"})
+    for stage, options in (("index", {"minimum_volumes": 2}), ("cache", {"atlas": "dosenbach160"})):
+        commands.run(argparse.Namespace(command=stage, config=config, **options))
+    for stage in ("exclusions", "folds"):
+        commands.run(argparse.Namespace(command=stage, config=config))
+    layout = Study.read(config).layout
+    folds, cache = read_table(layout.folds), SeriesCache(layout.cache("dosenbach160"))
+    assert set(folds.scan_id) == set(cache.index.scan_id) and folds.scan_id.nunique() == folds.subject.nunique() == 12
+    assert set(read_table(layout.exclusions).stage) == {"joined"}
+    assert cache.index.length.min() > 75
+    scans = read_table(layout.scans)
+    used = with_lengths(scans[scans.scan_id.isin(folds.scan_id)], layout, "dosenbach160")
+    assert used.n_volumes.tolist() == cache.index.n_volumes.tolist() == cache.index.length.tolist()
+
+
+# ---- predictions per person --------------------------------------------------------------------
+CLASSES = ["control", "patient"]
+
+
+def predicted(labels, positive, subjects):
+    table = pd.DataFrame({"scan_id": [f"{s}_{i}" for i, s in enumerate(subjects)], "subject": subjects})
+    positive = np.array(positive)
+    table = table.assign(group=subjects, site="a", role="test", fold=0, seed=0, label=labels)
+    called = np.where(positive > 0.5, *CLASSES[::-1])
+    return table.assign(predicted=called, p_control=1 - positive, p_patient=positive)
+
+
+def test_predictions_are_averaged_over_the_scans_of_a_person(tmp_path):
+    labels = ["patient", "patient", "control", "control", "control"]
+    table = predicted(labels, [0.9, 0.2, 0.6, 0.1, 0.7], ["a", "a", "b", "b", "c"])
+    averaged = by_subject(table, CLASSES)
+    assert averaged.subject.tolist() == list("abc")
+    np.testing.assert_allclose(averaged.p_patient, [0.55, 0.35, 0.7])
+    assert averaged.predicted.tolist() == ["patient", "control", "patient"]
+    assert fold_metrics(averaged, CLASSES)["accuracy"] == pytest.approx(2 / 3)
+    (tmp_path / "fold-0").mkdir()
+    table.to_csv(tmp_path / "fold-0/predictions.tsv", sep="\t", index=False)
+    write_status(tmp_path / "fold-0/status.json", "ok", "train")
+    write_metrics(tmp_path, CLASSES, [0], tmp_path)
+    whole = read_json(tmp_path / "summary.json")["pooled"]
+    assert whole["accuracy"]["value"] == pytest.approx(2 / 5)
+    assert whole["subjects"]["accuracy"]["value"] == pytest.approx(2 / 3) and whole["subjects"]["n_scans"] == 3
+
+
+def test_numbers_are_averaged_and_labels_that_vary_are_not():
+    table = pd.DataFrame({"subject": list("aab"), "label": ["20", "20", "30"], "predicted": ["22", "24", "28"]})
+    table = table.assign(scan_id=list("xyz"), group=table.subject)
+    averaged = by_subject(table, None)
+    assert averaged.predicted.tolist() == [23, 28]
+    assert pooled(averaged, None)["mae"]["value"] == pytest.approx(2.5)
+    assert by_subject(table.assign(label=["20", "21", "30"]), None) is None
+    assert by_subject(table.assign(subject=list("abc")), None) is None
