@@ -1,7 +1,8 @@
 """Descriptions of atlases, and the search for their files: in a user's folder, the TemplateFlow home, or staged.
 
-An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. A family is a folder with one
-`atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces in the other keys.
+An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. Its image may differ between spaces.
+A family is a folder with one `atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces
+in the other keys.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bolt.config import ROOT, Keys, nearest, parse
 from bolt.io.errors import ConfigError, DataError
@@ -24,18 +26,24 @@ ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
 
 
-class AtlasFile(Keys):
-    """Keys of `atlas.yaml`."""
+class AtlasImage(Keys):
+    """An image of an atlas."""
 
-    name: str
-    kind: Literal["image", "spheres"] = "image"
-    spaces: list[str] = Field(min_length=1, description="spaces in which it is valid (TemplateFlow's names)")
-    description: str = ""
     file: str | None = Field(None, description="the publisher's name of the image file")
     url: str | None = Field(None, description="where the publisher offers the image")
     sha256: list[str] = Field([], description="accepted checksums of the image; empty: not verified (your own atlas)")
     templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
     templateflow_md5: list[str] = Field([], description="checksums of TemplateFlow's copy, if its bytes differ")
+
+
+class AtlasFile(AtlasImage):
+    """Keys of `atlas.yaml`; those of `AtlasImage` describe the image of an atlas that has only one."""
+
+    name: str
+    kind: Literal["image", "spheres"] = "image"
+    spaces: list[str] = Field([], description="spaces in which the image is valid (TemplateFlow's names)")
+    images: dict[str, AtlasImage] = Field({}, description="the image for each space, if there are several")
+    description: str = ""
     labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv in the folder")
     labels_url: str | None = Field(None, description="where the publisher offers that table")
     radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
@@ -43,6 +51,36 @@ class AtlasFile(Keys):
     licence: str = ""
     citation: str = ""
     doi: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spaces_of_images(cls, keys: Any) -> Any:
+        if isinstance(keys, dict) and isinstance(keys.get("images"), dict) and "spaces" not in keys:
+            return keys | {"spaces": list(keys["images"])}
+        return keys
+
+    @model_validator(mode="after")
+    def _one_form(self) -> AtlasFile:
+        if not self.spaces:
+            raise ValueError("key 'spaces' is missing (or 'images', with an image for each space)")
+        if self.images and self.spaces != list(self.images):
+            raise ValueError("remove 'spaces': the keys of 'images' name them")
+        if self.images and any(self.model_dump(include=set(AtlasImage.model_fields)).values()):
+            raise ValueError("describe all files under 'images', none beside it")
+        return self
+
+    @property
+    def by_space(self) -> dict[str, AtlasImage]:
+        """Return the image for each space; empty for spheres, which are drawn."""
+        if self.images or self.kind == "spheres":
+            return self.images
+        only = AtlasImage(**self.model_dump(include=set(AtlasImage.model_fields)))
+        return dict.fromkeys(self.spaces, only)
+
+    def image_in(self, space: str | None = None) -> AtlasImage:
+        """Return the image for a space; by default, or if there is none for that space, the first image."""
+        images = self.by_space
+        return images[space] if space in images else next(iter(images.values()))
 
 
 def known_atlases() -> list[str]:
@@ -81,29 +119,37 @@ def describe_atlas(name: str) -> AtlasFile:
     return parse(AtlasFile, keys, path)
 
 
-def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None) -> Path:
-    """Find the label image in the user's folder, the TemplateFlow home, or beside `atlas.yaml`.
+def find_image(
+    about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None, space: str | None = None
+) -> Path:
+    """Find an atlas's image (as `AtlasFile.image_in`) in the user's folder, the TemplateFlow home, or staged.
 
     Raises
     ------
     DataError
         It is in none of them; the hint lists all ways to supply it.
     """
-    if about.file is None:
+    image = about.image_in(space)
+    if image.file is None:
         raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", hint="Set it to the label image")
     users = _users_folder(atlas_dir)
-    home = templateflow_home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
-    names = [about.file, about.file.removesuffix(".gz")]
+    home = templateflow_folder(templateflow_home)
+    names = [image.file, image.file.removesuffix(".gz")]
     places = [users / n for n in names] if users else []
-    places += [home / about.templateflow] if about.templateflow else []
+    places += [home / image.templateflow] if image.templateflow else []
     places += [folder_for_downloads(folder) / n for n in names]
     for place in places:
         if place.is_file() and place.stat().st_size:  # TemplateFlow keeps empty files as placeholders
             return place
-    ways = [_put(about.file, users), _stage(about.url, about)]
-    if about.templateflow:
-        ways.insert(1, f"add {about.templateflow} to the TemplateFlow home ({home})")
+    ways = [_put(image.file, users), _stage(image.url, about)]
+    if image.templateflow:
+        ways.insert(1, f"add {image.templateflow} to the TemplateFlow home ({home})")
     raise DataError(f"no label image for atlas '{about.name}'", hint="Either " + "; or ".join(ways))
+
+
+def templateflow_folder(home: Path | None = None) -> Path:
+    """Return the TemplateFlow home: as given, or by TEMPLATEFLOW_HOME, or the default."""
+    return home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
 
 
 def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
@@ -126,8 +172,8 @@ def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
     )
 
 
-def verify_image(about: AtlasFile, path: Path) -> str:
-    """Compare a label image with the checksums in `atlas.yaml`, or with that recorded when it was first fetched.
+def verify_image(about: AtlasFile, path: Path, space: str | None = None) -> str:
+    """Compare an image with the checksums in `atlas.yaml`, or with that recorded when it was first fetched.
 
     Returns
     -------
@@ -139,10 +185,10 @@ def verify_image(about: AtlasFile, path: Path) -> str:
     DataError
         The image has another checksum.
     """
-    digest = sha256(path)
-    accepted = about.sha256 or recorded_sha256(path)
-    md5s = about.templateflow_md5 if path.name == Path(about.templateflow or "").name else []
-    if digest in accepted or _md5(path) in md5s:
+    digest, image = sha256(path), about.image_in(space)
+    accepted = image.sha256 or recorded_sha256(path)
+    md5s = image.templateflow_md5 if path.name == Path(image.templateflow or "").name else []
+    if digest in accepted or md5(path) in md5s:
         return digest
     if not accepted and not md5s:
         if about.labels:
@@ -153,7 +199,7 @@ def verify_image(about: AtlasFile, path: Path) -> str:
         return digest
     raise DataError(
         f"not the image of atlas '{about.name}' (sha256 {digest}, "
-        f"not {' or '.join([*accepted, *(f'md5 {md5}' for md5 in md5s)])})",
+        f"not {' or '.join([*accepted, *(f'md5 {known}' for known in md5s)])})",
         where=path,
         hint="Fetch the publisher's file again, or describe yours as a separate atlas",
     )
@@ -179,7 +225,8 @@ def _users_folder(atlas_dir: Path | None) -> Path | None:
     return atlas_dir or (Path(os.environ[ATLAS_DIR]) if os.environ.get(ATLAS_DIR) else None)
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
+    """Return the MD5 checksum of a file, which TemplateFlow states of its own."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -197,5 +244,21 @@ def _member(keys: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     if name not in members:
         raise ConfigError(f"'{name}' is a family of atlases", where=path, hint=f"Choose one of {', '.join(members)}")
     fields = members[name]
-    filled = {k: v.format_map(fields) if isinstance(v, str) else v for k, v in keys.items() if k != "members"}
-    return filled | {k: v for k, v in fields.items() if k in AtlasFile.model_fields} | {"name": name}
+    own = {key: value for key, value in fields.items() if key in AtlasFile.model_fields}
+    return _merged(_filled({k: v for k, v in keys.items() if k != "members"}, fields), own) | {"name": name}
+
+
+def _filled(value: Any, fields: Mapping[str, Any]) -> Any:
+    """Fill the braces in all strings."""
+    if isinstance(value, dict):
+        return {key: _filled(item, fields) for key, item in value.items()}
+    return value.format_map(fields) if isinstance(value, str) else value
+
+
+def _merged(family: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a family's keys with a member's own; null for an image removes it."""
+    merged = family | {key: value for key, value in own.items() if key != "images"}
+    if "images" in own:
+        images = {space: image for space, image in family["images"].items() if own["images"].get(space, {}) is not None}
+        merged["images"] = {space: image | own["images"].get(space, {}) for space, image in images.items()}
+    return merged

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.description import AtlasFile, atlas_folder, describe_atlas, find_image, find_labels, verify_image
+from bolt.atlases.spaces import refuse_space, source_for
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, sha256
 from bolt.io.text import shorten_list
@@ -43,7 +44,9 @@ class Atlas:
     image : nibabel image
         (X, Y, Z) int32 label values; 0 is background.
     sha256 : str
-        Checksum of the file, or of the drawn labels (spheres).
+        Checksum of the file, or of the labels if they were drawn (spheres) or carried over from another space.
+    carried : dict
+        How the image was carried over (`bolt.atlases.transforms.carry_over`); empty if it was not.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Atlas:
     labels: pd.DataFrame
     image: nib.Nifti1Image
     sha256: str
+    carried: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -93,7 +97,14 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     return labels.sort_values("value", ignore_index=True)
 
 
-def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: Path | None = None) -> Atlas:
+def load_atlas(
+    name: str,
+    *,
+    space: str | None = None,
+    atlas_dir: Path | None = None,
+    templateflow_home: Path | None = None,
+    cache: Path | None = None,
+) -> Atlas:
     """Find, verify and load an atlas.
 
     Parameters
@@ -101,40 +112,70 @@ def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: P
     name : str
         One of `known_atlases`, the path of a folder with `atlas.yaml` and `labels.tsv`, or the path of a label image
         (``.nii``, ``.nii.gz``), whose values become the names of its ROIs.
+    space : str, optional
+        Space in which it is needed: its image for that space or, if it has none, another carried over by TemplateFlow's
+        transform. Default: its first image.
     atlas_dir : Path, optional
         Folder with label images under their publishers' names; default: environment variable BOLT_ATLAS_DIR.
     templateflow_home : Path, optional
         Default: environment variable TEMPLATEFLOW_HOME, then ``~/.cache/templateflow``.
+    cache : Path, optional
+        Folder for images carried over; default: they are not kept.
 
     Raises
     ------
     ConfigError
         The atlas is unknown.
     DataError
-        No image is found (the hint lists all ways to supply one), its checksum is wrong, or its labels and the table
-        differ.
+        No image is found (the hint lists all ways to supply one), its checksum is wrong, its labels and the table
+        differ, or it cannot be carried over to the space.
     """
     if name.endswith((".nii", ".nii.gz")):
-        return _atlas_of_image(Path(name))
+        atlas = _atlas_of_image(Path(name))
+    else:
+        atlas = _atlas_of_folder(name, space, atlas_dir, templateflow_home)
+    if space is None or space in atlas.spaces or not atlas.spaces:
+        return atlas
+    return _carried(atlas, space, templateflow_home, cache)
+
+
+def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
+    """Load the image of an atlas for a space, or the one that can be carried there."""
     about, labels = describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
     if about.kind == "spheres":
         image = _draw_spheres(about, labels, atlas_folder(name))
-        digest = hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
-    else:
-        path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home)
-        digest = verify_image(about, path)
-        image = _read_labels(path)
-        _require_same_labels(image, labels, path)
-    return Atlas(about.name, about.spaces, labels, image, digest)
+        return Atlas(about.name, about.spaces, labels, image, _digest(image))
+    if space is not None and space not in about.spaces:
+        space = source_for(about.spaces, space, templateflow_home)
+    path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home, space)
+    digest = verify_image(about, path, space)
+    image = _read_labels(path)
+    _require_same_labels(image, labels, path)
+    spaces = [other for other in about.spaces if about.image_in(other) == about.image_in(space)]
+    return Atlas(about.name, spaces, labels, image, digest)
+
+
+def _carried(atlas: Atlas, space: str, templateflow_home: Path | None, cache: Path | None) -> Atlas:
+    """Carry an atlas over to another space."""
+    source = source_for(atlas.spaces, space, templateflow_home)
+    if source is None:
+        raise refuse_space(atlas.name, atlas.spaces, space, templateflow_home)
+    from bolt.atlases.transforms import carry_over  # most atlases need no h5py
+
+    home = templateflow_home
+    image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
+    _require_same_labels(image, atlas.labels, Path(facts["Transform"]))
+    return replace(atlas, spaces=[space], image=image, sha256=_digest(image), carried=facts)
+
+
+def _digest(image: nib.Nifti1Image) -> str:
+    return hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
 
 
 def check_space(atlas: Atlas, space: str) -> None:
     """Refuse an image in a space in which the atlas is not valid: resampling would silently shift every ROI."""
     if space not in atlas.spaces:
-        raise DataError(
-            f"atlas '{atlas.name}' is in {' or '.join(atlas.spaces)}, but the image is in {space}",
-            hint="Choose an atlas in that space, or preprocess to the atlas's space",
-        )
+        raise refuse_space(atlas.name, atlas.spaces, space, None)
 
 
 def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from bolt.atlases.image import Atlas, load_atlas
-from bolt.config import Denoise, Parcellate, Paths, load_config, load_denoise
+from bolt.config import Config, Denoise, Parcellate, Paths, load_config, load_denoise
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
 from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import is_constant, zscore
-from bolt.series.parcellate import Parcellated, parcellate, write_series
+from bolt.series.parcellate import Parcellated, known_space, parcellate, write_series
 
 log = logging.getLogger("bolt")
 ATLAS = "{atlas}"
@@ -47,7 +47,8 @@ def parcellate_image(options: argparse.Namespace) -> None:
     if options.coverage is not None and not 0 <= options.coverage <= 1:
         raise ConfigError(f"--coverage {options.coverage:g} is no share", hint="Give a number from 0 to 1, such as 0.5")
     config = load_config(options.config) if options.config else None
-    atlases = _atlases(options.atlas, config.paths if config else Paths(), options.fetch)
+    space = known_space(options.image, options.space)
+    atlases = _atlases(options.atlas, config, space, options.fetch)
     places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
     threshold = (config.parcellate if config else Parcellate()).coverage
     results = parcellate(
@@ -123,14 +124,18 @@ def standardized(result: Parcellated) -> Parcellated:
     return replace(result, series=series, metadata={**result.metadata, "Standardized": True})
 
 
-def _atlases(names: Sequence[str], paths: Paths, fetch: bool) -> list[Atlas]:
+def _atlases(names: Sequence[str], config: Config | None, space: str | None, fetch: bool) -> list[Atlas]:
+    """Load the atlases for images in a space; without a configuration, what is carried over is not kept."""
+    paths = config.paths if config else Paths()
+    cache = paths.carried_atlases if config else None
     if fetch:
         from bolt.atlases.staging import stage_atlas
 
         for name in names:
             if not name.endswith((".nii", ".nii.gz")):
-                stage_atlas(name, paths.atlas_dir, paths.templateflow_home)
-    return [load_atlas(n, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home) for n in names]
+                stage_atlas(name, paths.atlas_dir, paths.templateflow_home, space, cache)
+    where = {"atlas_dir": paths.atlas_dir, "templateflow_home": paths.templateflow_home, "cache": cache}
+    return [load_atlas(name, space=space, **where) for name in names]
 
 
 def _report(name: str, result: Parcellated, place: Path) -> None:

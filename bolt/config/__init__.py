@@ -66,6 +66,11 @@ class Paths(Keys):
     atlas_dir: Path | None = None
     templateflow_home: Path | None = None
 
+    @property
+    def carried_atlases(self) -> Path:
+        """Return the folder of atlas images that were carried over to another space."""
+        return self.work / "atlases"
+
 
 class Folds(Keys):
     """Splits into training, validation and test scans."""

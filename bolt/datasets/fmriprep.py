@@ -8,9 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.config import AROMA, Config, Dataset, load_denoise
+from bolt.atlases.description import describe_atlas, known_atlases
+from bolt.atlases.spaces import serves
+from bolt.config import Config, Dataset
 from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout, without_image
 from bolt.datasets.participants import join_subjects, read_participants, read_timing
+from bolt.datasets.spaces import description_of
 from bolt.io.errors import DataError
 
 
@@ -18,14 +21,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the preprocessed BOLD images in the configured space, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path, is_derivative=True)
     space = config.preprocess.space
-    desc = AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
+    desc = description_of(config)
     images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
     if not images:
-        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
-        raise DataError(
-            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
-            where=dataset.path,
-            hint="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
+        raise _no_images(
+            dataset, config, sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
         )
     images = _of_one_resolution(images, dataset)
     where = dataset.subjects_table or dataset.path / "participants.tsv"
@@ -34,6 +34,20 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+
+
+def _no_images(dataset: Dataset, config: Config, spaces: list[str]) -> DataError:
+    """Return the error for images in other spaces: it names atlases for these, and what to ask fMRIPrep for."""
+    home = config.paths.templateflow_home
+    fitting = {space: [a for a in known_atlases() if serves(describe_atlas(a).spaces, space, home)] for space in spaces}
+    choices = [f"{space} with {', '.join(names)}" for space, names in fitting.items() if names]
+    space = config.preprocess.space
+    use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
+    return DataError(
+        f"no desc-{description_of(config)}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
+        where=dataset.path,
+        hint=f"{use} fMRIPrep with --output-spaces {space}",
+    )
 
 
 def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:

@@ -43,7 +43,8 @@ class Parcellated:
         `COVERAGE_COLUMNS`, one row per ROI.
     metadata : dict
         For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, AtlasSpaces, Space, Denoising, NumberOfVolumes (of
-        the image), NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
+        the image), NumberOfVolumesKept; KeptVolumes (counted from 0) where some were dropped; AtlasCarriedOver
+        if the atlas was carried over from another space.
     """
 
     series: np.ndarray
@@ -154,6 +155,8 @@ def finish(
         }
         if chosen.kept is not None:
             metadata["KeptVolumes"] = chosen.kept
+        if atlas.carried:
+            metadata["AtlasCarriedOver"] = atlas.carried
         results[atlas.name] = Parcellated(
             series.astype(np.float32), coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)], metadata
         )
@@ -179,19 +182,12 @@ def write_series(result: Parcellated, path: str | Path) -> None:
 
 
 def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> str:
-    """Return the reference space of an image: as given, by its name, or by its sidecar (``SpatialReference``).
+    """Return the reference space of an image, as `known_space` does.
 
     An image that says nothing may still be in the space of the labels: where they have none, or the header says MNI.
     """
-    declared = space_of(image) or _space_of_sidecar(image)
-    if given and declared and given != declared:
-        raise DataError(
-            f"the name or sidecar declares space {declared}, but {given} is requested",
-            where=image,
-            hint=f"Set the space to {declared}, and choose an atlas in that space",
-        )
-    if given or declared:
-        return given or declared or ""
+    if known := known_space(image, given):
+        return known
     header = check_image(image).header
     spaces = sorted({space for atlas in atlases for space in atlas.spaces})
     if spaces and MNI not in (header["sform_code"], header["qform_code"]):
@@ -202,6 +198,18 @@ def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> st
         )
     warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
     return ASSUMED
+
+
+def known_space(image: str | Path, given: str | None = None) -> str | None:
+    """Return the space of an image: as given, by its name or its sidecar (``SpatialReference``); None if unknown."""
+    declared = space_of(image) or _space_of_sidecar(image)
+    if given and declared and given != declared:
+        raise DataError(
+            f"the name or sidecar declares space {declared}, but {given} is requested",
+            where=image,
+            hint=f"Set the space to {declared}, and choose an atlas in that space",
+        )
+    return given or declared
 
 
 def _space_of_sidecar(image: str | Path) -> str | None:

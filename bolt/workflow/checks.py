@@ -7,7 +7,9 @@ from pathlib import Path
 
 from bolt import config as configuration
 from bolt.atlases.description import describe_atlas
+from bolt.atlases.spaces import find_transform, refuse_space, serves, source_for
 from bolt.config import Config, Dataset, Model, nearest
+from bolt.config.study import Study
 from bolt.datasets import COLUMNS, source_of, subjects_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
@@ -87,14 +89,31 @@ def _check_preprocessing(config: Config, dataset: Dataset) -> None:
 
 
 def _check_space(atlas: str, config: Config, dataset: Dataset) -> None:
-    """Refuse an atlas in another space than the images."""
-    spaces = describe_atlas(atlas).spaces
-    if not dataset.ready_series and config.preprocess.space not in spaces:
+    """Refuse an atlas that is in another space than the images and cannot be carried over."""
+    spaces, space, home = describe_atlas(atlas).spaces, config.preprocess.space, config.paths.templateflow_home
+    if not dataset.ready_series and not serves(spaces, space, home):
+        refused = refuse_space(atlas, spaces, space, home)
         raise ConfigError(
-            f"atlas '{atlas}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
+            f"atlas '{atlas}' is drawn in {', '.join(spaces)}, but the images will be in {space}",
             where="configuration",
-            hint="Set 'preprocess: space' to one of these, or choose an atlas in that space",
+            hint=refused.hint,
         )
+
+
+def carried_atlases(study: Study) -> Iterator[str]:
+    """Yield a note for each atlas that has no image in the space of the images, and is carried over to it."""
+    space, home = study.space, study.config.paths.templateflow_home
+    if space is None:
+        return
+    for about in map(describe_atlas, study.config.atlas_places.values()):
+        source = None if space in about.spaces else source_for(about.spaces, space, home)
+        if source:
+            note = f"Note: atlas '{about.name}' has no image in {space}: that in {source} is carried over."
+            try:
+                find_transform(source, space, home)
+            except DataError as error:
+                note += f" {error.what[0].upper()}{error.what[1:]}. {error.hint}."
+            yield note
 
 
 def _check_data(config: Config, dataset: Dataset) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_table, sha256
 from bolt.io.places import PACKAGE
@@ -32,17 +33,18 @@ def atlas_files(config: Config) -> list[str]:
     return contents
 
 
-def atlas_images(config: Config) -> list[str]:
+def atlas_images(study: Study) -> list[str]:
     """Return the hashes of label images whose description has none: users' own.
 
     Caches do not read them, so that adding an image for the maps of ready series trains nothing again.
     """
+    config, space = study.config, study.space
     paths, hashes = config.paths, []
     for place in config.atlas_places.values():
         about = describe_atlas(place)
-        if about.kind == "image" and not about.sha256:
+        if about.kind != "spheres" and not about.image_in(space).sha256:
             try:
-                image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home)
+                image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home, space)
                 hashes.append(sha256(image))
             except BoltError:
                 hashes.append("not staged")

@@ -6,10 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
-from bolt.config import Config, Dataset
+from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
+from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import write_yaml
 from bolt.workflow.checks import check_names
+from bolt.workflow.start import start
 from tests.fake_bids import save_bold
 
 
@@ -56,6 +59,58 @@ def test_another_space_is_refused_with_the_spaces_found(derivatives):
     config = Config(dataset="prep", preprocess={"space": "MNI152NLin2009cAsym"})
     with pytest.raises(DataError, match=r"MNI152NLin2009cAsym \(found spaces: MNI152NLin6Asym\)"):
         index(config, dataset(derivatives))
+
+
+NINE = "MNI152NLin2009cAsym"
+
+
+def in_spaces(derivatives, *spaces):
+    """Give the images of all subjects these spaces instead, as with fMRIPrep's --output-spaces."""
+    for path in sorted(derivatives.rglob("*_space-MNI152NLin6Asym_*")):
+        content = path.read_bytes()
+        path.unlink()
+        for space in spaces:
+            path.with_name(path.name.replace("MNI152NLin6Asym", space)).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("written", "atlases", "space"),
+    [
+        (["MNI152NLin6Asym", NINE], ["schaefer400", "aal116"], "MNI152NLin6Asym"),  # the configured one is there
+        ([NINE], ["schaefer400", "dosenbach160"], NINE),  # fMRIPrep's default
+        ([NINE, "T1w", "MNIInfant"], ["aal116"], NINE),  # no image in it, but carried over
+        (["MNI152NLin2009aSym", NINE], ["schaefer400"], NINE),
+        (["MNI152NLin2009aSym", NINE], ["dosenbach160"], None),  # two of them: never guessed
+        (["T1w", "MNIInfant"], ["schaefer400"], None),
+    ],
+)
+def test_the_space_is_that_of_the_images_if_only_one_serves(derivatives, monkeypatch, written, atlases, space):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, *written)
+    config, note = use_space_of_images(Config(dataset="prep", atlases=atlases), dataset(derivatives))
+    if space is None:
+        assert config.preprocess.space == "MNI152NLin6Asym" and not note
+        with pytest.raises(DataError, match=f"found spaces: {', '.join(sorted(written))}") as caught:
+            index(config, dataset(derivatives))
+        assert "--output-spaces MNI152NLin6Asym" in caught.value.hint
+        return
+    assert config.preprocess.space == space
+    assert bool(note) == (space == NINE) and (not note or f"{NINE} is used" in note)
+    check_names(config, dataset(derivatives))
+    scans = index(config, dataset(derivatives))
+    assert set(scans.space) == {space} and len(scans) == 4
+
+
+def test_the_message_names_atlases_for_the_spaces_found(derivatives, monkeypatch):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, "MNI152NLin2009aSym", "MNIPediatricAsym")
+    with pytest.raises(DataError) as caught:
+        index(Config(dataset="prep"), dataset(derivatives))
+    assert "to MNI152NLin2009aSym with dosenbach160. Or run fMRIPrep" in caught.value.hint
+    with pytest.raises(ConfigError, match="'aal116' is drawn in MNI152NLin6Asym, but the images will be in") as caught:
+        config = Config(dataset="prep", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
+        check_names(config, dataset(derivatives))
+    assert "dosenbach160" in caught.value.hint and "--output-spaces MNI152NLin6Asym" in caught.value.hint
 
 
 def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
@@ -123,3 +178,20 @@ def test_a_sidecar_that_is_no_object_excludes_its_scan_alone(derivatives, conten
     scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
     assert scans.exclude_reason.notna().sum() == 1
     assert "not readable as JSON" in scans.exclude_reason["sub-1_task-rest"]
+
+
+def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_factory, monkeypatch, capsys):
+    """The note comes before any work; jobs read the space from the saved configuration."""
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, NINE)
+    place = tmp_path_factory.mktemp("run")
+    keys = {"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}
+    write_yaml(keys, place / "prep.yaml")
+    raw = {"dataset": str(place / "prep.yaml"), "atlases": ["aal116"], "paths": {"results": str(place / "results")}}
+    run = start(raw | {"experiments": [], "folds": {"outer": 2}})
+    said = capsys.readouterr().err
+    assert f"not in MNI152NLin6Asym ('preprocess: space') but in {NINE}: {NINE} is used" in said
+    assert f"atlas 'aal116' has no image in {NINE}: that in MNI152NLin6Asym is carried over" in said
+    assert "is missing. Run `snakemake resources`" in said
+    assert run.layout.variant.startswith(NINE)
+    assert load_config(run.save_config()).preprocess.space == NINE

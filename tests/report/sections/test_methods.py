@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bolt.config import Quality, load_dataset
+from bolt.config import Preprocess, Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
@@ -94,3 +94,13 @@ def test_references_are_complete_and_stand_once():
 def test_every_source_has_a_text_whose_references_are_known(run, name):
     words, references = cite(methods(Study(run[0].config, load_dataset(name))))
     assert words and references and all("[@" not in text for text in words)
+
+
+def test_atlases_carried_over_are_named(run):
+    config = run[0].config.model_copy(
+        update={"atlases": ["schaefer400", "aal116"], "preprocess": Preprocess(space="MNI152NLin2009cAsym")}
+    )
+    words, _ = cite(methods(Study(config, load_dataset("fmriprep"))))
+    texts = [text for text in words if "nearest neighbour" in text]
+    assert len(texts) == 1 and "atlas aal116 in MNI152NLin6Asym space was resampled to MNI152NLin2009cAsym" in texts[0]
+    assert not any("atlas schaefer400 in" in text for text in words)

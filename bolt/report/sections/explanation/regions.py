@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bolt.config import Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import BoltError
@@ -67,7 +67,7 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
     paths, classes = study.config.paths, study.dataset.classes or []
     try:
-        image = _atlas(study.config.atlas_places[run.atlas], paths.atlas_dir, paths.templateflow_home).image
+        image = _atlas(study.config.atlas_places[run.atlas], study.space, paths).image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
     brain = brain_picture(study, run)
@@ -84,8 +84,14 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
 
 @lru_cache(maxsize=4)
-def _atlas(place: str, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
+def _atlas(place: str, space: str | None, paths: Paths) -> Atlas:
     """Load an atlas once for all models and seeds."""
     from bolt.atlases.image import load_atlas
 
-    return load_atlas(place, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
+    return load_atlas(
+        place,
+        space=space,
+        atlas_dir=paths.atlas_dir,
+        templateflow_home=paths.templateflow_home,
+        cache=paths.carried_atlases,
+    )
