@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -148,19 +150,111 @@ def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
         check_names(native, dataset(derivatives))
 
 
-def test_one_of_several_resolutions_is_chosen(derivatives):
+def at_resolutions(derivatives, voxels):
+    """Write the images of all subjects with these `res-` entities and voxel sizes instead."""
     for path in sorted(derivatives.rglob("*_desc-*.nii.gz")):
-        for name in ("native", "2"):
-            shutil.copy(path, path.with_name(path.name.replace("_desc-", f"_res-{name}_desc-")))
+        image = nib.load(path)
+        data = np.asarray(image.dataobj)
         path.unlink()
-    config = Config(dataset="prep")
-    with pytest.raises(DataError, match=r"several resolutions: res- is 2, native\. Choose one .*'resolution: \"2\"'"):
-        index(config, dataset(derivatives))
-    scans = index(config, dataset(derivatives).model_copy(update={"resolution": "native"}))
-    assert scans.bold.str.contains("_res-native_").all() and scans["mask"].str.contains("_res-native_").all()
-    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
-    with pytest.raises(DataError, match="no images at resolution '1'; res- is 2, native"):
-        index(config, dataset(derivatives).model_copy(update={"resolution": "1"}))
+        for name, size in voxels.items():
+            entity = f"_res-{name}" if name else ""
+            image.header.set_zooms((size, size, size, 2.0)[: image.ndim])
+            coarse = nib.Nifti1Image(data, np.diag([size, size, size, 1.0]), image.header)
+            nib.save(coarse, path.with_name(path.name.replace("_desc-", f"{entity}_desc-")))
+
+
+@pytest.mark.parametrize(
+    ("voxels", "chosen"),
+    [
+        ({"": 3.0, "2": 2.0}, ""),
+        ({"native": 3.0, "2": 2.0}, "native"),
+        ({"1": 1.0, "2": 2.0}, "2"),
+        ({"01": 1.0, "04": 4.0}, "01"),
+    ],
+)
+def test_one_of_several_resolutions_is_chosen_by_rule_or_by_name(derivatives, caplog, voxels, chosen):
+    at_resolutions(derivatives, voxels)
+    for resolution, expected in [(None, chosen), *((name or "none", name) for name in voxels)]:
+        caplog.clear()
+        scans = index(Config(dataset="prep"), dataset(derivatives).model_copy(update={"resolution": resolution}))
+        stem = f"MNI152NLin6Asym_res-{expected}_desc" if expected else "MNI152NLin6Asym_desc"
+        assert scans.bold.str.contains(stem).all() and scans["mask"].str.contains(stem).all()
+        assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+        assert (f"'{expected or 'none'}' is read" in caplog.text) == (resolution is None)
+    with pytest.raises(DataError, match="no images at resolution '9'; res- is"):
+        index(Config(dataset="prep"), dataset(derivatives).model_copy(update={"resolution": "9"}))
+
+
+def test_a_scan_without_the_chosen_resolution_is_excluded_by_name(derivatives):
+    at_resolutions(derivatives, {"native": 3.0, "2": 2.0})
+    (derivatives / "sub-3/func/sub-3_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz").unlink()
+    chosen = dataset(derivatives).model_copy(update={"resolution": "2"})
+    scans = index(Config(dataset="prep"), chosen).set_index("scan_id")
+    assert scans.exclude_reason.notna().tolist() == [False, False, False, True]
+    assert "no image at resolution '2'" in scans.exclude_reason["sub-3_task-rest"]
+
+
+def add_images(derivatives, subject, *names):
+    """Add preprocessed images, masks and confounds, with these entities after the task."""
+    func = derivatives / subject / "func"
+    for name in names:
+        start = f"{subject}_task-rest{name}"
+        save_bold(func / f"{start}_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz", np.ones((4, 4, 4, 25), np.int16))
+        save_bold(func / f"{start}_space-MNI152NLin6Asym_desc-brain_mask.nii.gz", np.ones((4, 4, 4), np.uint8))
+        (func / f"{start}_desc-confounds_timeseries.tsv").write_text("trans_x\n0\n")
+
+
+def test_every_acquisition_is_a_scan_of_its_own(derivatives):
+    names = ["_acq-a_dir-AP_run-1", "_acq-a_dir-PA_run-1", "_acq-b_dir-AP_run-1", "_acq-a_dir-AP_run-02", "_rec-x"]
+    add_images(derivatives, "sub-0", *names)
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id", drop=False)
+    assert {f"sub-0_task-rest{name}" for name in ["", *names]} == set(scans.index[scans.subject == "sub-0"])
+    assert scans.exclude_reason.isna().all()
+    for scan in scans.itertuples():
+        assert Path(scan.confounds).name == f"{scan.scan_id}_desc-confounds_timeseries.tsv"
+        assert Path(scan.mask).name.startswith(f"{scan.scan_id}_space-")
+    assert scans.run["sub-0_task-rest_acq-a_dir-AP_run-1"] == "1"
+
+
+def test_single_echoes_are_not_scans(derivatives, caplog):
+    """The combined image is read; a scan that has none is excluded by name."""
+    add_images(derivatives, "sub-0", "_echo-1", "_echo-2")
+    scans = index(Config(dataset="prep"), dataset(derivatives))
+    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.exclude_reason.isna().all()
+    assert "2 images of single echoes are not used (such as sub-0_task-rest_echo-1_space-" in caplog.text
+    (derivatives / "sub-0/func/sub-0_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz").unlink()
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
+    assert len(scans) == 4 and "only images of single echoes" in scans.exclude_reason["sub-0_task-rest"]
+
+
+def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory):
+    """A scan's own table has precedence over one that it inherits."""
+    raw = tmp_path_factory.mktemp("raw")
+    (derivatives / "participants.tsv").rename(raw / "participants.tsv")
+    add_images(derivatives, "sub-0", "_dir-AP_run-1")
+    for place in (
+        "sub-1/func/sub-1_task-rest_events.tsv",
+        "sub-0/sub-0_task-rest_dir-AP_events.tsv",
+        "sub-0/func/sub-0_task-rest_dir-PA_events.tsv",
+        "sub-2/ses-1/func/sub-2_ses-1_task-rest_events.tsv",
+        "task-nback_events.tsv",
+    ):
+        (raw / place).parent.mkdir(parents=True, exist_ok=True)
+        (raw / place).write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
+    with_raw = dataset(derivatives).model_copy(update={"bids": raw})
+    scans = index(Config(dataset="prep"), with_raw).set_index("scan_id")
+    events = scans.events.dropna().to_dict()
+    assert events == {
+        "sub-0_task-rest_dir-AP_run-1": str(raw / "sub-0/sub-0_task-rest_dir-AP_events.tsv"),
+        "sub-1_task-rest": str(raw / "sub-1/func/sub-1_task-rest_events.tsv"),
+    }
+    assert scans.label.tolist() == ["a", "a", "b", "a", "b"]
+    (raw / "task-rest_events.tsv").write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
+    scans = index(Config(dataset="prep"), with_raw).set_index("scan_id")
+    assert scans.events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
+    assert scans.events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
+    with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
+        Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
 
 
 def test_a_participant_without_an_image_is_excluded_by_name(derivatives):
