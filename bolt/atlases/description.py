@@ -13,74 +13,17 @@ import warnings
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from bolt.config import ROOT, Keys, nearest, parse
+from bolt.atlases.bids import describe_bids_atlas, folder_of, is_bids_atlas
+from bolt.atlases.keys import AtlasFile
+from bolt.config import ROOT, nearest, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_yaml, sha256
 from bolt.io.places import folder_for_downloads
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
-
-
-class AtlasImage(Keys):
-    """An image of an atlas."""
-
-    file: str | None = Field(None, description="the publisher's name of the image file")
-    url: str | None = Field(None, description="where the publisher offers the image")
-    sha256: list[str] = Field([], description="accepted checksums of the image; empty: not verified (your own atlas)")
-    templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
-    templateflow_md5: list[str] = Field([], description="checksums of TemplateFlow's copy, if its bytes differ")
-
-
-class AtlasFile(AtlasImage):
-    """Keys of `atlas.yaml`; those of `AtlasImage` describe the image of an atlas that has only one."""
-
-    name: str
-    kind: Literal["image", "spheres"] = "image"
-    spaces: list[str] = Field([], description="spaces in which the image is valid (TemplateFlow's names)")
-    images: dict[str, AtlasImage] = Field({}, description="the image for each space, if there are several")
-    description: str = ""
-    labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv in the folder")
-    labels_url: str | None = Field(None, description="where the publisher offers that table")
-    radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
-    source: str = ""
-    licence: str = ""
-    citation: str = ""
-    doi: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spaces_of_images(cls, keys: Any) -> Any:
-        if isinstance(keys, dict) and isinstance(keys.get("images"), dict) and "spaces" not in keys:
-            return keys | {"spaces": list(keys["images"])}
-        return keys
-
-    @model_validator(mode="after")
-    def _one_form(self) -> AtlasFile:
-        if not self.spaces:
-            raise ValueError("key 'spaces' is missing (or 'images', with an image for each space)")
-        if self.images and self.spaces != list(self.images):
-            raise ValueError("remove 'spaces': the keys of 'images' name them")
-        if self.images and any(self.model_dump(include=set(AtlasImage.model_fields)).values()):
-            raise ValueError("describe all files under 'images', none beside it")
-        return self
-
-    @property
-    def by_space(self) -> dict[str, AtlasImage]:
-        """Return the image for each space; empty for spheres, which are drawn."""
-        if self.images or self.kind == "spheres":
-            return self.images
-        only = AtlasImage(**self.model_dump(include=set(AtlasImage.model_fields)))
-        return dict.fromkeys(self.spaces, only)
-
-    def image_in(self, space: str | None = None) -> AtlasImage:
-        """Return the image for a space; by default, or if there is none for that space, the first image."""
-        images = self.by_space
-        return images[space] if space in images else next(iter(images.values()))
 
 
 def known_atlases() -> list[str]:
@@ -91,22 +34,26 @@ def known_atlases() -> list[str]:
 
 
 def atlas_folder(name: str) -> Path:
-    """Return the folder of an atlas, given its name or the path of the folder."""
+    """Return the folder of an atlas, given its name, or the path of the folder or of a BIDS atlas's image."""
     for folder in (ATLASES / name, Path(name)):
         if (folder / "atlas.yaml").is_file():
             return folder
     if name in _members():
         return _members()[name]
+    if is_bids_atlas(name):
+        return folder_of(name)
     raise ConfigError(
         f"unknown atlas '{name}'",
         hint=f"Known: {', '.join(known_atlases())}{nearest(name, known_atlases())}; "
-        "or give the path of a folder with atlas.yaml and labels.tsv",
+        "or give the path of a folder with atlas.yaml and labels.tsv, or of an image",
     )
 
 
 def describe_atlas(name: str) -> AtlasFile:
-    """Read the `atlas.yaml` of an atlas, given its name or the path of its folder."""
+    """Read the `atlas.yaml` of an atlas, given its name or the path of its folder, or describe a BIDS atlas."""
     path = atlas_folder(name) / "atlas.yaml"
+    if not path.is_file():
+        return describe_bids_atlas(name)
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
         raise ConfigError(
@@ -144,7 +91,10 @@ def find_image(
     ways = [_put(image.file, users), _stage(image.url, about)]
     if image.templateflow:
         ways.insert(1, f"add {image.templateflow} to the TemplateFlow home ({home})")
-    raise DataError(f"no label image for atlas '{about.name}'", hint="Either " + "; or ".join(ways))
+    raise DataError(
+        f"no {'maps' if about.kind == 'maps' else 'label image'} for atlas '{about.name}'",
+        hint="Either " + "; or ".join(ways),
+    )
 
 
 def templateflow_folder(home: Path | None = None) -> Path:
@@ -191,7 +141,7 @@ def verify_image(about: AtlasFile, path: Path, space: str | None = None) -> str:
     if digest in accepted or md5(path) in md5s:
         return digest
     if not accepted and not md5s:
-        if about.labels:
+        if about.labels and image.url:
             warnings.warn(
                 f"{path}: no checksum of this image is known; make sure that {about.labels} is from the same release.",
                 stacklevel=3,

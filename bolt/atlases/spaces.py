@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bolt.atlases.description import describe_atlas, known_atlases, md5, templateflow_folder
+from bolt.atlases.keys import AtlasFile
 from bolt.io.errors import DataError
 
 TEMPLATEFLOW = "https://templateflow.s3.amazonaws.com"
@@ -34,19 +35,26 @@ def source_for(spaces: Collection[str], target: str, home: Path | None) -> str |
     return next((s for s in spaces if (s, target) in MD5 or (root / transform_name(s, target)).is_file()), None)
 
 
-def reachable(spaces: Collection[str]) -> list[str]:
-    """Return the other spaces to which an atlas in these can be carried over, by transforms known to TemplateFlow."""
-    return [target for source, target in MD5 if source in spaces and target not in spaces]
+def reachable(about: AtlasFile) -> list[str]:
+    """Return the other spaces to which an atlas can be carried over by the transforms that TemplateFlow has."""
+    return [target for _, target in MD5 if carried_from(about, target, None) is not None]
 
 
-def serves(spaces: Collection[str], space: str, home: Path | None) -> bool:
-    """Return whether an atlas in these spaces serves for images in a space: as it is, or carried over."""
-    return space in spaces or source_for(spaces, space, home) is not None
+def carried_from(about: AtlasFile, space: str | None, home: Path | None) -> str | None:
+    """Return the space from which an atlas is carried over to that of images; None if it is not (or cannot be)."""
+    if space is None or space in about.spaces or about.kind != "image":
+        return None
+    return source_for(about.spaces, space, home)
+
+
+def serves(about: AtlasFile, space: str, home: Path | None) -> bool:
+    """Return whether an atlas serves for images in a space: as it is, or carried over."""
+    return space in about.spaces or carried_from(about, space, home) is not None
 
 
 def refuse_space(atlas: str, spaces: Collection[str], space: str, home: Path | None) -> DataError:
     """Return the error for images in a space for which an atlas does not serve; the hint names those that do."""
-    fitting = [name for name in known_atlases() if serves(describe_atlas(name).spaces, space, home)]
+    fitting = [name for name in known_atlases() if serves(describe_atlas(name), space, home)]
     choose = f"Choose an atlas for {space} ({', '.join(fitting)})" if fitting else f"No known atlas is in {space}"
     return DataError(
         f"atlas '{atlas}' is in {' or '.join(spaces)}, but the image is in {space}",

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 
 from bolt.atlases.description import (
-    AtlasImage,
     atlas_folder,
     describe_atlas,
     find_image,
@@ -20,7 +19,8 @@ from bolt.atlases.description import (
     templateflow_folder,
 )
 from bolt.atlases.image import load_atlas
-from bolt.atlases.spaces import TEMPLATEFLOW, find_transform, source_for, transform_name, verify_transform
+from bolt.atlases.keys import AtlasImage
+from bolt.atlases.spaces import TEMPLATEFLOW, carried_from, find_transform, transform_name, verify_transform
 from bolt.config import Config
 from bolt.download.fetch import fetch
 from bolt.io.errors import DataError
@@ -70,7 +70,7 @@ def stage_atlas(
                 raise
             fetch(about.labels_url, downloads / about.labels)
             log.info("atlas %s: labels fetched from %s", about.name, about.labels_url)
-    source = None if space is None or space in about.spaces else source_for(about.spaces, space, templateflow_home)
+    source = carried_from(about, space, templateflow_home)
     if about.kind != "spheres":
         try:
             find_image(about, folder, atlas_dir, templateflow_home, source or space)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from bolt.atlases.description import (
     ATLAS_DIR,
-    AtlasFile,
-    AtlasImage,
     atlas_folder,
     describe_atlas,
     find_image,
     find_labels,
     known_atlases,
 )
-from bolt.atlases.image import load_labels
+from bolt.atlases.keys import AtlasFile, AtlasImage
+from bolt.atlases.labels import load_labels
 from bolt.atlases.spaces import reachable
 from bolt.config import Paths, load_config
 from bolt.io.errors import DataError
@@ -42,7 +41,7 @@ def atlas_row(name: str, paths: Paths) -> tuple[str, ...]:
     return (
         f"`{name}`",
         _count(name, about, paths),
-        ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about.spaces))]),
+        ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))]),
         about.description.strip(),
         _image(name, about, paths),
     )

@@ -20,6 +20,7 @@ from bolt.config.models import FoldSettings, Model, Training
 from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
 from bolt.config.quality import Quality
 from bolt.config.search import Search, Space, Span
+from bolt.io.bids_names import atlas_name
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml
 from bolt.io.places import ROOT
@@ -199,7 +200,7 @@ class Config(Keys):
     @property
     def atlas_places(self) -> dict[str, str]:
         """Return atlas names with their configured names or paths."""
-        return {Path(atlas).name: atlas for atlas in self.atlases}
+        return {atlas_name(atlas): atlas for atlas in self.atlases}
 
     @property
     def searched(self) -> list[str]:

@@ -56,11 +56,6 @@ class Abide(Keys):
     derivative: str = Field("rois_cc200", pattern="^(rois_[a-z0-9]+|func_preproc)$")
 
     @property
-    def participants(self) -> Path:
-        """Return the table of subjects of a BIDS dataset or its derivatives."""
-        return self.subjects_table or (self.bids or self.path) / "participants.tsv"
-
-    @property
     def ready_series(self) -> bool:
         """Return whether the derivative is ROI series, not images."""
         return self.derivative.startswith("rois_")

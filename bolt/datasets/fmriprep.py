@@ -56,7 +56,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
 def _no_images(dataset: Dataset, config: Config, spaces: list[str]) -> DataError:
     """Return the error for images in other spaces: it names atlases for these, and what to ask fMRIPrep for."""
     home = config.paths.templateflow_home
-    fitting = {space: [a for a in known_atlases() if serves(describe_atlas(a).spaces, space, home)] for space in spaces}
+    fitting = {space: [a for a in known_atlases() if serves(describe_atlas(a), space, home)] for space in spaces}
     choices = [f"{space} with {', '.join(names)}" for space, names in fitting.items() if names]
     space = config.preprocess.space
     use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
@@ -152,9 +152,9 @@ def _events(dataset: Dataset, scan_id: str) -> str | None:
     if dataset.bids is None:
         return None
     entities = scan_id.split("_")
-    folders = [dataset.bids, *(e for e in entities if e.startswith(("sub-", "ses-"))), "func"]
-    paths = [Path(*folders[:depth]) for depth in range(len(folders), 0, -1)]
-    for folder in paths:
+    below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
+    for depth in range(len(below), -1, -1):
+        folder = dataset.bids.joinpath(*below[:depth])
         tables = [(path, path.name.removesuffix("_events.tsv").split("_")) for path in folder.glob("*_events.tsv")]
         fitting = [(len(names), str(path)) for path, names in tables if set(names) <= set(entities)]
         if fitting:

@@ -40,9 +40,9 @@ def use_space_of_images(config: Config, dataset: Dataset) -> tuple[Config, str]:
     if configured in spaces:
         return config, ""
     places, home = config.atlas_places.values(), config.paths.templateflow_home
-    described = [describe_atlas(place).spaces for place in places]
+    described = [describe_atlas(place) for place in places]
     rules: list[Callable[[str], bool]] = [
-        lambda space: all(space in atlas for atlas in described),
+        lambda space: all(space in atlas.spaces for atlas in described),
         lambda space: all(serves(atlas, space, home) for atlas in described),
     ]
     for fits in rules:

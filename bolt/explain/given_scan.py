@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.atlases.image import LABEL_COLUMNS, load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Config, Paths, load_config, nearest
 from bolt.explain.events import read_events
+from bolt.io.bids_names import atlas_name
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import kept_volumes, read_series
@@ -172,11 +174,8 @@ def _find_atlas(options: argparse.Namespace, info: dict[str, Any]) -> _Atlas:
     given, labels = (options.atlas or "").rstrip("/"), None
     if options.labels is not None:
         name, place, labels = options.atlas or "", given, _read_labels(options.labels)
-    elif given.endswith((".nii", ".nii.gz")):
-        image = load_atlas(given)
-        name, place, labels = image.name, given, image.labels
     elif given:
-        name, place, labels = Path(given).name, given, load_labels(given, atlas_dir=paths.atlas_dir)
+        name, place, labels = atlas_name(given), given, load_labels(given, atlas_dir=paths.atlas_dir)
     else:
         name = folders[3].name if folders else ""
         place = config.atlas_places.get(name, name) if config else name

@@ -22,6 +22,7 @@ from bolt.io.files import atomic, read_json, write_json, write_status, write_tab
 from bolt.io.streams import ahead, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
+from bolt.series.maps import MapVoxels, coverage_of_maps, locate_maps
 from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
 
 MNI = 4
@@ -43,8 +44,8 @@ class Parcellated:
         `COVERAGE_COLUMNS`, one row per ROI.
     metadata : dict
         For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, AtlasSpaces, Space, Denoising, NumberOfVolumes (of
-        the image), NumberOfVolumesKept; KeptVolumes (counted from 0) where some were dropped; AtlasCarriedOver
-        if the atlas was carried over from another space.
+        the image), NumberOfVolumesKept; KeptVolumes (counted from 0) where some were dropped; Extraction, of maps;
+        AtlasCarriedOver, if the atlas was carried over from another space.
     """
 
     series: np.ndarray
@@ -70,7 +71,7 @@ def parcellate(
     image : path
         4D NIfTI in a reference space.
     atlases : sequence of Atlas
-        Resampled to the image's grid by nearest neighbour.
+        Resampled to the image's grid: labels by nearest neighbour, maps linearly.
     mask : path, optional
         Image on the same grid; voxels where it is zero are excluded from all means. Default: all voxels of the ROI.
     confounds : DataFrame or path, optional
@@ -106,10 +107,12 @@ def parcellate(
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
-    located = [_locate(atlas, info, inside) for atlas in atlases]
+    ordered = sorted(atlases, key=lambda atlas: atlas.is_maps)  # as `average` takes them
+    located = [_locate(atlas, info, inside) for atlas in ordered]
     voxels = np.concatenate([rois.voxels for rois in located])
     scan = Scan(image, info, space, chosen, denoise, threshold)
-    return finish(atlases, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
+    results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
+    return {atlas.name: results[atlas.name] for atlas in atlases}
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Scan:
 
 def finish(
     atlases: Sequence[Atlas],
-    located: Sequence[RoiVoxels],
+    located: Sequence[RoiVoxels | MapVoxels],
     averaged: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     scan: Scan,
 ) -> dict[str, Parcellated]:
@@ -135,7 +138,10 @@ def finish(
     chosen, info = scan.chosen, scan.info
     for atlas, rois, (means, finite, varies) in zip(atlases, located, averaged, strict=True):
         _refuse_empty_volumes(means, scan.image)
-        coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
+        if isinstance(rois, MapVoxels):
+            coverage = coverage_of_maps(atlas, rois, finite, varies, scan.threshold)
+        else:
+            coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
@@ -155,6 +161,8 @@ def finish(
         }
         if chosen.kept is not None:
             metadata["KeptVolumes"] = chosen.kept
+        if atlas.is_maps:
+            metadata["Extraction"] = "least squares"
         if atlas.carried:
             metadata["AtlasCarriedOver"] = atlas.carried
         results[atlas.name] = Parcellated(
@@ -243,7 +251,9 @@ def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> Data
     )
 
 
-def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels:
+def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels | MapVoxels:
+    if atlas.is_maps:
+        return locate_maps(atlas, info, mask)
     to_image = np.linalg.inv(info.affine) @ atlas.image.affine
     positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
     return locate(atlas, resample_to(atlas, info.shape, info.affine), mask, positions)

@@ -9,7 +9,8 @@ import pytest
 from nilearn.image import resample_to_img
 
 from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
-from bolt.atlases.image import Atlas, check_space, load_atlas, load_labels, resample_to
+from bolt.atlases.image import Atlas, check_space, load_atlas, resample_to
+from bolt.atlases.labels import load_labels
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, sha256, write_yaml
 from tests.shared import shared_data

@@ -246,7 +246,7 @@ def test_without_its_transform_an_atlas_is_not_carried(tmp_path, home):
     with pytest.raises(DataError, match="is in MNI152NLin6Asym, but the image is in MNIInfant") as caught:
         load_atlas(own, space="MNIInfant")
     assert f"--output-spaces {SIX}" in caught.value.hint
-    assert not serves([SIX], "MNIInfant", None) and serves([SIX], NINE, None)
+    assert not serves(describe_atlas(own), "MNIInfant", None) and serves(describe_atlas(own), NINE, None)
     write_transform(home / transform_name(SIX, "MNIInfant"))  # one that the home has, whatever its checksum
     assert load_atlas(own, space="MNIInfant").carried["From"] == SIX
 

@@ -11,7 +11,8 @@ import pytest
 
 from bolt.atlases import description as atlas_files
 from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
-from bolt.atlases.image import load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import load_labels
 from bolt.atlases.staging import stage_atlas, stage_atlases, stage_image
 from bolt.config import Config
 from bolt.io import places

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.atlases.description import describe_atlas
-from bolt.atlases.spaces import source_for
+from bolt.atlases.spaces import carried_from
 from bolt.config import load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
@@ -51,9 +51,8 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
 def _carried(study: Study) -> dict[str, str]:
     """Return the atlases that were carried over to the space of the images, with the space of their own image."""
     space, home = study.space, study.config.paths.templateflow_home
-    described = map(describe_atlas, study.config.atlas_places.values() if space else ())
-    elsewhere = [about for about in described if space not in about.spaces]
-    return {about.name: source_for(about.spaces, str(space), home) or "" for about in elsewhere}
+    described = map(describe_atlas, study.config.atlas_places.values())
+    return {about.name: source for about in described if (source := carried_from(about, space, home))}
 
 
 def _cutoff(bound: str, name: str, cutoff: float) -> str:

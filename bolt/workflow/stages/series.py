@@ -35,7 +35,7 @@ def _cache_settings(study: Study) -> list[Any]:
 )
 def cache(job: Job) -> None:
     """Build the cache of an atlas."""
-    from bolt.atlases.image import load_labels
+    from bolt.atlases.labels import load_labels
     from bolt.cohort.quality import displacement, is_judged
     from bolt.config import load_denoise
     from bolt.io.files import write_table

@@ -67,7 +67,7 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
     paths, classes = study.config.paths, study.dataset.classes or []
     try:
-        image = _atlas(study.config.atlas_places[run.atlas], study.space, paths).image
+        image = _atlas(study.config.atlas_places[run.atlas], study.space, paths).label_image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
     brain = brain_picture(study, run)
