@@ -26,6 +26,9 @@ from bolt.models.registry import shortest_of
 from bolt.series.cache import is_constant, zscore
 from bolt.training.outputs import checked_info
 
+NO_TEMPLATE = ("native", "assumed")
+"""What series say of their space where it is not that of a template."""
+
 
 @dataclass
 class GivenScan:
@@ -161,7 +164,7 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
     if options.events is not None:
         scan.events = read_events(options.events)
     _standardize(scan, options.standardize)
-    _add_image(scan, atlas)
+    _add_image(scan, atlas, about.get("Space"))
     _compare_with_training(scan, options.checkpoint, path.stem)
     return scan
 
@@ -255,14 +258,17 @@ def _standardize(scan: GivenScan, wanted: bool) -> None:
         scan.notes.append("The series are not z-scored, but the model was trained on series that are.")
 
 
-def _add_image(scan: GivenScan, atlas: _Atlas) -> None:
-    """Load the atlas's label image for the map; note why there is none."""
+def _add_image(scan: GivenScan, atlas: _Atlas, space: str | None) -> None:
+    """Load the atlas's image for the map, in the space of the series; note why there is none."""
     if not atlas.place:
         scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
         return
     try:
         described = load_atlas(
-            atlas.place, atlas_dir=atlas.paths.atlas_dir, templateflow_home=atlas.paths.templateflow_home
+            atlas.place,
+            space=None if space in NO_TEMPLATE else space,
+            atlas_dir=atlas.paths.atlas_dir,
+            templateflow_home=atlas.paths.templateflow_home,
         )
     except BoltError as error:
         scan.notes.append(f"No map: {error}")

@@ -8,14 +8,16 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from bolt.cli.main import main
 from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
 from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import write_yaml
+from bolt.io.files import read_json, read_table, write_yaml
 from bolt.workflow.checks import check_names
+from bolt.workflow.job import PREPARES
 from bolt.workflow.start import start
-from tests.fake_bids import save_bold
+from tests.fake_bids import AFFINE, save_bold
 
 
 @pytest.fixture
@@ -289,3 +291,37 @@ def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_fact
     assert "is missing. Run `snakemake resources`" in said
     assert run.layout.variant.startswith(NINE)
     assert load_config(run.save_config()).preprocess.space == NINE
+
+
+@pytest.mark.parametrize("kind", ["dseg", "probseg"])
+def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_factory, monkeypatch, kind):
+    """From fMRIPrep's default output to series, with the stages that the workflow runs."""
+    in_spaces(derivatives, NINE)
+    place = tmp_path_factory.mktemp("run")
+    monkeypatch.chdir(place)
+    monkeypatch.setenv(PREPARES, "1")  # four people are too few to learn from
+    rng = np.random.default_rng(0)
+    for path in derivatives.rglob("*_desc-preproc_bold.nii.gz"):
+        save_bold(path, rng.normal(1000, 20, (4, 4, 4, 25)).astype(np.float32))
+    for path in derivatives.rglob("*_desc-confounds_timeseries.tsv"):
+        path.write_text("trans_x\n" + "0\n" * 25)
+    values = rng.integers(1, 4, (4, 4, 4)).astype(np.int16)
+    image = values if kind == "dseg" else np.stack([values == k for k in (1, 2, 3)], axis=-1).astype(np.float32)
+    atlas = place / f"atlas-Mine_space-{NINE}_res-2_{kind}.nii.gz"
+    nib.save(nib.Nifti1Image(image, AFFINE), atlas)
+    rows = ["index\tlabel\tnetwork_label", "1\tLH_A\tVis", "2\tRH_B\tVis", "3\tC\tn/a"]
+    (place / f"atlas-Mine_{kind}.tsv").write_text("\n".join(rows) + "\n")
+    write_yaml({"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}, "prep.yaml")
+    raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
+    run = start(raw)
+    config = str(run.save_config())
+    assert main(["index", "--config", config]) == 0
+    assert main(["parcellate", "--scan", "sub-1_task-rest", "--config", config]) == 0
+    series = np.load(run.layout.series_file("sub-1_task-rest", "Mine"))
+    bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
+    means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)
+    np.testing.assert_allclose(series, means, rtol=1e-4)
+    sidecar = read_json(run.layout.series_file("sub-1_task-rest", "Mine").with_suffix(".json"))
+    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSpaces"]) == ("Mine", NINE, [NINE])
+    covered = read_table(run.layout.series("sub-1_task-rest") / "sub-1_task-rest_atlas-Mine_coverage.tsv")
+    assert covered["name"].tolist() == ["LH_A", "RH_B", "C"] and covered["covered"].tolist() == [1, 1, 1]

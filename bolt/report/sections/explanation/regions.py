@@ -26,6 +26,10 @@ BRAIN = (
     "inflated fsaverage5 cortex, which cannot show deep regions or the cerebellum. Colour: class; shade: number of "
     "folds that select the region (pale: few)."
 )
+STRONGEST = (
+    "The ROIs of this atlas are maps that overlap: each voxel of these pictures shows the ROI whose map is strongest "
+    "there. The NIfTI files of weights are sums of all maps, each times the weight of its ROI."
+)
 SELECTED = (
     "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± standard deviation "
     "over folds. A region is only as reliable as the share of folds that select it."
@@ -67,7 +71,8 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
     paths, classes = study.config.paths, study.dataset.classes or []
     try:
-        image = _atlas(study.config.atlas_places[run.atlas], study.space, paths).label_image
+        atlas = _atlas(study.config.atlas_places[run.atlas], study.space, paths)
+        image = atlas.label_image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
     brain = brain_picture(study, run)
@@ -75,6 +80,8 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
     two = len(classes) == 2
     signs = f"red favours {classes[0]}, blue {classes[-1]}" if two else "red favours the class, blue speaks against it"
     blocks: list[Block] = [brain]
+    if atlas.is_maps:
+        blocks.insert(0, Text(STRONGEST))
     stem = figure_folder(study.layout) / run_anchor(run)
     for shown, (volume, cortex) in write_views(weights, image, classes, stem).items():
         caption = INTERACTIVE.format(signs=signs)
