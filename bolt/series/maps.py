@@ -9,15 +9,18 @@ maps M and the volumes y: memory does not grow with the scan.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array
 
 from bolt.atlases.image import Atlas, resample
 from bolt.atlases.maps import iter_maps
 from bolt.io.volumes import BoldInfo
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SINGULAR = 1e-12
 """Smallest eigenvalue of M'M, relative to the largest, that is not taken for zero."""
@@ -63,6 +66,8 @@ def locate_maps(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> MapVoxels:
     mask : (X·Y·Z,) bool array
         In Fortran order.
     """
+    from scipy.sparse import csr_array  # which only maps wait for
+
     own = atlas.image.affine
     to_image = np.linalg.inv(info.affine) @ own
     voxels, weights, inside = [], [], []
@@ -96,7 +101,7 @@ class LeastSquares:
 
     def __init__(self, maps: MapVoxels, n_volumes: int) -> None:
         self.weights = maps.weights
-        self.transposed = csr_array(maps.weights.T)
+        self.transposed = maps.weights.T.tocsr()
         self.projected = np.zeros((maps.weights.shape[1], n_volumes))
         self.lacking: dict[bytes, list[int]] = {}
 

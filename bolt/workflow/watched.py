@@ -60,7 +60,8 @@ def files_of(dataset: Dataset) -> str:
     """Return a hash of names, sizes and times of a dataset's images or series: a replaced scan is indexed anew."""
     if dataset.downloaded or dataset.source not in (*IMAGES, "series"):
         return ""
-    listed = _series_of(dataset) if dataset.source == "series" else dataset.path.glob(IMAGES[dataset.source])
+    listed = _series_of(dataset) if dataset.source == "series" else [*dataset.path.glob(IMAGES[dataset.source])]
+    listed += dataset.bids.rglob("*_events.tsv") if dataset.bids else []
     files = sorted((str(path), path.stat()) for path in listed if path.is_file())
     return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
 

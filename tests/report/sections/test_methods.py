@@ -104,3 +104,18 @@ def test_atlases_carried_over_are_named(run):
     texts = [text for text in words if "nearest neighbour" in text]
     assert len(texts) == 1 and "atlas aal116 in MNI152NLin6Asym space was resampled to MNI152NLin2009cAsym" in texts[0]
     assert not any("atlas schaefer400 in" in text for text in words)
+
+
+def test_maps_are_fitted_and_labels_are_averaged(run):
+    config = run[0].config.model_copy(
+        update={"atlases": ["schaefer400", "difumo64"], "preprocess": Preprocess(space="MNI152NLin6Asym")}
+    )
+    words = " ".join(cite(methods(Study(config, load_dataset("fmriprep"))))[0])
+    assert (
+        "averaged over the voxels of each ROI (schaefer400). The series of the maps of difumo64 were estimated" in words
+    )
+    assert "(of maps: of the weight) was within" in words
+    words = " ".join(
+        cite(methods(Study(config.model_copy(update={"atlases": ["difumo64"]}), load_dataset("fmriprep"))))[0]
+    )
+    assert "averaged over the voxels" not in words and "by least squares" in words
