@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.image import load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import load_labels
 from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study

@@ -379,7 +379,7 @@ def _(place, patch):
 
 @of("atlas in another space")
 def _(place, patch):
-    config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009cAsym"})
+    config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
     return refused(lambda: check_names(config, about(place)))
 
 

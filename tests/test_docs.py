@@ -5,7 +5,10 @@ import shlex
 
 import nibabel as nib
 import numpy as np
+from nilearn import datasets
+from sklearn.utils import Bunch
 
+from bolt.atlases.image import load_atlas
 from bolt.cli.main import main
 from bolt.config import ROOT, Config
 from bolt.io.files import read_table
@@ -39,3 +42,17 @@ def test_an_atlas_made_as_the_page_says_works(tmp_path, monkeypatch):
     assert coverage.covered.tolist() == [1, 1, 1]
     named = re.search(r"`atlases: \[(.*?)\]`", (ROOT / "docs/atlases.md").read_text())[1].split(", ")
     assert Config(dataset="phantom", atlases=named).atlas_places["motor"] == "my_atlases/motor"
+
+
+def test_msdl_as_the_page_fetches_it(tmp_path, monkeypatch):
+    """With an atlas of nilearn's form in place of the download."""
+    monkeypatch.chdir(tmp_path)
+    maps = np.random.default_rng(0).random((4, 4, 4, 39)).astype(np.float32)
+    nib.save(nib.Nifti1Image(maps, np.diag([4.0, 4, 4, 1])), tmp_path / "msdl.nii")
+    names = [f"region {k}" for k in range(39)]
+    fetched = Bunch(maps=str(tmp_path / "msdl.nii"), labels=names, networks=["Aud"] * 39)
+    monkeypatch.setattr(datasets, "fetch_atlas_msdl", lambda: fetched)
+    (program,) = blocks("atlases.md", "python")
+    exec(program, {})  # a page of the project
+    atlas = load_atlas("my_atlases/msdl")
+    assert atlas.is_maps and atlas.labels["name"].tolist() == names and set(atlas.labels["network"]) == {"Aud"}

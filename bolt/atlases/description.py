@@ -1,7 +1,8 @@
 """Descriptions of atlases, and the search for their files: in a user's folder, the TemplateFlow home, or staged.
 
-An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. A family is a folder with one
-`atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces in the other keys.
+An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. Its image may differ between spaces.
+A family is a folder with one `atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces
+in the other keys.
 """
 
 from __future__ import annotations
@@ -9,40 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from bolt.config import ROOT, Keys, nearest, parse
+from bolt.atlases.bids import describe_bids_atlas, folder_of, is_bids_atlas
+from bolt.atlases.keys import AtlasFile
+from bolt.config import ROOT, nearest, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_yaml, sha256
 from bolt.io.places import folder_for_downloads
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
-
-
-class AtlasFile(Keys):
-    """Keys of `atlas.yaml`."""
-
-    name: str
-    kind: Literal["image", "spheres"] = "image"
-    spaces: list[str] = Field(min_length=1, description="spaces in which it is valid (TemplateFlow's names)")
-    description: str = ""
-    file: str | None = Field(None, description="the publisher's name of the image file")
-    url: str | None = Field(None, description="where the publisher offers the image")
-    sha256: list[str] = Field([], description="accepted checksums of the image; empty: not verified (your own atlas)")
-    templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
-    templateflow_md5: list[str] = Field([], description="checksums of TemplateFlow's copy, if its bytes differ")
-    labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv in the folder")
-    labels_url: str | None = Field(None, description="where the publisher offers that table")
-    radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
-    source: str = ""
-    licence: str = ""
-    citation: str = ""
-    doi: str = ""
 
 
 def known_atlases() -> list[str]:
@@ -53,22 +34,26 @@ def known_atlases() -> list[str]:
 
 
 def atlas_folder(name: str) -> Path:
-    """Return the folder of an atlas, given its name or the path of the folder."""
+    """Return the folder of an atlas, given its name, or the path of the folder or of a BIDS atlas's image."""
     for folder in (ATLASES / name, Path(name)):
         if (folder / "atlas.yaml").is_file():
             return folder
     if name in _members():
         return _members()[name]
+    if is_bids_atlas(name):
+        return folder_of(name)
     raise ConfigError(
         f"unknown atlas '{name}'",
         hint=f"Known: {', '.join(known_atlases())}{nearest(name, known_atlases())}; "
-        "or give the path of a folder with atlas.yaml and labels.tsv",
+        "or give the path of a folder with atlas.yaml and labels.tsv, or of an image",
     )
 
 
 def describe_atlas(name: str) -> AtlasFile:
-    """Read the `atlas.yaml` of an atlas, given its name or the path of its folder."""
+    """Read the `atlas.yaml` of an atlas, given its name or the path of its folder, or describe a BIDS atlas."""
     path = atlas_folder(name) / "atlas.yaml"
+    if not path.is_file():
+        return describe_bids_atlas(name)
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
         raise ConfigError(
@@ -81,29 +66,40 @@ def describe_atlas(name: str) -> AtlasFile:
     return parse(AtlasFile, keys, path)
 
 
-def find_image(about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None) -> Path:
-    """Find the label image in the user's folder, the TemplateFlow home, or beside `atlas.yaml`.
+def find_image(
+    about: AtlasFile, folder: Path, atlas_dir: Path | None, templateflow_home: Path | None, space: str | None = None
+) -> Path:
+    """Find an atlas's image (as `AtlasFile.image_in`) in the user's folder, the TemplateFlow home, or staged.
 
     Raises
     ------
     DataError
         It is in none of them; the hint lists all ways to supply it.
     """
-    if about.file is None:
+    image = about.image_in(space)
+    if image.file is None:
         raise ConfigError("key 'file' is missing", where=folder / "atlas.yaml", hint="Set it to the label image")
     users = _users_folder(atlas_dir)
-    home = templateflow_home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
-    names = [about.file, about.file.removesuffix(".gz")]
+    home = templateflow_folder(templateflow_home)
+    names = [image.file, image.file.removesuffix(".gz")]
     places = [users / n for n in names] if users else []
-    places += [home / about.templateflow] if about.templateflow else []
+    places += [home / image.templateflow] if image.templateflow else []
     places += [folder_for_downloads(folder) / n for n in names]
     for place in places:
         if place.is_file() and place.stat().st_size:  # TemplateFlow keeps empty files as placeholders
             return place
-    ways = [_put(about.file, users), _stage(about.url, about)]
-    if about.templateflow:
-        ways.insert(1, f"add {about.templateflow} to the TemplateFlow home ({home})")
-    raise DataError(f"no label image for atlas '{about.name}'", hint="Either " + "; or ".join(ways))
+    ways = [_put(image.file, users), _stage(image.url, about)]
+    if image.templateflow:
+        ways.insert(1, f"add {image.templateflow} to the TemplateFlow home ({home})")
+    raise DataError(
+        f"no {'maps' if about.kind == 'maps' else 'label image'} for atlas '{about.name}'",
+        hint="Either " + "; or ".join(ways),
+    )
+
+
+def templateflow_folder(home: Path | None = None) -> Path:
+    """Return the TemplateFlow home: as given, or by TEMPLATEFLOW_HOME, or the default."""
+    return home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
 
 
 def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
@@ -126,8 +122,8 @@ def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
     )
 
 
-def verify_image(about: AtlasFile, path: Path) -> str:
-    """Compare a label image with the checksums in `atlas.yaml`, or with that recorded when it was first fetched.
+def verify_image(about: AtlasFile, path: Path, space: str | None = None) -> str:
+    """Compare an image with the checksums in `atlas.yaml`, or with that recorded when it was first fetched.
 
     Returns
     -------
@@ -139,13 +135,13 @@ def verify_image(about: AtlasFile, path: Path) -> str:
     DataError
         The image has another checksum.
     """
-    digest = sha256(path)
-    accepted = about.sha256 or recorded_sha256(path)
-    md5s = about.templateflow_md5 if path.name == Path(about.templateflow or "").name else []
-    if digest in accepted or _md5(path) in md5s:
+    digest, image = sha256(path), about.image_in(space)
+    accepted = image.sha256 or recorded_sha256(path)
+    md5s = image.templateflow_md5 if path.name == Path(image.templateflow or "").name else []
+    if digest in accepted or md5(path) in md5s:
         return digest
     if not accepted and not md5s:
-        if about.labels:
+        if about.labels and image.url:
             warnings.warn(
                 f"{path}: no checksum of this image is known; make sure that {about.labels} is from the same release.",
                 stacklevel=3,
@@ -153,7 +149,7 @@ def verify_image(about: AtlasFile, path: Path) -> str:
         return digest
     raise DataError(
         f"not the image of atlas '{about.name}' (sha256 {digest}, "
-        f"not {' or '.join([*accepted, *(f'md5 {md5}' for md5 in md5s)])})",
+        f"not {' or '.join([*accepted, *(f'md5 {known}' for known in md5s)])})",
         where=path,
         hint="Fetch the publisher's file again, or describe yours as a separate atlas",
     )
@@ -179,7 +175,8 @@ def _users_folder(atlas_dir: Path | None) -> Path | None:
     return atlas_dir or (Path(os.environ[ATLAS_DIR]) if os.environ.get(ATLAS_DIR) else None)
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
+    """Return the MD5 checksum of a file, which TemplateFlow states of its own."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -197,5 +194,21 @@ def _member(keys: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     if name not in members:
         raise ConfigError(f"'{name}' is a family of atlases", where=path, hint=f"Choose one of {', '.join(members)}")
     fields = members[name]
-    filled = {k: v.format_map(fields) if isinstance(v, str) else v for k, v in keys.items() if k != "members"}
-    return filled | {k: v for k, v in fields.items() if k in AtlasFile.model_fields} | {"name": name}
+    own = {key: value for key, value in fields.items() if key in AtlasFile.model_fields}
+    return _merged(_filled({k: v for k, v in keys.items() if k != "members"}, fields), own) | {"name": name}
+
+
+def _filled(value: Any, fields: Mapping[str, Any]) -> Any:
+    """Fill the braces in all strings."""
+    if isinstance(value, dict):
+        return {key: _filled(item, fields) for key, item in value.items()}
+    return value.format_map(fields) if isinstance(value, str) else value
+
+
+def _merged(family: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a family's keys with a member's own; null for an image removes it."""
+    merged = family | {key: value for key, value in own.items() if key != "images"}
+    if "images" in own:
+        images = {space: image for space, image in family["images"].items() if own["images"].get(space, {}) is not None}
+        merged["images"] = {space: image | own["images"].get(space, {}) for space, image in images.items()}
+    return merged

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,13 +18,17 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.description import AtlasFile, atlas_folder, describe_atlas, find_image, find_labels, verify_image
+from bolt.atlases.description import atlas_folder, describe_atlas, find_image, verify_image
+from bolt.atlases.keys import AtlasFile
+from bolt.atlases.labels import labels_of_image, load_labels, read_label_image
+from bolt.atlases.maps import read_maps, strongest
+from bolt.atlases.spaces import refuse_space, source_for
+from bolt.io.bids_names import atlas_name, is_image, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table, sha256
+from bolt.io.files import sha256
 from bolt.io.text import shorten_list
-from bolt.io.volumes import check_image, require_one_place, space_of
+from bolt.io.volumes import space_of
 
-LABEL_COLUMNS = ("value", "name", "network", "hemisphere")
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
 SPHERE_SHAPE = (91, 109, 91)  # the 2-mm grid of FSL's MNI152, left to right
 
@@ -41,9 +45,12 @@ class Atlas:
     labels : DataFrame
         value (int), name, network, hemisphere (L, R, M) and, where known, x, y, z; one row per ROI, sorted by value.
     image : nibabel image
-        (X, Y, Z) int32 label values; 0 is background.
+        (X, Y, Z) int32 label values; 0 is background. Or (X, Y, Z, R) maps of weights, not loaded, whose numbers from 1
+        are the values.
     sha256 : str
-        Checksum of the file, or of the drawn labels (spheres).
+        Checksum of the file, or of the labels if they were drawn (spheres) or carried over from another space.
+    carried : dict
+        How the image was carried over (`bolt.atlases.transforms.carry_over`); empty if it was not.
     """
 
     name: str
@@ -51,6 +58,17 @@ class Atlas:
     labels: pd.DataFrame
     image: nib.Nifti1Image
     sha256: str
+    carried: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_maps(self) -> bool:
+        """Return whether the ROIs are maps of weights, which may overlap."""
+        return len(self.image.shape) == 4
+
+    @cached_property
+    def label_image(self) -> nib.Nifti1Image:
+        """Return the label image; of maps, the strongest one in each voxel."""
+        return strongest(self.image) if self.is_maps else self.image
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -63,78 +81,90 @@ class Atlas:
         return self.labels["value"].to_numpy()
 
 
-def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
-    """Load an atlas's table of ROIs, sorted by value, without its image.
-
-    Parameters
-    ----------
-    name, atlas_dir
-        As in `load_atlas`.
-
-    Raises
-    ------
-    DataError
-        Columns are missing, or values or names are empty or not unique.
-    """
-    about = describe_atlas(name)
-    path = find_labels(about, atlas_folder(name), atlas_dir)
-    labels = _schaefer_labels(path) if about.labels else read_table(path, text=("name", "network", "hemisphere"))
-    missing = [c for c in LABEL_COLUMNS if c not in labels]
-    if missing:
-        raise DataError(f"columns missing: {', '.join(missing)}", where=path, hint="Add them")
-    if not pd.api.types.is_integer_dtype(labels["value"]) or (labels["value"] < 1).any():
-        raise DataError("'value' must be a whole number from 1 on", where=path, hint="Correct the column")
-    for column in ("value", "name"):
-        invalid = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
-        if len(invalid):
-            raise DataError(
-                f"'{column}' empty or not unique: {shorten_list(invalid, 10)}", where=path, hint="Correct the rows"
-            )
-    return labels.sort_values("value", ignore_index=True)
-
-
-def load_atlas(name: str, *, atlas_dir: Path | None = None, templateflow_home: Path | None = None) -> Atlas:
+def load_atlas(
+    name: str,
+    *,
+    space: str | None = None,
+    atlas_dir: Path | None = None,
+    templateflow_home: Path | None = None,
+    cache: Path | None = None,
+) -> Atlas:
     """Find, verify and load an atlas.
 
     Parameters
     ----------
     name : str
-        One of `known_atlases`, the path of a folder with `atlas.yaml` and `labels.tsv`, or the path of a label image
-        (``.nii``, ``.nii.gz``), whose values become the names of its ROIs.
+        One of `known_atlases`, the path of a folder with `atlas.yaml` and `labels.tsv`, of a BIDS atlas (a folder, or
+        an image with a table beside it), or of a label image alone, whose values become the names of its ROIs.
+    space : str, optional
+        Space in which it is needed: its image for that space or, if it has none, another carried over by TemplateFlow's
+        transform. Default: its first image.
     atlas_dir : Path, optional
         Folder with label images under their publishers' names; default: environment variable BOLT_ATLAS_DIR.
     templateflow_home : Path, optional
         Default: environment variable TEMPLATEFLOW_HOME, then ``~/.cache/templateflow``.
+    cache : Path, optional
+        Folder for images carried over; default: they are not kept.
 
     Raises
     ------
     ConfigError
         The atlas is unknown.
     DataError
-        No image is found (the hint lists all ways to supply one), its checksum is wrong, or its labels and the table
-        differ.
+        No image is found (the hint lists all ways to supply one), its checksum is wrong, its labels and the table
+        differ, or it cannot be carried over to the space.
     """
-    if name.endswith((".nii", ".nii.gz")):
-        return _atlas_of_image(Path(name))
+    if is_image(name) and table_of(name) is None:
+        atlas = _atlas_of_image(Path(name))
+    else:
+        atlas = _atlas_of_folder(name, space, atlas_dir, templateflow_home)
+    if space is None or space in atlas.spaces or not atlas.spaces:
+        return atlas
+    return _carried(atlas, space, templateflow_home, cache)
+
+
+def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
+    """Load the image of an atlas for a space, or the one that can be carried there."""
     about, labels = describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
     if about.kind == "spheres":
         image = _draw_spheres(about, labels, atlas_folder(name))
-        digest = hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
+        return Atlas(about.name, about.spaces, labels, image, _digest(image))
+    if space is not None and space not in about.spaces:
+        space = source_for(about.spaces, space, templateflow_home) if about.kind == "image" else None
+    path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home, space)
+    digest = verify_image(about, path, space)
+    if about.kind == "maps":
+        if labels["value"].tolist() != list(range(1, len(labels) + 1)):
+            raise DataError("the values of maps must be 1, 2, 3 …", where=path, hint="Number the rows of the table so")
+        image = read_maps(path, len(labels))
     else:
-        path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home)
-        digest = verify_image(about, path)
-        image = _read_labels(path)
+        image = read_label_image(path)
         _require_same_labels(image, labels, path)
-    return Atlas(about.name, about.spaces, labels, image, digest)
+    spaces = [other for other in about.spaces if about.image_in(other) == about.image_in(space)]
+    return Atlas(about.name, spaces, labels, image, digest)
+
+
+def _carried(atlas: Atlas, space: str, templateflow_home: Path | None, cache: Path | None) -> Atlas:
+    """Carry an atlas over to another space."""
+    source = None if atlas.is_maps else source_for(atlas.spaces, space, templateflow_home)
+    if source is None:
+        raise refuse_space(atlas.name, atlas.spaces, space, templateflow_home)
+    from bolt.atlases.transforms import carry_over  # most atlases need no h5py
+
+    home = templateflow_home
+    image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
+    _require_same_labels(image, atlas.labels, Path(facts["Transform"]))
+    return replace(atlas, spaces=[space], image=image, sha256=_digest(image), carried=facts)
+
+
+def _digest(image: nib.Nifti1Image) -> str:
+    return hashlib.sha256(np.asarray(image.dataobj).tobytes()).hexdigest()
 
 
 def check_space(atlas: Atlas, space: str) -> None:
     """Refuse an image in a space in which the atlas is not valid: resampling would silently shift every ROI."""
     if space not in atlas.spaces:
-        raise DataError(
-            f"atlas '{atlas.name}' is in {' or '.join(atlas.spaces)}, but the image is in {space}",
-            hint="Choose an atlas in that space, or preprocess to the atlas's space",
-        )
+        raise refuse_space(atlas.name, atlas.spaces, space, None)
 
 
 def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
@@ -151,9 +181,18 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     (X, Y, Z) int32 array
         Label values; 0 outside the atlas.
     """
-    labels, own = atlas.data.astype(np.int32), atlas.image.affine
-    if labels.shape == tuple(shape) and np.allclose(affine, own):
-        return labels
+    return resample(atlas.data.astype(np.int32), atlas.image.affine, shape, affine, order=0)
+
+
+def resample(
+    data: np.ndarray, own: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray, order: int
+) -> np.ndarray:
+    """Resample an (X, Y, Z) array with the affine `own` to another grid, as nilearn does; 0 outside.
+
+    `order` is that of the interpolation: 0 is nearest neighbour, 1 linear.
+    """
+    if data.shape == tuple(shape) and np.allclose(affine, own):
+        return data
     from scipy import linalg  # the import of nilearn, which calls the same functions, takes longer than the work
     from scipy.ndimage import affine_transform
 
@@ -162,44 +201,15 @@ def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -
     matrix = np.diag(matrix) if is_diagonal else matrix
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*has changed in SciPy 0.18")  # of a diagonal given as a vector
-        return affine_transform(labels, matrix, offset, tuple(shape), order=0)
+        return affine_transform(data, matrix, offset, tuple(shape), order=order)
 
 
 def _atlas_of_image(path: Path) -> Atlas:
-    """Make an atlas of a label image alone: ROIs are named by their values, the atlas by the file."""
-    image = _read_labels(path)
-    values = np.unique(np.asarray(image.dataobj))
-    if values[0] < 0 or values[-1] == 0:
-        raise DataError("label values must be positive (0 is background)", where=path, hint="Give a label image")
-    values = values[values > 0]
-    labels = pd.DataFrame({"value": values, "name": values.astype(str), "network": None, "hemisphere": None})
-    stem = path.name.removesuffix(".gz").removesuffix(".nii")
+    """Make an atlas of an image alone: ROIs are named by their values, the atlas by the file."""
+    stem = stem_of(path)
     declared = space_of(path) or next(iter(re.findall(r"^tpl-([A-Za-z0-9]+)", stem)), None)
-    return Atlas(re.sub("[^A-Za-z0-9]", "", stem), [declared] if declared else [], labels, image, sha256(path))
-
-
-def _schaefer_labels(path: Path) -> pd.DataFrame:
-    """Read the publisher's table without header: value, ``<k>Networks_<LH or RH>_<network>_…``, colour."""
-    try:
-        table = pd.read_csv(path, sep="\t", header=None, usecols=[0, 1], names=["value", "name"])
-        parts = table["name"].str.extract(r"^\d+Networks_(?P<name>(?P<hemisphere>[LR])H_(?P<network>[^_]+).*)$")
-    except (ValueError, AttributeError, UnicodeDecodeError):  # pandas' parser errors are ValueErrors
-        parts = pd.DataFrame({"name": [None]})
-    if parts.empty or parts.isna().any(axis=None):
-        raise DataError("not the publisher's table of labels", where=path, hint="Fetch it again")
-    return table[["value"]].join(parts[["name", "network", "hemisphere"]])
-
-
-def _read_labels(path: Path) -> nib.Nifti1Image:
-    image = check_image(path)
-    require_one_place(image, path)
-    data = np.squeeze(np.asarray(image.dataobj))
-    if data.ndim != 3:
-        raise DataError(f"expected a 3D image, but the shape is {image.shape}", where=path, hint="Give a label image")
-    labels = np.rint(data).astype(np.int32)  # int8 would wrap above 127
-    if not np.array_equal(labels, data):
-        raise DataError("voxels are fractions, not labels", where=path, hint="Give a label image, not probabilities")
-    return nib.Nifti1Image(labels, image.affine)
+    image = read_maps(path) if stem.endswith("_probseg") else read_label_image(path)
+    return Atlas(atlas_name(path), [declared] if declared else [], labels_of_image(path), image, sha256(path))
 
 
 def _require_same_labels(image: nib.Nifti1Image, labels: pd.DataFrame, path: Path) -> None:

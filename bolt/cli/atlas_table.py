@@ -7,14 +7,15 @@ from argparse import Namespace
 
 from bolt.atlases.description import (
     ATLAS_DIR,
-    AtlasFile,
     atlas_folder,
     describe_atlas,
     find_image,
     find_labels,
     known_atlases,
 )
-from bolt.atlases.image import load_labels
+from bolt.atlases.keys import AtlasFile, AtlasImage
+from bolt.atlases.labels import load_labels
+from bolt.atlases.spaces import reachable
 from bolt.config import Paths, load_config
 from bolt.io.errors import DataError
 
@@ -40,7 +41,7 @@ def atlas_row(name: str, paths: Paths) -> tuple[str, ...]:
     return (
         f"`{name}`",
         _count(name, about, paths),
-        ", ".join(about.spaces),
+        ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))]),
         about.description.strip(),
         _image(name, about, paths),
     )
@@ -62,10 +63,21 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
     folder = atlas_folder(name)
     try:
         find_labels(about, folder, paths.atlas_dir)
-        return str(find_image(about, folder, paths.atlas_dir, paths.templateflow_home))
     except DataError:
-        download = "run `snakemake resources`, or " if about.url else ""
-        return f"not found: {download}put {about.file} into the folder that {ATLAS_DIR} names (from {about.source})"
+        return _not_found(about, about.image_in())
+    places: dict[str, list[str]] = {}
+    for space in about.spaces:
+        try:
+            place = str(find_image(about, folder, paths.atlas_dir, paths.templateflow_home, space))
+        except DataError:
+            place = _not_found(about, about.image_in(space))
+        places.setdefault(place, []).append(space)
+    return "; ".join(f"{', '.join(spaces)}: {place}" if len(places) > 1 else place for place, spaces in places.items())
+
+
+def _not_found(about: AtlasFile, image: AtlasImage) -> str:
+    download = "run `snakemake resources`, or " if image.url else ""
+    return f"not found: {download}put {image.file} into the folder that {ATLAS_DIR} names (from {about.source})"
 
 
 def describe_atlas_of(options: Namespace) -> None:

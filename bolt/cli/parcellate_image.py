@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.atlases.image import Atlas, load_atlas
-from bolt.config import Parcellate, Paths, load_config
+from bolt.config import Config, Parcellate, Paths, load_config
 from bolt.io.cifti import DTSERIES
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json
@@ -21,7 +21,7 @@ from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import zscore
 from bolt.series.cifti import dlabel_name, parcellate_greyordinates
 from bolt.series.denoise import strategy
-from bolt.series.parcellate import Parcellated, parcellate, write_series
+from bolt.series.parcellate import Parcellated, known_space, parcellate, write_series
 
 log = logging.getLogger("bolt")
 ATLAS = "{atlas}"
@@ -53,7 +53,8 @@ def parcellate_image(options: argparse.Namespace) -> None:
     if options.image.endswith(DTSERIES):
         return _parcellate_greyordinates(options)
     config = load_config(options.config) if options.config else None
-    atlases = _atlases(options.atlas, config.paths if config else Paths(), options.fetch)
+    space = known_space(options.image, options.space)
+    atlases = _atlases(options.atlas, config, space, options.fetch)
     places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
     threshold = (config.parcellate if config else Parcellate()).coverage
     results = parcellate(
@@ -141,14 +142,18 @@ def standardized(result: Parcellated) -> Parcellated:
     return replace(result, series=series, metadata={**result.metadata, "Standardized": True})
 
 
-def _atlases(names: Sequence[str], paths: Paths, fetch: bool) -> list[Atlas]:
+def _atlases(names: Sequence[str], config: Config | None, space: str | None, fetch: bool) -> list[Atlas]:
+    """Load the atlases for images in a space; without a configuration, what is carried over is not kept."""
+    paths = config.paths if config else Paths()
+    cache = paths.carried_atlases if config else None
     if fetch:
         from bolt.atlases.staging import stage_atlas
 
         for name in names:
             if not name.endswith((".nii", ".nii.gz")):
-                stage_atlas(name, paths.atlas_dir, paths.templateflow_home)
-    return [load_atlas(n, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home) for n in names]
+                stage_atlas(name, paths.atlas_dir, paths.templateflow_home, space, cache)
+    where = {"atlas_dir": paths.atlas_dir, "templateflow_home": paths.templateflow_home, "cache": cache}
+    return [load_atlas(name, space=space, **where) for name in names]
 
 
 def _report(name: str, result: Parcellated, place: Path) -> None:

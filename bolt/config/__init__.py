@@ -22,6 +22,7 @@ from bolt.config.models import FoldSettings, Model, Training
 from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
 from bolt.config.quality import Quality
 from bolt.config.search import Search, Space, Span
+from bolt.io.bids_names import atlas_name
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml
 from bolt.io.places import ROOT
@@ -68,6 +69,11 @@ class Paths(Keys):
     work: Path = Path("work")
     atlas_dir: Path | None = None
     templateflow_home: Path | None = None
+
+    @property
+    def carried_atlases(self) -> Path:
+        """Return the folder of atlas images that were carried over to another space."""
+        return self.work / "atlases"
 
 
 class Folds(Keys):
@@ -201,7 +207,7 @@ class Config(Keys):
     @property
     def atlas_places(self) -> dict[str, str]:
         """Return atlas names with their configured names or paths."""
-        return {Path(atlas).name: atlas for atlas in self.atlases}
+        return {atlas_name(atlas): atlas for atlas in self.atlases}
 
     @property
     def searched(self) -> list[str]:

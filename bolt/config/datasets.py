@@ -104,7 +104,10 @@ class Dataset(Keys):
     classes: Annotated[list[str], Field(min_length=2)] | None = Field(
         None, description="values of the label; the last is the positive class; null: the label is a number"
     )
-    subjects_table: Path | None = Field(None, description="default: participants.tsv in `path`")
+    subjects_table: Path | None = Field(None, description="default: participants.tsv in `bids`, if set, else in `path`")
+    bids: Path | None = Field(
+        None, description="for fMRIPrep output: the raw BIDS folder, which has the events of tasks and participants.tsv"
+    )
     group: str | None = Field(None, description="column that names the family; default: the subject")
     site: str | None = None
     age: str | None = None
@@ -117,7 +120,7 @@ class Dataset(Keys):
     )
     tr: float | None = Field(None, ge=0.05, le=30, description="seconds, if the files do not state it (series)")
     resolution: str | None = Field(
-        None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names"
+        None, description="for fMRIPrep output in several resolutions: value of `res-` in the file names; null: by rule"
     )
     entities: dict[str, str] = Field(
         {}, description="for bids_series: entities in the file names that select the series, such as seg or space"
@@ -147,6 +150,11 @@ class Dataset(Keys):
         return self.abide.base if self.downloaded else str(self.path)
 
     @property
+    def participants(self) -> Path:
+        """Return the table of subjects of a BIDS dataset or its derivatives."""
+        return self.subjects_table or (self.bids or self.path) / "participants.tsv"
+
+    @property
     def ready_series(self) -> bool:
         """Return whether the source provides ROI series, so that no image is read."""
         return self.source in ("series", "bids_series") or (self.source == "abide" and self.abide.ready_series)
@@ -161,4 +169,6 @@ class Dataset(Keys):
     def _has_a_path(self) -> Dataset:
         if not self.downloaded and self.path == Path():
             raise ValueError("key 'path' is missing")
+        if self.bids is not None and self.source != "fmriprep":
+            raise ValueError("'bids' is for fMRIPrep output (source: fmriprep)")
         return self

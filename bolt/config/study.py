@@ -38,6 +38,11 @@ class Study:
         """Return names and places of everything made."""
         return Layout(self.config)
 
+    @property
+    def space(self) -> str | None:
+        """Return the space in which atlases are needed: that of the images; None for ready series."""
+        return None if self.dataset.ready_series else self.config.preprocess.space
+
     @cached_property
     def models(self) -> dict[str, Model]:
         """Return the configured models by the names of their runs."""

@@ -58,8 +58,7 @@ def subjects_table(dataset: Dataset, config: Config) -> Path:
     """Return the table of subjects that a dataset's index reads."""
     if dataset.downloaded:
         return Path(source_of(dataset).table_path(dataset, config))
-    inside = dataset.path if dataset.source == "series" else dataset.path / "participants.tsv"
-    return dataset.subjects_table or inside
+    return dataset.subjects_table or (dataset.path if dataset.source == "series" else dataset.participants)
 
 
 def own_tables(dataset: Dataset) -> list[Path]:

@@ -28,7 +28,7 @@ _T1w = tuple[str | None, str]
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
-    where = dataset.subjects_table or dataset.path / "participants.tsv"
+    where = dataset.participants
     subjects = read_participants(where)
     t1w = _anatomical_images(layout)
     rows = [_row(layout, bold, dataset, t1w) for bold in find_images(layout, dataset, suffix="bold")]

@@ -2,70 +2,130 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bolt.config import AROMA, Config, Dataset, load_denoise
+from bolt.atlases.description import describe_atlas, known_atlases
+from bolt.atlases.spaces import serves
+from bolt.config import Config, Dataset
 from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout, without_image
 from bolt.datasets.participants import join_subjects, read_participants, read_timing
+from bolt.datasets.spaces import description_of
 from bolt.io.errors import DataError
+from bolt.io.volumes import check_bold
+
+log = logging.getLogger("bolt")
+ECHO = re.compile("_echo-[0-9]+")
+SINGLE_ECHOES = "only images of single echoes: have fMRIPrep combine them (three echoes at least)"
+OWN = ("none", "native")
+"""`res-` of images at the resolution of the BOLD."""
+ATLAS_MM = 2.0
+"""Voxel size of most atlases."""
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the preprocessed BOLD images in the configured space, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path, is_derivative=True)
     space = config.preprocess.space
-    desc = AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
+    desc = description_of(config)
     images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
     if not images:
-        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
-        raise DataError(
-            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
-            where=dataset.path,
-            hint="Set 'preprocess: space' to one of these, or run fMRIPrep with --output-spaces",
+        raise _no_images(
+            dataset, config, sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
         )
-    images = _of_one_resolution(images, dataset)
-    where = dataset.subjects_table or dataset.path / "participants.tsv"
+    resolution = _choose_resolution(images, dataset)
+    where = dataset.participants
     subjects = read_participants(where)
-    rows = [_row(layout, bold, dataset, space) for bold in images]
+    combined, single_echoes = _combined_echoes([i for i in images if _resolution(i.path) == resolution])
+    rows = [_row(layout, bold, dataset, space) for bold in combined]
+    rows += [_row(layout, bold, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for bold in single_echoes]
+    others = {_scan_id(i.path): i for i in images if _resolution(i.path) != resolution}
+    absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
+    listed = {row["scan_id"] for row in rows}
+    rows += [_row(layout, bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
 
 
-def _of_one_resolution(images: list[Any], dataset: Dataset) -> list[Any]:
-    """Return the images of one resolution; several would repeat each scan."""
-    resolutions = {image.path: _resolution(image.path) for image in images}
-    names = sorted({name or "none" for name in resolutions.values()})
-    if dataset.resolution is None and len(names) > 1:
+def _no_images(dataset: Dataset, config: Config, spaces: list[str]) -> DataError:
+    """Return the error for images in other spaces: it names atlases for these, and what to ask fMRIPrep for."""
+    home = config.paths.templateflow_home
+    fitting = {space: [a for a in known_atlases() if serves(describe_atlas(a), space, home)] for space in spaces}
+    choices = [f"{space} with {', '.join(names)}" for space, names in fitting.items() if names]
+    space = config.preprocess.space
+    use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
+    return DataError(
+        f"no desc-{description_of(config)}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
+        where=dataset.path,
+        hint=f"{use} fMRIPrep with --output-spaces {space}",
+    )
+
+
+def _combined_echoes(images: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Separate images from those of single echoes, of which one stands for each scan without a combined image."""
+    echoes = [image for image in images if ECHO.search(Path(image.path).name)]
+    combined = [image for image in images if image not in echoes]
+    if echoes:
+        log.warning("%d images of single echoes are not used (such as %s)", len(echoes), Path(echoes[0].path).name)
+    present = {image.path for image in combined}
+    alone = {ECHO.sub("", echo.path): echo for echo in echoes}
+    return combined, [echo for name, echo in alone.items() if name not in present]
+
+
+def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
+    """Return the `res-` of the images to read, as several resolutions would repeat each scan.
+
+    It is the configured one. Otherwise the rule: the resolution that most scans have; of these the BOLD's own (no
+    `res-`, or `res-native`), else the one whose voxels are nearest to `ATLAS_MM`.
+    """
+    by_name: dict[str, list[str]] = {}
+    for image in images:
+        by_name.setdefault(_resolution(image.path), []).append(image.path)
+    names = ", ".join(sorted(by_name))
+    if dataset.resolution is not None and dataset.resolution not in by_name:
         raise DataError(
-            f"images at several resolutions: res- is {', '.join(names)}",
-            where=dataset.path,
-            hint=f"Choose one in the dataset's file, such as 'resolution: \"{names[0]}\"'",
-        )
-    kept = [image for image in images if dataset.resolution in (None, resolutions[image.path] or "none")]
-    if not kept:
-        raise DataError(
-            f"no images at resolution '{dataset.resolution}'; res- is {', '.join(names)}",
+            f"no images at resolution '{dataset.resolution}'; res- is {names}",
             where=dataset.path,
             hint="Correct 'resolution' in the dataset's file",
         )
-    return kept
+    chosen = min(by_name, key=lambda name: (-len(by_name[name]), *_coarseness(name, by_name[name][0])))
+    if dataset.resolution is None and len(by_name) > 1:
+        log.warning("images at resolutions %s (res-): '%s' is read. For another, set 'resolution'", names, chosen)
+    return dataset.resolution or chosen
 
 
-def _resolution(path: str) -> str | None:
+def _coarseness(name: str, image: str) -> tuple[float, str]:
+    """Return how far voxels are from those of atlases, and the name; the BOLD's own come first."""
+    if name in OWN:
+        return -1.0, name
+    try:
+        return abs(max(check_bold(image).voxel_sizes) - ATLAS_MM), name
+    except DataError:
+        return math.inf, name
+
+
+def _resolution(path: str) -> str:
+    """Return the value of `res-` in an image's name, or "none"."""
     entity = re.search(r"_res-([A-Za-z0-9]+)", Path(path).name)
-    return entity[1] if entity else None
+    return entity[1] if entity else "none"
+
+
+def _scan_id(path: str) -> str:
+    """Return the entities of the acquisition: all before those of the derivative, but for the echo."""
+    return ECHO.sub("", Path(path).name.split("_space-")[0])
 
 
 def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
     stem = bold.path.rsplit("_desc-", 1)[0]
-    start = stem.split(f"_space-{space}")[0]
+    start = str(Path(bold.path).with_name(_scan_id(bold.path)))
     row = entities_of(bold.get_entities()) | {
-        "scan_id": Path(start).name,
+        "scan_id": _scan_id(bold.path),
         "kind": "preprocessed",
         "space": space,
         "bold": bold.path,
@@ -73,6 +133,7 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
         "confounds": _first_existing(
             f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"
         ),
+        "events": _events(dataset, _scan_id(bold.path)),
         "exclude_reason": None,
     }
     try:
@@ -81,6 +142,24 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
+
+
+def _events(dataset: Dataset, scan_id: str) -> str | None:
+    """Return the scan's table of events in the raw BIDS folder: its own, or the nearest that it inherits.
+
+    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS).
+    """
+    if dataset.bids is None:
+        return None
+    entities = scan_id.split("_")
+    below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
+    for depth in range(len(below), -1, -1):
+        folder = dataset.bids.joinpath(*below[:depth])
+        tables = [(path, path.name.removesuffix("_events.tsv").split("_")) for path in folder.glob("*_events.tsv")]
+        fitting = [(len(names), str(path)) for path, names in tables if set(names) <= set(entities)]
+        if fitting:
+            return max(fitting)[1]
+    return None
 
 
 def _first_existing(*paths: str) -> str | None:

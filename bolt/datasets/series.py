@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, series_tr
 from bolt.io.errors import DataError

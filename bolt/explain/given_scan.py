@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.atlases.image import LABEL_COLUMNS, load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Config, Paths, load_config, nearest
 from bolt.explain.events import read_events
+from bolt.io.bids_names import atlas_name
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import holds_something, read_json, read_table
 from bolt.io.series_files import is_constant, kept_volumes, read_series
@@ -23,6 +25,9 @@ from bolt.io.volumes import require_tr
 from bolt.models.registry import shortest_of
 from bolt.series.cache import zscore
 from bolt.training.outputs import checked_info
+
+NO_TEMPLATE = ("native", "assumed")
+"""What series say of their space where it is not that of a template."""
 
 
 @dataclass
@@ -159,7 +164,7 @@ def read_scan(options: argparse.Namespace, info: dict[str, Any]) -> GivenScan:
     if options.events is not None:
         scan.events = read_events(options.events)
     _standardize(scan, options.standardize)
-    _add_image(scan, atlas)
+    _add_image(scan, atlas, about.get("Space"))
     _compare_with_training(scan, options.checkpoint, path.stem)
     return scan
 
@@ -172,11 +177,8 @@ def _find_atlas(options: argparse.Namespace, info: dict[str, Any]) -> _Atlas:
     given, labels = (options.atlas or "").rstrip("/"), None
     if options.labels is not None:
         name, place, labels = options.atlas or "", given, _read_labels(options.labels)
-    elif given.endswith((".nii", ".nii.gz")):
-        image = load_atlas(given)
-        name, place, labels = image.name, given, image.labels
     elif given:
-        name, place, labels = Path(given).name, given, load_labels(given, atlas_dir=paths.atlas_dir)
+        name, place, labels = atlas_name(given), given, load_labels(given, atlas_dir=paths.atlas_dir)
     else:
         name = folders[3].name if folders else ""
         place = config.atlas_places.get(name, name) if config else name
@@ -257,14 +259,17 @@ def _standardize(scan: GivenScan, wanted: bool) -> None:
         scan.notes.append("The series are not z-scored, but the model was trained on series that are.")
 
 
-def _add_image(scan: GivenScan, atlas: _Atlas) -> None:
-    """Load the atlas's label image for the map; note why there is none."""
+def _add_image(scan: GivenScan, atlas: _Atlas, space: str | None) -> None:
+    """Load the atlas's image for the map, in the space of the series; note why there is none."""
     if not atlas.place:
         scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
         return
     try:
         described = load_atlas(
-            atlas.place, atlas_dir=atlas.paths.atlas_dir, templateflow_home=atlas.paths.templateflow_home
+            atlas.place,
+            space=None if space in NO_TEMPLATE else space,
+            atlas_dir=atlas.paths.atlas_dir,
+            templateflow_home=atlas.paths.templateflow_home,
         )
     except BoltError as error:
         scan.notes.append(f"No map: {error}")

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.atlases.maps import strongest, weighted_sum
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, write_json, write_table
 
@@ -183,11 +184,14 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
     Parameters
     ----------
     image : label image (X, Y, Z)
+        Or maps (X, Y, Z, R), of which the result is the sum, each map times its number, float32.
     values : int array (n,)
         Label values.
     numbers : array (n,)
         One per ROI; the result has their data type.
     """
+    if len(image.shape) == 4:
+        return _declared_like(image, weighted_sum(image, values.tolist(), numbers.tolist()))
     labels = np.asanyarray(image.dataobj).astype(np.int64)
     absent = np.setdiff1d(values, labels)
     if len(absent):
@@ -199,7 +203,11 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
     place = np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)
     nearest = order[place]
     painted = np.where(values[nearest] == labels, numbers[nearest], 0).astype(numbers.dtype)
-    result = nib.Nifti1Image(painted, image.affine)
+    return _declared_like(image, nib.Nifti1Image(painted, image.affine))
+
+
+def _declared_like(image: nib.Nifti1Image, result: nib.Nifti1Image) -> nib.Nifti1Image:
+    """Declare the coordinate system of an image in a result on its grid."""
     result.header.set_xyzt_units("mm")
     for code, setter in (
         (image.header["sform_code"], result.set_sform),
@@ -264,8 +272,9 @@ def write_regions(
         ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`.
     rois, classes, fraction, odds_ratio
         As in `roi_weights`.
-    image : label image, optional
-        ``load_atlas(...).image``; without it (ready series of an atlas without an image) no maps are written.
+    image : label image or maps, optional
+        ``load_atlas(...).image``; of maps, numbers become weighted sums, and the selected ROIs the voxels in which
+        their maps are the strongest. Without it (ready series of an atlas without an image) no maps are written.
     out : Path
         Folder. Maps of an earlier call are removed.
     atlas, space : str
@@ -274,17 +283,19 @@ def write_regions(
     weights = np.load(coefficients, allow_pickle=False)
     table = roi_weights(weights, rois, classes, fraction, odds_ratio)
     names = map_names(classes, atlas, space)
+    labels = image if image is None or len(image.shape) == 3 else strongest(image)
     for column, (ending, _) in MAPS.items():
         for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
             path.unlink()
-        if image is None:
+        if image is None or labels is None:
             continue
         for name, files in zip(classes, names, strict=True):
             rows = table[table["class"] == name]
             numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
             about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(weights)}
             about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
-            write_map(paint(image, rows["value"].to_numpy(int), numbers), out / files[column], about)
+            canvas = labels if column == "selected" else image  # a mask cannot be a sum of maps
+            write_map(paint(canvas, rows["value"].to_numpy(int), numbers), out / files[column], about)
     networks = network_summary(weights, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)

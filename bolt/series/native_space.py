@@ -16,6 +16,7 @@ import numpy as np
 
 from bolt.atlases.image import Atlas, check_space
 from bolt.config import Denoise
+from bolt.io.errors import ConfigError
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold
 from bolt.preprocess import images
@@ -90,6 +91,11 @@ def parcellate_native(
     info = check_bold(image, tr)
     for atlas in atlases:
         check_space(atlas, space)
+        if atlas.is_maps:
+            raise ConfigError(
+                f"atlas '{atlas.name}' has maps, of which series are only made in template space",
+                hint="Set 'preprocess: output' to template",
+            )
     chosen = choose_confounds(transforms.confounds, denoise, info.n_volumes, image)
     located = _locate_in_bold(atlases, info, read_mask(transforms.mask, info), transforms)
     motion = read_motion(transforms.motion)

@@ -22,6 +22,7 @@ from bolt.io.files import atomic, read_json, write_json, write_status, write_tab
 from bolt.io.streams import ahead, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
+from bolt.series.maps import MapVoxels, coverage_of_maps, locate_maps
 from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
 
 MNI = 4
@@ -43,7 +44,8 @@ class Parcellated:
         `COVERAGE_COLUMNS`, one row per ROI.
     metadata : dict
         For the JSON sidecar: RepetitionTime, Atlas, AtlasSHA256, AtlasSpaces, Space, Denoising, NumberOfVolumes (of
-        the image), NumberOfVolumesKept, and KeptVolumes (counted from 0) where some were dropped.
+        the image), NumberOfVolumesKept; KeptVolumes (counted from 0) where some were dropped; Extraction, of maps;
+        AtlasCarriedOver, if the atlas was carried over from another space.
     """
 
     series: np.ndarray
@@ -69,7 +71,7 @@ def parcellate(
     image : path
         4D NIfTI in a reference space.
     atlases : sequence of Atlas
-        Resampled to the image's grid by nearest neighbour.
+        Resampled to the image's grid: labels by nearest neighbour, maps linearly.
     mask : path, optional
         Image on the same grid; voxels where it is zero are excluded from all means. Default: all voxels of the ROI.
     confounds : DataFrame or path, optional
@@ -105,10 +107,12 @@ def parcellate(
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
-    located = [_locate(atlas, info, inside) for atlas in atlases]
+    ordered = sorted(atlases, key=lambda atlas: atlas.is_maps)  # as `average` takes them
+    located = [_locate(atlas, info, inside) for atlas in ordered]
     voxels = np.concatenate([rois.voxels for rois in located])
     scan = Scan(image, info, space, chosen, denoise, threshold)
-    return finish(atlases, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
+    results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
+    return {atlas.name: results[atlas.name] for atlas in atlases}
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Scan:
 
 def finish(
     atlases: Sequence[Atlas],
-    located: Sequence[RoiVoxels],
+    located: Sequence[RoiVoxels | MapVoxels],
     averaged: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     scan: Scan,
 ) -> dict[str, Parcellated]:
@@ -134,7 +138,10 @@ def finish(
     chosen, info = scan.chosen, scan.info
     for atlas, rois, (means, finite, varies) in zip(atlases, located, averaged, strict=True):
         _refuse_empty_volumes(means, scan.image)
-        coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
+        if isinstance(rois, MapVoxels):
+            coverage = coverage_of_maps(atlas, rois, finite, varies, scan.threshold)
+        else:
+            coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
@@ -154,6 +161,10 @@ def finish(
         }
         if chosen.kept is not None:
             metadata["KeptVolumes"] = chosen.kept
+        if atlas.is_maps:
+            metadata["Extraction"] = "least squares"
+        if atlas.carried:
+            metadata["AtlasCarriedOver"] = atlas.carried
         results[atlas.name] = Parcellated(
             series.astype(np.float32), coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)], metadata
         )
@@ -179,19 +190,12 @@ def write_series(result: Parcellated, path: str | Path) -> None:
 
 
 def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> str:
-    """Return the reference space of an image: as given, by its name, or by its sidecar (``SpatialReference``).
+    """Return the reference space of an image, as `known_space` does.
 
     An image that says nothing may still be in the space of the labels: where they have none, or the header says MNI.
     """
-    declared = space_of(image) or _space_of_sidecar(image)
-    if given and declared and given != declared:
-        raise DataError(
-            f"the name or sidecar declares space {declared}, but {given} is requested",
-            where=image,
-            hint=f"Set the space to {declared}, and choose an atlas in that space",
-        )
-    if given or declared:
-        return given or declared or ""
+    if known := known_space(image, given):
+        return known
     header = check_image(image).header
     spaces = sorted({space for atlas in atlases for space in atlas.spaces})
     if spaces and MNI not in (header["sform_code"], header["qform_code"]):
@@ -202,6 +206,18 @@ def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> st
         )
     warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
     return ASSUMED
+
+
+def known_space(image: str | Path, given: str | None = None) -> str | None:
+    """Return the space of an image: as given, by its name or its sidecar (``SpatialReference``); None if unknown."""
+    declared = space_of(image) or _space_of_sidecar(image)
+    if given and declared and given != declared:
+        raise DataError(
+            f"the name or sidecar declares space {declared}, but {given} is requested",
+            where=image,
+            hint=f"Set the space to {declared}, and choose an atlas in that space",
+        )
+    return given or declared
 
 
 def _space_of_sidecar(image: str | Path) -> str | None:
@@ -235,7 +251,9 @@ def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> Data
     )
 
 
-def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels:
+def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels | MapVoxels:
+    if atlas.is_maps:
+        return locate_maps(atlas, info, mask)
     to_image = np.linalg.inv(info.affine) @ atlas.image.affine
     positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
     return locate(atlas, resample_to(atlas, info.shape, info.affine), mask, positions)

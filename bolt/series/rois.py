@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.image import Atlas
+from bolt.series.maps import LeastSquares, MapVoxels
 
 COVERAGE_COLUMNS = {
     "value": "Value of the ROI in the atlas image",
@@ -76,7 +77,7 @@ def locate(atlas: Atlas, labels: np.ndarray, mask: np.ndarray, positions: np.nda
 
 
 def average(
-    volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels]
+    volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels | MapVoxels]
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Average over ROIs, one volume at a time.
 
@@ -85,35 +86,46 @@ def average(
     volumes : iterable of (N,) arrays
         Values of the voxels of all atlases, one atlas after the other.
     n_volumes : int
-    located : sequence of RoiVoxels
+    located : sequence of RoiVoxels or MapVoxels
+        All with maps are last; their series are fitted, not averaged.
 
     Returns
     -------
     list
-        For each atlas the (T, R) means, and which of its voxels are always finite and which ever change, (N,).
+        For each atlas the (T, R) series, and which of its voxels are always finite and which ever change, (N,).
     """
-    sizes = np.concatenate([rois.count() for rois in located])
-    n_voxels = int(sizes.sum())
+    labelled = [rois for rois in located if isinstance(rois, RoiVoxels)]
+    ends = np.cumsum([rois.voxels.size for rois in located])
+    parts = [slice(end - rois.voxels.size, end) for end, rois in zip(ends, located, strict=True)]
+    fits = {k: LeastSquares(maps, n_volumes) for k, maps in enumerate(located) if isinstance(maps, MapVoxels)}
+    sizes = np.concatenate([np.zeros(0, int), *(rois.count() for rois in labelled)])
+    n_labelled = int(sizes.sum())
     filled = sizes > 0  # ROIs without voxels stay NaN
     starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
     means = np.full((n_volumes, len(filled)), np.nan)
-    finite, varies = np.ones(n_voxels, bool), np.zeros(n_voxels, bool)
+    finite, varies = np.ones(ends[-1], bool), np.zeros(ends[-1], bool)
     first: np.ndarray | None = None
     for t, values in enumerate(volumes):
         first = values if first is None else first
         varies |= values != first
         good = np.isfinite(values)
-        if good.all():
+        if not (complete := good.all()):
+            finite &= good
+        for k, fit in fits.items():
+            fit.add(t, values[parts[k]])
+        if fits:
+            values, good = values[:n_labelled], good[:n_labelled]
+        if not len(starts):
+            continue
+        if complete:
             means[t, filled] = np.add.reduceat(values, starts, dtype=np.float64) / sizes
         else:
-            finite &= good
             sums = np.add.reduceat(np.where(good, values, 0), starts, dtype=np.float64)
             with np.errstate(invalid="ignore"):  # NaN if no voxel is finite
                 means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
-    by_roi = np.cumsum([len(rois.n_voxels) for rois in located])[:-1]
-    by_voxel = np.cumsum([rois.voxels.size for rois in located])[:-1]
-    parts = np.split(means, by_roi, axis=1), np.split(finite, by_voxel), np.split(varies, by_voxel)
-    return list(zip(*parts, strict=True))
+    by_roi = np.cumsum([len(rois.n_voxels) for rois in labelled])[:-1]
+    series = [*np.split(means, by_roi, axis=1)][: len(labelled)] + [fit.solve() for fit in fits.values()]
+    return [(of_atlas, finite[part], varies[part]) for of_atlas, part in zip(series, parts, strict=True)]
 
 
 def coverage_of(

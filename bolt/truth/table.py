@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Range, load_model
 from bolt.config.layout import ORACLE, Layout, ModelRun, folder_of, prefix_of

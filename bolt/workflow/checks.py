@@ -7,7 +7,9 @@ from pathlib import Path
 
 from bolt import config as configuration
 from bolt.atlases.description import describe_atlas
+from bolt.atlases.spaces import carried_from, find_transform, refuse_space, serves
 from bolt.config import Config, Dataset, Model, nearest
+from bolt.config.study import Study
 from bolt.datasets import COLUMNS, source_of, subjects_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
@@ -90,14 +92,37 @@ def _check_preprocessing(config: Config, dataset: Dataset) -> None:
 
 
 def _check_space(atlas: str, config: Config, dataset: Dataset) -> None:
-    """Refuse an atlas in another space than the images."""
-    spaces = describe_atlas(atlas).spaces
-    if not dataset.ready_series and config.preprocess.space not in spaces:
+    """Refuse an atlas that is in another space than the images and cannot be carried over."""
+    about, space, home = describe_atlas(atlas), config.preprocess.space, config.paths.templateflow_home
+    if not dataset.ready_series and not serves(about, space, home):
+        refused = refuse_space(atlas, about.spaces, space, home)
         raise ConfigError(
-            f"atlas '{atlas}' is drawn in {', '.join(spaces)}, but the images will be in {config.preprocess.space}",
+            f"atlas '{atlas}' is drawn in {', '.join(about.spaces)}, but the images will be in {space}",
             where="configuration",
-            hint="Set 'preprocess: space' to one of these, or choose an atlas in that space",
+            hint=refused.hint,
         )
+    if about.kind == "maps" and config.preprocess.output == "native":
+        raise ConfigError(
+            f"atlas '{atlas}' has maps, of which series are only made in template space",
+            where="configuration",
+            hint="Set 'preprocess: output' to template, or choose an atlas with a label image",
+        )
+
+
+def carried_atlases(study: Study) -> Iterator[str]:
+    """Yield a note for each atlas that has no image in the space of the images, and is carried over to it."""
+    space, home = study.space, study.config.paths.templateflow_home
+    if space is None:
+        return
+    for about in map(describe_atlas, study.config.atlas_places.values()):
+        source = carried_from(about, space, home)
+        if source:
+            note = f"Note: atlas '{about.name}' has no image in {space}: that in {source} is carried over."
+            try:
+                find_transform(source, space, home)
+            except DataError as error:
+                note += f" {error.what[0].upper()}{error.what[1:]}. {error.hint}."
+            yield note
 
 
 def _check_data(config: Config, dataset: Dataset) -> None:
@@ -185,7 +210,7 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
     """
     if dataset.source != "series" or not dataset.path.is_file():
         return
-    from bolt.atlases.image import load_labels  # which needs nibabel; other sources start without it
+    from bolt.atlases.labels import load_labels  # which needs nibabel; other sources start without it
 
     table = read_table(dataset.path, text=("file",))
     errors = []

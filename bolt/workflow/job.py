@@ -126,12 +126,18 @@ class Job:
         return scans if self.dataset.classes else scans.assign(label=quarters(scans["label"]))
 
     def atlas(self, name: str) -> Atlas:
-        """Load a configured atlas."""
+        """Load a configured atlas in the space of the images."""
         from bolt.atlases.image import load_atlas  # jobs that need no image start without nibabel
 
         paths = self.config.paths
         place = self.config.atlas_places[name]
-        return load_atlas(place, atlas_dir=paths.atlas_dir, templateflow_home=paths.templateflow_home)
+        return load_atlas(
+            place,
+            space=self.study.space,
+            atlas_dir=paths.atlas_dir,
+            templateflow_home=paths.templateflow_home,
+            cache=paths.carried_atlases,
+        )
 
     def download_status(self, scan_id: str) -> Path:
         """Return the status file of a scan's download."""

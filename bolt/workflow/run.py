@@ -13,6 +13,7 @@ from bolt import config as configuration
 from bolt.config import Config, Model
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
@@ -50,7 +51,11 @@ class Run(ScanFiles):
     """Whether models are trained, which need labels and folds; else the run ends with series."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
-        self.study = Study.of(configuration.parse(Config, raw, "configuration"))
+        config = configuration.parse(Config, raw, "configuration")
+        dataset = configuration.load_dataset(config.dataset)
+        config, note = use_space_of_images(config, dataset)
+        self.study = Study(config, dataset)
+        self.notes = [note] if note else []
         self.config, self.dataset, self.layout = self.study.config, self.study.dataset, self.study.layout
         self.models = self.study.models
         check_experiment_names(self.config, RESERVED)

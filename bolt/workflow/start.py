@@ -17,7 +17,7 @@ from bolt.io.places import PACKAGE, PLANNED_BY, import_path
 from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
-from bolt.workflow.checks import check_download_space, check_learning, check_names, check_series_files
+from bolt.workflow.checks import carried_atlases, check_download_space, check_learning, check_names, check_series_files
 from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
@@ -51,7 +51,8 @@ def start(
     try:
         run, notes = read_run(raw, configfiles, targets)
         if not checked:
-            print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
+            for note in (*notes, *run.notes, *carried_atlases(run.study)):
+                print(note, file=sys.stderr)
             for check in checks(run):
                 check()
         return run

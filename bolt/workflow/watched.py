@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_table, sha256
 from bolt.io.places import PACKAGE
@@ -33,17 +34,18 @@ def atlas_files(config: Config) -> list[str]:
     return contents
 
 
-def atlas_images(config: Config) -> list[str]:
+def atlas_images(study: Study) -> list[str]:
     """Return the hashes of label images whose description has none: users' own.
 
     Caches do not read them, so that adding an image for the maps of ready series trains nothing again.
     """
+    config, space = study.config, study.space
     paths, hashes = config.paths, []
     for place in config.atlas_places.values():
         about = describe_atlas(place)
-        if about.kind == "image" and not about.sha256:
+        if about.kind != "spheres" and not about.image_in(space).sha256:
             try:
-                image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home)
+                image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home, space)
                 hashes.append(sha256(image))
             except BoltError:
                 hashes.append("not staged")
@@ -59,7 +61,8 @@ def files_of(dataset: Dataset) -> str:
     """Return a hash of names, sizes and times of a dataset's images or series: a replaced scan is indexed anew."""
     if dataset.downloaded or dataset.source not in (*IMAGES, "series"):
         return ""
-    listed = _series_of(dataset) if dataset.source == "series" else dataset.path.glob(IMAGES[dataset.source])
+    listed = _series_of(dataset) if dataset.source == "series" else [*dataset.path.glob(IMAGES[dataset.source])]
+    listed += dataset.bids.rglob("*_events.tsv") if dataset.bids else []
     files = sorted((str(path), path.stat()) for path in listed if path.is_file())
     return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
 

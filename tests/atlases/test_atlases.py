@@ -9,7 +9,8 @@ import pytest
 from nilearn.image import resample_to_img
 
 from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
-from bolt.atlases.image import Atlas, check_space, load_atlas, load_labels, resample_to
+from bolt.atlases.image import Atlas, check_space, load_atlas, resample_to
+from bolt.atlases.labels import load_labels
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, sha256, write_yaml
 from tests.shared import shared_data
@@ -45,7 +46,7 @@ def test_every_atlas_is_described(name):
     assert about.citation
     assert about.doi
     assert about.spaces
-    assert about.kind == "spheres" or about.url
+    assert all(image.url for image in about.by_space.values())
     if about.labels:
         return  # a member of a family, with its publisher's table
     labels = load_labels(name)
@@ -53,7 +54,7 @@ def test_every_atlas_is_described(name):
     assert labels["value"].is_monotonic_increasing
     described = read_json(ATLASES / name / "labels.json")
     assert set(described) == set(labels)
-    assert about.radius_mm if about.kind == "spheres" else about.sha256
+    assert about.radius_mm if about.kind == "spheres" else about.image_in().sha256
 
 
 @pytest.mark.parametrize(("name", "n"), [("schaefer400", 400), ("aal116", 116), ("cc200", 200)])

@@ -11,7 +11,8 @@ import pytest
 
 from bolt.atlases import description as atlas_files
 from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
-from bolt.atlases.image import load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import load_labels
 from bolt.atlases.staging import stage_atlas, stage_atlases, stage_image
 from bolt.config import Config
 from bolt.io import places
@@ -63,8 +64,8 @@ def family(tmp_path, monkeypatch):
     site, atlases = tmp_path / "site", tmp_path / "atlases"
     site.mkdir()
     keys = read_yaml(ATLASES / "schaefer" / "atlas.yaml")
-    for key in ("url", "labels_url"):
-        keys[key] = f"{site.as_uri()}/{keys[key].rsplit('/')[-1]}"
+    for holder, key in ((keys["images"]["MNI152NLin6Asym"], "url"), (keys, "labels_url")):
+        holder[key] = f"{site.as_uri()}/{holder[key].rsplit('/')[-1]}"
     write_yaml(keys, atlases / "schaefer" / "atlas.yaml")
     data = np.zeros((5, 5, 5), np.int16)
     data[1:, 2, 2] = [1, 2, 3, 4]
@@ -120,7 +121,7 @@ def test_files_of_a_member_are_found_in_the_users_folder(family, monkeypatch):
 
 def test_templateflows_copy_has_its_own_checksum(family, monkeypatch, tmp_path):
     site, _, stem = family
-    about = describe_atlas("schaefer200_17")
+    about = describe_atlas("schaefer200_17").image_in()
     copy = tmp_path / "home" / about.templateflow
     copy.parent.mkdir(parents=True)
     shutil.copy(site / f"{stem}_FSLMNI152_2mm.nii.gz", copy)
@@ -129,7 +130,8 @@ def test_templateflows_copy_has_its_own_checksum(family, monkeypatch, tmp_path):
     with pytest.raises(DataError, match="not the image.*not md5 d42e4b0b0e0839428aabd5b3f81210ab"):
         load_atlas("schaefer200_17", atlas_dir=tmp_path / "tables", templateflow_home=tmp_path / "home")
     keys = read_yaml(atlas_files.ATLASES / "schaefer" / "atlas.yaml")
-    keys["members"]["schaefer200_17"]["templateflow_md5"] = [hashlib.md5(copy.read_bytes()).hexdigest()]
+    image = keys["members"]["schaefer200_17"]["images"]["MNI152NLin6Asym"]
+    image["templateflow_md5"] = [hashlib.md5(copy.read_bytes()).hexdigest()]
     write_yaml(keys, atlas_files.ATLASES / "schaefer" / "atlas.yaml")
     atlas = load_atlas("schaefer200_17", atlas_dir=tmp_path / "tables", templateflow_home=tmp_path / "home")
     assert atlas.sha256 == sha256(copy)
@@ -150,15 +152,18 @@ def test_all_sizes_of_schaefer_are_known():
         about = describe_atlas(name)
         n, networks = name.removeprefix("schaefer").removesuffix("_17"), "17" if name.endswith("_17") else "7"
         assert about.name == name
-        assert about.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
-        assert about.url.endswith(f"/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/stable_projects/brain_parcellation/"
-                                  f"Schaefer2018_LocalGlobal/Parcellations/MNI/{about.file}")  # fmt: skip
-        assert "{" not in about.model_dump_json()[1:-1]
+        image = about.by_space["MNI152NLin6Asym"]
+        assert image.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
+        assert image.url.endswith(f"/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/stable_projects/brain_parcellation/"
+                                  f"Schaefer2018_LocalGlobal/Parcellations/MNI/{image.file}")  # fmt: skip
+        assert "{" not in "".join(map(repr, (*about.by_space.values(), about.description)))
         if n in ("700", "900") or (networks == "17" and int(n) >= 500):  # not there, or of another order
-            assert about.templateflow is None and not about.templateflow_md5
+            assert about.spaces == ["MNI152NLin6Asym"] and image.templateflow is None and not image.templateflow_md5
         else:
-            assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in about.templateflow
-            assert about.templateflow_md5
+            assert about.spaces == ["MNI152NLin6Asym", "MNI152NLin2009cAsym"]
+            for image in about.by_space.values():
+                assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in image.templateflow
+                assert len(image.templateflow_md5) == 1
     with pytest.raises(ConfigError, match="'schaefer' is a family of atlases.*schaefer100, schaefer200"):
         describe_atlas("schaefer")
     with pytest.raises(ConfigError, match="unknown atlas 'schaefer450'.*did you mean"):

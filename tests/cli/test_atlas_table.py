@@ -34,7 +34,7 @@ def test_every_atlas_has_its_row(capsys):
     table = rows(capsys)
     assert list(table) == known_atlases() and all(len(row) == 4 for row in table.values())
     assert table["dosenbach160"][0] == "160" and table["dosenbach160"][3] == "drawn from coordinates"
-    assert table["aal116"][:2] == ["116", "MNI152NLin6Asym"]
+    assert table["aal116"][:2] == ["116", "MNI152NLin6Asym, MNI152NLin2009cAsym (carried over)"]
     assert table["schaefer200_17"][0] == "200"  # its labels are not fetched yet
 
 
@@ -60,4 +60,6 @@ def test_an_image_counts_only_with_its_table_of_labels(capsys, tmp_path, monkeyp
     assert rows(capsys)["schaefer200"][3].startswith("not found")
     labels = tmp_path / "Schaefer2018_200Parcels_7Networks_order.txt"
     labels.write_text("1\t7Networks_LH_Vis_1\t120\t18\t131\t0\n2\t7Networks_RH_Vis_1\t120\t18\t131\t0\n")
-    assert rows(capsys)["schaefer200"][::3] == ["2", str(tmp_path / image)]
+    row = rows(capsys)["schaefer200"]
+    assert row[:2] == ["2", "MNI152NLin6Asym, MNI152NLin2009cAsym"]
+    assert row[3].startswith(f"MNI152NLin6Asym: {tmp_path / image}; MNI152NLin2009cAsym: not found: run `snakemake res")

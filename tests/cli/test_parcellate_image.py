@@ -10,6 +10,9 @@ import pandas as pd
 import pytest
 from nilearn.maskers import NiftiLabelsMasker
 
+from bolt.atlases.description import md5
+from bolt.atlases.spaces import MD5, transform_name
+from bolt.atlases.transforms import read_composite, resample_labels
 from bolt.cli.main import main
 from bolt.cli.parcellate_image import series_places
 from bolt.config import ROOT
@@ -17,6 +20,7 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, sha256
 from bolt.series.cache import zscore
 from tests.atlases.test_atlases import write_own
+from tests.atlases.test_spaces import FIELD_AFFINE, FIELD_SHAPE, write_transform
 from tests.series.test_parcellate import AFFINE, SHAPE, SPACE, T, make_atlas, save
 
 NAME = f"sub-01_space-{SPACE}_bold.nii.gz"
@@ -185,3 +189,23 @@ def test_it_works_anywhere(tmp_path, image, labels):
     done = subprocess.run(words, cwd=tmp_path, env=empty, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "series.npy: 8 volumes × 3 ROIs" in done.stderr
+
+
+def test_an_atlas_of_another_space_is_carried_over(tmp_path, labels, monkeypatch):
+    """The series are those of the labels that the transform moves, and the sidecar says where these come from."""
+    source, target = SPACE, "MNI152NLin2009cAsym"
+    transform = write_transform(tmp_path / "home" / transform_name(source, target))
+    monkeypatch.setitem(MD5, (source, target), md5(transform))
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))
+    data = np.random.default_rng(0).normal(1000, 50, (*FIELD_SHAPE, T)).astype(np.float32)
+    image = save(tmp_path / f"sub-01_space-{target}_bold.nii.gz", data, FIELD_AFFINE)
+    assert run(image, "--atlas", labels, "--out", tmp_path / "s.npy", "--no-standardize", "--coverage", 0) == 0
+    carried = resample_labels(nib.load(labels), read_composite(transform))
+    theirs = NiftiLabelsMasker(carried, standardize=None).fit_transform(image)
+    series, sidecar = np.load(tmp_path / "s.npy"), read_json(tmp_path / "s.json")
+    np.testing.assert_allclose(series, theirs, rtol=1e-5)
+    assert sidecar["Space"] == target and sidecar["AtlasSpaces"] == [target]
+    assert sidecar["AtlasCarriedOver"]["From"] == source
+    assert sidecar["AtlasCarriedOver"]["ImageSHA256"] == sha256(labels)
+    transform.unlink()
+    assert run(image, "--atlas", labels, "--out", tmp_path / "t.npy") == 2

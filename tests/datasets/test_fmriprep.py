@@ -2,15 +2,22 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
-from bolt.config import Config, Dataset
+from bolt.cli.main import main
+from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
+from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table, write_yaml
 from bolt.workflow.checks import check_names
-from tests.fake_bids import save_bold
+from bolt.workflow.job import PREPARES
+from bolt.workflow.start import start
+from tests.fake_bids import AFFINE, save_bold
 
 
 @pytest.fixture
@@ -58,6 +65,58 @@ def test_another_space_is_refused_with_the_spaces_found(derivatives):
         index(config, dataset(derivatives))
 
 
+NINE = "MNI152NLin2009cAsym"
+
+
+def in_spaces(derivatives, *spaces):
+    """Give the images of all subjects these spaces instead, as with fMRIPrep's --output-spaces."""
+    for path in sorted(derivatives.rglob("*_space-MNI152NLin6Asym_*")):
+        content = path.read_bytes()
+        path.unlink()
+        for space in spaces:
+            path.with_name(path.name.replace("MNI152NLin6Asym", space)).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("written", "atlases", "space"),
+    [
+        (["MNI152NLin6Asym", NINE], ["schaefer400", "aal116"], "MNI152NLin6Asym"),  # the configured one is there
+        ([NINE], ["schaefer400", "dosenbach160"], NINE),  # fMRIPrep's default
+        ([NINE, "T1w", "MNIInfant"], ["aal116"], NINE),  # no image in it, but carried over
+        (["MNI152NLin2009aSym", NINE], ["schaefer400"], NINE),
+        (["MNI152NLin2009aSym", NINE], ["dosenbach160"], None),  # two of them: never guessed
+        (["T1w", "MNIInfant"], ["schaefer400"], None),
+    ],
+)
+def test_the_space_is_that_of_the_images_if_only_one_serves(derivatives, monkeypatch, written, atlases, space):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, *written)
+    config, note = use_space_of_images(Config(dataset="prep", atlases=atlases), dataset(derivatives))
+    if space is None:
+        assert config.preprocess.space == "MNI152NLin6Asym" and not note
+        with pytest.raises(DataError, match=f"found spaces: {', '.join(sorted(written))}") as caught:
+            index(config, dataset(derivatives))
+        assert "--output-spaces MNI152NLin6Asym" in caught.value.hint
+        return
+    assert config.preprocess.space == space
+    assert bool(note) == (space == NINE) and (not note or f"{NINE} is used" in note)
+    check_names(config, dataset(derivatives))
+    scans = index(config, dataset(derivatives))
+    assert set(scans.space) == {space} and len(scans) == 4
+
+
+def test_the_message_names_atlases_for_the_spaces_found(derivatives, monkeypatch):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, "MNI152NLin2009aSym", "MNIPediatricAsym")
+    with pytest.raises(DataError) as caught:
+        index(Config(dataset="prep"), dataset(derivatives))
+    assert "to MNI152NLin2009aSym with dosenbach160. Or run fMRIPrep" in caught.value.hint
+    with pytest.raises(ConfigError, match="'aal116' is drawn in MNI152NLin6Asym, but the images will be in") as caught:
+        config = Config(dataset="prep", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
+        check_names(config, dataset(derivatives))
+    assert "dosenbach160" in caught.value.hint and "--output-spaces MNI152NLin6Asym" in caught.value.hint
+
+
 def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     config = Config(dataset="prep", denoise="ica_aroma")
     with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):
@@ -93,19 +152,111 @@ def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
         check_names(native, dataset(derivatives))
 
 
-def test_one_of_several_resolutions_is_chosen(derivatives):
+def at_resolutions(derivatives, voxels):
+    """Write the images of all subjects with these `res-` entities and voxel sizes instead."""
     for path in sorted(derivatives.rglob("*_desc-*.nii.gz")):
-        for name in ("native", "2"):
-            shutil.copy(path, path.with_name(path.name.replace("_desc-", f"_res-{name}_desc-")))
+        image = nib.load(path)
+        data = np.asarray(image.dataobj)
         path.unlink()
-    config = Config(dataset="prep")
-    with pytest.raises(DataError, match=r"several resolutions: res- is 2, native\. Choose one .*'resolution: \"2\"'"):
-        index(config, dataset(derivatives))
-    scans = index(config, dataset(derivatives).model_copy(update={"resolution": "native"}))
-    assert scans.bold.str.contains("_res-native_").all() and scans["mask"].str.contains("_res-native_").all()
-    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
-    with pytest.raises(DataError, match="no images at resolution '1'; res- is 2, native"):
-        index(config, dataset(derivatives).model_copy(update={"resolution": "1"}))
+        for name, size in voxels.items():
+            entity = f"_res-{name}" if name else ""
+            image.header.set_zooms((size, size, size, 2.0)[: image.ndim])
+            coarse = nib.Nifti1Image(data, np.diag([size, size, size, 1.0]), image.header)
+            nib.save(coarse, path.with_name(path.name.replace("_desc-", f"{entity}_desc-")))
+
+
+@pytest.mark.parametrize(
+    ("voxels", "chosen"),
+    [
+        ({"": 3.0, "2": 2.0}, ""),
+        ({"native": 3.0, "2": 2.0}, "native"),
+        ({"1": 1.0, "2": 2.0}, "2"),
+        ({"01": 1.0, "04": 4.0}, "01"),
+    ],
+)
+def test_one_of_several_resolutions_is_chosen_by_rule_or_by_name(derivatives, caplog, voxels, chosen):
+    at_resolutions(derivatives, voxels)
+    for resolution, expected in [(None, chosen), *((name or "none", name) for name in voxels)]:
+        caplog.clear()
+        scans = index(Config(dataset="prep"), dataset(derivatives).model_copy(update={"resolution": resolution}))
+        stem = f"MNI152NLin6Asym_res-{expected}_desc" if expected else "MNI152NLin6Asym_desc"
+        assert scans.bold.str.contains(stem).all() and scans["mask"].str.contains(stem).all()
+        assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+        assert (f"'{expected or 'none'}' is read" in caplog.text) == (resolution is None)
+    with pytest.raises(DataError, match="no images at resolution '9'; res- is"):
+        index(Config(dataset="prep"), dataset(derivatives).model_copy(update={"resolution": "9"}))
+
+
+def test_a_scan_without_the_chosen_resolution_is_excluded_by_name(derivatives):
+    at_resolutions(derivatives, {"native": 3.0, "2": 2.0})
+    (derivatives / "sub-3/func/sub-3_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz").unlink()
+    chosen = dataset(derivatives).model_copy(update={"resolution": "2"})
+    scans = index(Config(dataset="prep"), chosen).set_index("scan_id")
+    assert scans.exclude_reason.notna().tolist() == [False, False, False, True]
+    assert "no image at resolution '2'" in scans.exclude_reason["sub-3_task-rest"]
+
+
+def add_images(derivatives, subject, *names):
+    """Add preprocessed images, masks and confounds, with these entities after the task."""
+    func = derivatives / subject / "func"
+    for name in names:
+        start = f"{subject}_task-rest{name}"
+        save_bold(func / f"{start}_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz", np.ones((4, 4, 4, 25), np.int16))
+        save_bold(func / f"{start}_space-MNI152NLin6Asym_desc-brain_mask.nii.gz", np.ones((4, 4, 4), np.uint8))
+        (func / f"{start}_desc-confounds_timeseries.tsv").write_text("trans_x\n0\n")
+
+
+def test_every_acquisition_is_a_scan_of_its_own(derivatives):
+    names = ["_acq-a_dir-AP_run-1", "_acq-a_dir-PA_run-1", "_acq-b_dir-AP_run-1", "_acq-a_dir-AP_run-02", "_rec-x"]
+    add_images(derivatives, "sub-0", *names)
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id", drop=False)
+    assert {f"sub-0_task-rest{name}" for name in ["", *names]} == set(scans.index[scans.subject == "sub-0"])
+    assert scans.exclude_reason.isna().all()
+    for scan in scans.itertuples():
+        assert Path(scan.confounds).name == f"{scan.scan_id}_desc-confounds_timeseries.tsv"
+        assert Path(scan.mask).name.startswith(f"{scan.scan_id}_space-")
+    assert scans.run["sub-0_task-rest_acq-a_dir-AP_run-1"] == "1"
+
+
+def test_single_echoes_are_not_scans(derivatives, caplog):
+    """The combined image is read; a scan that has none is excluded by name."""
+    add_images(derivatives, "sub-0", "_echo-1", "_echo-2")
+    scans = index(Config(dataset="prep"), dataset(derivatives))
+    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.exclude_reason.isna().all()
+    assert "2 images of single echoes are not used (such as sub-0_task-rest_echo-1_space-" in caplog.text
+    (derivatives / "sub-0/func/sub-0_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz").unlink()
+    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
+    assert len(scans) == 4 and "only images of single echoes" in scans.exclude_reason["sub-0_task-rest"]
+
+
+def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory):
+    """A scan's own table has precedence over one that it inherits."""
+    raw = tmp_path_factory.mktemp("raw")
+    (derivatives / "participants.tsv").rename(raw / "participants.tsv")
+    add_images(derivatives, "sub-0", "_dir-AP_run-1")
+    for place in (
+        "sub-1/func/sub-1_task-rest_events.tsv",
+        "sub-0/sub-0_task-rest_dir-AP_events.tsv",
+        "sub-0/func/sub-0_task-rest_dir-PA_events.tsv",
+        "sub-2/ses-1/func/sub-2_ses-1_task-rest_events.tsv",
+        "task-nback_events.tsv",
+    ):
+        (raw / place).parent.mkdir(parents=True, exist_ok=True)
+        (raw / place).write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
+    with_raw = dataset(derivatives).model_copy(update={"bids": raw})
+    scans = index(Config(dataset="prep"), with_raw).set_index("scan_id")
+    events = scans.events.dropna().to_dict()
+    assert events == {
+        "sub-0_task-rest_dir-AP_run-1": str(raw / "sub-0/sub-0_task-rest_dir-AP_events.tsv"),
+        "sub-1_task-rest": str(raw / "sub-1/func/sub-1_task-rest_events.tsv"),
+    }
+    assert scans.label.tolist() == ["a", "a", "b", "a", "b"]
+    (raw / "task-rest_events.tsv").write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
+    scans = index(Config(dataset="prep"), with_raw).set_index("scan_id")
+    assert scans.events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
+    assert scans.events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
+    with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
+        Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
 
 
 def test_a_participant_without_an_image_is_excluded_by_name(derivatives):
@@ -123,3 +274,54 @@ def test_a_sidecar_that_is_no_object_excludes_its_scan_alone(derivatives, conten
     scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
     assert scans.exclude_reason.notna().sum() == 1
     assert "not readable as JSON" in scans.exclude_reason["sub-1_task-rest"]
+
+
+def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_factory, monkeypatch, capsys):
+    """The note comes before any work; jobs read the space from the saved configuration."""
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+    in_spaces(derivatives, NINE)
+    place = tmp_path_factory.mktemp("run")
+    keys = {"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}
+    write_yaml(keys, place / "prep.yaml")
+    raw = {"dataset": str(place / "prep.yaml"), "atlases": ["aal116"], "paths": {"results": str(place / "results")}}
+    run = start(raw | {"experiments": [], "folds": {"outer": 2}})
+    said = capsys.readouterr().err
+    assert f"not in MNI152NLin6Asym ('preprocess: space') but in {NINE}: {NINE} is used" in said
+    assert f"atlas 'aal116' has no image in {NINE}: that in MNI152NLin6Asym is carried over" in said
+    assert "is missing. Run `snakemake resources`" in said
+    assert run.layout.variant.startswith(NINE)
+    assert load_config(run.save_config()).preprocess.space == NINE
+
+
+@pytest.mark.parametrize("kind", ["dseg", "probseg"])
+def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_factory, monkeypatch, kind):
+    """From fMRIPrep's default output to series, with the stages that the workflow runs."""
+    in_spaces(derivatives, NINE)
+    place = tmp_path_factory.mktemp("run")
+    monkeypatch.chdir(place)
+    monkeypatch.setenv(PREPARES, "1")  # four people are too few to learn from
+    rng = np.random.default_rng(0)
+    for path in derivatives.rglob("*_desc-preproc_bold.nii.gz"):
+        save_bold(path, rng.normal(1000, 20, (4, 4, 4, 25)).astype(np.float32))
+    for path in derivatives.rglob("*_desc-confounds_timeseries.tsv"):
+        path.write_text("trans_x\n" + "0\n" * 25)
+    values = rng.integers(1, 4, (4, 4, 4)).astype(np.int16)
+    image = values if kind == "dseg" else np.stack([values == k for k in (1, 2, 3)], axis=-1).astype(np.float32)
+    atlas = place / f"atlas-Mine_space-{NINE}_res-2_{kind}.nii.gz"
+    nib.save(nib.Nifti1Image(image, AFFINE), atlas)
+    rows = ["index\tlabel\tnetwork_label", "1\tLH_A\tVis", "2\tRH_B\tVis", "3\tC\tn/a"]
+    (place / f"atlas-Mine_{kind}.tsv").write_text("\n".join(rows) + "\n")
+    write_yaml({"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}, "prep.yaml")
+    raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
+    run = start(raw)
+    config = str(run.save_config())
+    assert main(["index", "--config", config]) == 0
+    assert main(["parcellate", "--scan", "sub-1_task-rest", "--config", config]) == 0
+    series = np.load(run.layout.series_file("sub-1_task-rest", "Mine"))
+    bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
+    means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)
+    np.testing.assert_allclose(series, means, rtol=1e-4)
+    sidecar = read_json(run.layout.series_file("sub-1_task-rest", "Mine").with_suffix(".json"))
+    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSpaces"]) == ("Mine", NINE, [NINE])
+    covered = read_table(run.layout.series("sub-1_task-rest") / "sub-1_task-rest_atlas-Mine_coverage.tsv")
+    assert covered["name"].tolist() == ["LH_A", "RH_B", "C"] and covered["covered"].tolist() == [1, 1, 1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.config import Dataset, Folds, Model
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import pooled, summarise

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.image import load_atlas, load_labels
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Dataset, parse

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.config import Config, Quality
 from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, pictures_of
 from bolt.config.layout import Layout, folder_of, prefix_of

@@ -15,6 +15,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.atlases.description import describe_atlas
+from bolt.atlases.spaces import carried_from
 from bolt.config import load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
@@ -37,6 +38,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         models=list(study.models.values()),
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
+        carried=_carried(study),
         cutoffs=[_cutoff(*cutoff) for cutoff in config.quality.cutoffs()],
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
@@ -44,6 +46,13 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _carried(study: Study) -> dict[str, str]:
+    """Return the atlases that were carried over to the space of the images, with the space of their own image."""
+    space, home = study.space, study.config.paths.templateflow_home
+    described = map(describe_atlas, study.config.atlas_places.values())
+    return {about.name: source for about in described if (source := carried_from(about, space, home))}
 
 
 def _cutoff(bound: str, name: str, cutoff: float) -> str:

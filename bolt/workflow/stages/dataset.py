@@ -95,7 +95,7 @@ def resources(job: Job) -> None:
     """Download missing atlas images and, for raw data, the template."""
     from bolt.atlases.staging import stage_atlases
 
-    stage_atlases(job.config)
+    stage_atlases(job.config, job.study.space)
     if job.dataset.source == "bids":
         template(job)
 

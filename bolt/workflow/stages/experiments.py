@@ -93,7 +93,7 @@ def _experiment(job: Job, kind: str | None = None) -> Experiment:
 )
 def complexity(job: Job) -> None:
     """Measure what models cost with the ROIs of an atlas."""
-    from bolt.atlases.image import load_labels
+    from bolt.atlases.labels import load_labels
     from bolt.experiments.complexity import COLUMNS, device_of, measure
     from bolt.experiments.entries import rows_of
     from bolt.io.files import write_table

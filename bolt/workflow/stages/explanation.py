@@ -167,7 +167,7 @@ def _region_settings(study: Study) -> list[Any]:
 
     config = study.config
     others = TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness"}
-    return [atlas_files(config), atlas_images(config), config.explain.model_dump(exclude=others)]
+    return [atlas_files(config), atlas_images(study), config.explain.model_dump(exclude=others)]
 
 
 @stage(

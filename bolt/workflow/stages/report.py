@@ -53,7 +53,7 @@ def truth(job: Job) -> None:
 def _explanation_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import atlas_images, templates
 
-    return [templates(), atlas_images(study.config), study.config.explain, study.dataset]
+    return [templates(), atlas_images(study), study.config.explain, study.dataset]
 
 
 @stage(

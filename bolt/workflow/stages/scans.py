@@ -160,7 +160,7 @@ def _parcellate_settings(study: Study) -> list[Any]:
     config = study.config
     return [
         atlas_files(config),
-        atlas_images(config),
+        atlas_images(study),
         config.parcellate.coverage,
         load_denoise(config.denoise),
         [config.preprocess.slice_timing] if study.layout.native else [],

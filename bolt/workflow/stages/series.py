@@ -39,7 +39,7 @@ def _cache_settings(study: Study) -> list[Any]:
 )
 def cache(job: Job) -> None:
     """Build the cache of an atlas."""
-    from bolt.atlases.image import load_labels
+    from bolt.atlases.labels import load_labels
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.quality import displacement, is_judged
     from bolt.config import load_denoise

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bolt.config import Quality, load_dataset
+from bolt.config import Preprocess, Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
@@ -110,3 +110,28 @@ def test_joined_scans_and_copies_are_in_the_text(run):
 def test_every_source_has_a_text_whose_references_are_known(run, name):
     words, references = cite(methods(Study(run[0].config, load_dataset(name))))
     assert words and references and all("[@" not in text for text in words)
+
+
+def test_atlases_carried_over_are_named(run):
+    config = run[0].config.model_copy(
+        update={"atlases": ["schaefer400", "aal116"], "preprocess": Preprocess(space="MNI152NLin2009cAsym")}
+    )
+    words, _ = cite(methods(Study(config, load_dataset("fmriprep"))))
+    texts = [text for text in words if "nearest neighbour" in text]
+    assert len(texts) == 1 and "atlas aal116 in MNI152NLin6Asym space was resampled to MNI152NLin2009cAsym" in texts[0]
+    assert not any("atlas schaefer400 in" in text for text in words)
+
+
+def test_maps_are_fitted_and_labels_are_averaged(run):
+    config = run[0].config.model_copy(
+        update={"atlases": ["schaefer400", "difumo64"], "preprocess": Preprocess(space="MNI152NLin6Asym")}
+    )
+    words = " ".join(cite(methods(Study(config, load_dataset("fmriprep"))))[0])
+    assert (
+        "averaged over the voxels of each ROI (schaefer400). The series of the maps of difumo64 were estimated" in words
+    )
+    assert "(of maps: of the weight) was within" in words
+    words = " ".join(
+        cite(methods(Study(config.model_copy(update={"atlases": ["difumo64"]}), load_dataset("fmriprep"))))[0]
+    )
+    assert "averaged over the voxels" not in words and "by least squares" in words

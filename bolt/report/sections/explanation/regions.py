@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bolt.config import Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import BoltError
@@ -25,6 +25,10 @@ BRAIN = (
     "mean over folds. Glass brain (from the left, behind, right and above), axial slices on the MNI152 template, and "
     "inflated fsaverage5 cortex, which cannot show deep regions or the cerebellum. Colour: class; shade: number of "
     "folds that select the region (pale: few)."
+)
+STRONGEST = (
+    "The ROIs of this atlas are maps that overlap: each voxel of these pictures shows the ROI whose map is strongest "
+    "there. The NIfTI files of weights are sums of all maps, each times the weight of its ROI."
 )
 SELECTED = (
     "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± standard deviation "
@@ -67,7 +71,8 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
     paths, classes = study.config.paths, study.dataset.classes or []
     try:
-        image = _atlas(study.config.atlas_places[run.atlas], paths.atlas_dir, paths.templateflow_home).image
+        atlas = _atlas(study.config.atlas_places[run.atlas], study.space, paths)
+        image = atlas.label_image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
     brain = brain_picture(study, run)
@@ -75,6 +80,8 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
     two = len(classes) == 2
     signs = f"red favours {classes[0]}, blue {classes[-1]}" if two else "red favours the class, blue speaks against it"
     blocks: list[Block] = [brain]
+    if atlas.is_maps:
+        blocks.insert(0, Text(STRONGEST))
     stem = figure_folder(study.layout) / run_anchor(run)
     for shown, (volume, cortex) in write_views(weights, image, classes, stem).items():
         caption = INTERACTIVE.format(signs=signs)
@@ -84,8 +91,14 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
 
 
 @lru_cache(maxsize=4)
-def _atlas(place: str, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
+def _atlas(place: str, space: str | None, paths: Paths) -> Atlas:
     """Load an atlas once for all models and seeds."""
     from bolt.atlases.image import load_atlas
 
-    return load_atlas(place, atlas_dir=atlas_dir, templateflow_home=templateflow_home)
+    return load_atlas(
+        place,
+        space=space,
+        atlas_dir=paths.atlas_dir,
+        templateflow_home=paths.templateflow_home,
+        cache=paths.carried_atlases,
+    )

@@ -1,0 +1,59 @@
+"""The template space of preprocessed images: which one of those that a dataset has is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bolt.atlases.description import describe_atlas
+from bolt.atlases.spaces import serves
+from bolt.config import AROMA, Config, Dataset, load_denoise
+from bolt.io.volumes import space_of
+
+
+def description_of(config: Config) -> str:
+    """Return fMRIPrep's `desc-` of the images that the denoising reads."""
+    return AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
+
+
+def spaces_of(dataset: Dataset, config: Config) -> list[str]:
+    """Return the spaces of a dataset's fMRIPrep images, by their names, sorted."""
+    images = dataset.path.glob(f"sub-*/**/func/*_space-*_desc-{description_of(config)}_bold.nii*")
+    return sorted({space for image in images if (space := space_of(image))})
+
+
+def use_space_of_images(config: Config, dataset: Dataset) -> tuple[Config, str]:
+    """Choose the space of the images where `preprocess: space` is not among those that fMRIPrep wrote.
+
+    The rule: the configured space, if there are images in it. Otherwise the only other one in which every atlas has an
+    image; if there is none, the only one to which every atlas can be carried over. More than one is never chosen from.
+
+    Returns
+    -------
+    config : Config
+        With the space that is read.
+    note : str
+        Which space replaces the configured one; empty if none does.
+    """
+    if dataset.source != "fmriprep":
+        return config, ""
+    configured, spaces = config.preprocess.space, spaces_of(dataset, config)
+    if configured in spaces:
+        return config, ""
+    places, home = config.atlas_places.values(), config.paths.templateflow_home
+    described = [describe_atlas(place) for place in places]
+    rules: list[Callable[[str], bool]] = [
+        lambda space: all(space in atlas.spaces for atlas in described),
+        lambda space: all(serves(atlas, space, home) for atlas in described),
+    ]
+    for fits in rules:
+        usable = [space for space in spaces if fits(space)]
+        if len(usable) == 1:
+            preprocess = config.preprocess.model_copy(update={"space": usable[0]})
+            note = (
+                f"Note: the images of dataset '{dataset.name}' are not in {configured} ('preprocess: space') but in "
+                f"{', '.join(spaces)}: {usable[0]} is used."
+            )
+            return config.model_copy(update={"preprocess": preprocess}), note
+        if usable:
+            break
+    return config, ""

@@ -1,0 +1,63 @@
+"""Names of files in BIDS: their entities, and those of atlases."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+IMAGES = (".nii", ".nii.gz")
+SUFFIXES = ("dseg", "probseg")
+"""Endings of names of atlases: labels, and maps of weights."""
+
+
+def stem_of(path: str | Path) -> str:
+    """Return a file's name without ``.nii``, ``.nii.gz``, ``.tsv`` or ``.json``."""
+    return re.sub(r"(\.nii(\.gz)?|\.tsv|\.json)$", "", Path(path).name)
+
+
+def entities_of(path: str | Path) -> dict[str, str]:
+    """Return the entities of a name: ``tpl-X_atlas-Y_dseg.nii.gz`` has ``{"tpl": "X", "atlas": "Y"}``."""
+    return dict(re.findall(r"(?:^|_)([a-zA-Z0-9]+)-([a-zA-Z0-9+]+)(?=_|$)", stem_of(path)))
+
+
+def is_image(place: str) -> bool:
+    """Return whether a place is the path of an image, by its name."""
+    return place.endswith(IMAGES)
+
+
+def table_of(image: str | Path) -> Path | None:
+    """Return the table beside an atlas's image: of those whose entities the image has, too, the most specific.
+
+    ``atlas-X_dseg.tsv`` is that of ``atlas-X_space-Y_res-2_dseg.nii.gz``.
+    """
+    image = Path(image)
+    suffix, own = stem_of(image).split("_")[-1], entities_of(image).items()
+    if suffix not in SUFFIXES or "atlas" not in dict(own):
+        return None
+    tables = [(entities_of(table).items(), table) for table in image.parent.glob(f"*_{suffix}.tsv")]
+    fitting = [
+        (len(entities), str(table)) for entities, table in tables if "atlas" in dict(entities) and entities <= own
+    ]
+    return Path(max(fitting)[1]) if fitting else None
+
+
+def atlas_images(folder: str | Path) -> list[Path]:
+    """Return the images of a BIDS atlas's folder, sorted."""
+    return sorted(p for suffix in SUFFIXES for end in IMAGES for p in Path(folder).glob(f"*atlas-*_{suffix}{end}"))
+
+
+def atlas_name(place: str | Path) -> str:
+    """Return the name of an atlas by its place: a name, a folder, or an image.
+
+    An image with a BIDS table beside it, and a folder ``atlas-X``, have the label of their entity (and ``desc-``).
+    """
+    place = str(place)
+    if is_image(place):
+        if table_of(place) is None:
+            return re.sub("[^A-Za-z0-9]", "", stem_of(place))
+        entities = entities_of(place)
+        return entities["atlas"] + entities.get("desc", "")
+    path = Path(place)
+    if not (path / "atlas.yaml").is_file() and path.is_dir() and (images := atlas_images(path)):
+        return atlas_name(str(images[0]))
+    return path.name

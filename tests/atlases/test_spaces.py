@@ -1,0 +1,280 @@
+"""Atlases in several spaces: the image of the data's space, or one carried over by TemplateFlow's transform."""
+
+import ants
+import nibabel as nib
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from bolt.atlases import spaces
+from bolt.atlases.description import describe_atlas
+from bolt.atlases.image import load_atlas
+from bolt.atlases.spaces import serves, transform_name
+from bolt.atlases.transforms import read_composite, resample_labels
+from bolt.config import Config
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, sha256, write_yaml
+from bolt.preprocess import images
+from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
+from tests.atlases.test_atlases import GRID, write_own
+from tests.shared import shared_data
+
+SIX, NINE = "MNI152NLin6Asym", "MNI152NLin2009cAsym"
+FIELD_AFFINE = np.diag([-3.0, 3.0, 2.0, 1.0])  # RAS; its axes need not point as the image's
+FIELD_AFFINE[:3, 3] = 36, -3, -4
+FIELD_SHAPE = (16, 15, 20)
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def write_transform(path, seed=0):
+    """Write an ITK composite of an affine and displacements, as antsRegistration does: displacements act first."""
+    rng = np.random.default_rng(seed)
+    field = gaussian_filter(rng.normal(size=(*FIELD_SHAPE, 3)), (2, 2, 2, 0)) * 30
+    warp = ants.transform_from_displacement_field(
+        ants.from_numpy(
+            field,
+            origin=tuple((images.FLIP @ FIELD_AFFINE)[:3, 3]),
+            spacing=(3.0, 3.0, 2.0),
+            direction=(images.FLIP @ FIELD_AFFINE)[:3, :3] / [3.0, 3.0, 2.0],
+            has_components=True,
+        )
+    )
+    affine = ants.new_ants_transform(transform_type="AffineTransform")
+    affine.set_fixed_parameters(np.array([-3.0, 2, 5]))
+    matrix = np.eye(3) + np.array([[0.1, 0.05, -0.1], [0, -0.1, 0.2], [0.1, 0, 0.05]])
+    affine.set_parameters(np.concatenate([matrix.ravel(), [4.0, -2.0, 3.0]]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images.write_composite([warp, affine], path)
+    return path
+
+
+@pytest.fixture
+def transform(home, monkeypatch):
+    """The transform between the two MNI spaces, another than TemplateFlow's."""
+    path = write_transform(home / transform_name(SIX, NINE))
+    monkeypatch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    return path
+
+
+def blobs(seed=1):
+    """Labels up to 9170 in an oblique image, without a symmetry that could hide a flip."""
+    data = gaussian_filter(np.random.default_rng(seed).normal(size=(14, 12, 16)), 2)
+    labels = np.array([0, 2001, 9170, 17, 300], np.int32)[np.digitize(data, np.quantile(data, [0.3, 0.5, 0.7, 0.9]))]
+    affine = images.rigid_matrix(np.array([-12.0, -4, 1, 0.1, -0.2, 0.05]), np.zeros(3)) @ np.diag([3.0, 3, 3, 1])
+    return nib.Nifti1Image(labels, affine)
+
+
+def test_labels_go_through_a_composite_as_in_ants(tmp_path):
+    path, labels = write_transform(tmp_path / "xfm.h5"), blobs()
+    ours = resample_labels(labels, read_composite(path))
+    assert ours.shape == FIELD_SHAPE
+    np.testing.assert_allclose(ours.affine, FIELD_AFFINE, atol=1e-6)
+    theirs = ants.apply_transforms(
+        images.to_ants(np.zeros(FIELD_SHAPE), FIELD_AFFINE),
+        images.to_ants(np.asarray(labels.dataobj), labels.affine),
+        [str(path)],
+        interpolator="nearestNeighbor",
+    ).numpy()
+    ours = np.asarray(ours.dataobj)
+    assert set(np.unique(ours)) == {0, 17, 300, 2001, 9170}
+    assert (ours == theirs).mean() > 0.999  # but for voxels half-way between two labels
+    moved = points_through(read_composite(path)[::-1])
+    assert np.abs(points_through(read_composite(path)) - moved).max() > 0.5  # so the order makes a difference
+
+
+def points_through(chain):
+    points = np.indices((4, 4, 4)).reshape(3, -1).T * 6.0 - 9
+    for step in chain:
+        points = step(points)
+    return points
+
+
+def test_a_known_shift_moves_labels_where_the_transform_says(tmp_path):
+    """Points of the target go to the source: labels move the other way."""
+    matrix = np.eye(4)
+    matrix[0, 3] = 6.0  # RAS: target x is source x + 6
+    images.write_matrix(matrix, tmp_path / "shift.mat")
+    images.write_composite([ants.read_transform(str(tmp_path / "shift.mat"))], tmp_path / "shift.h5")
+    data = np.zeros((20, 20, 20), np.int32)
+    data[10, 10, 10] = 7
+    source = nib.Nifti1Image(data, np.diag([2.0, 2, 2, 1]))
+    moved = resample_labels(source, read_composite(tmp_path / "shift.h5"))
+    centre = nib.affines.apply_affine(moved.affine, np.argwhere(np.asarray(moved.dataobj) == 7)).mean(axis=0)
+    np.testing.assert_allclose(centre, [20 - 6, 20, 20], atol=0.51)
+
+
+def test_names_of_older_itk_and_other_transforms(tmp_path):
+    import h5py
+
+    path = write_transform(tmp_path / "new.h5")
+    with h5py.File(path) as new, h5py.File(tmp_path / "old.h5", "w") as old:
+        for number, part in new["TransformGroup"].items():
+            for name, item in part.items():
+                misspelt = name.replace("TransformP", "TranformP").replace("TransformF", "TranformF")
+                old[f"TransformGroup/{number}/{misspelt}"] = item[()]
+    assert len(read_composite(tmp_path / "old.h5")) == 2
+    with h5py.File(tmp_path / "old.h5", "a") as old:
+        del old["TransformGroup/1/TransformType"]
+        old["TransformGroup/1/TransformType"] = [b"BSplineTransform_double_3_3"]
+    with pytest.raises(DataError, match="of type BSplineTransform cannot be applied"):
+        read_composite(tmp_path / "old.h5")
+    (tmp_path / "page.h5").write_text("<html>")
+    with pytest.raises(DataError, match="not readable as an ITK transform"):
+        read_composite(tmp_path / "page.h5")
+
+
+def test_a_template_brain_overlaps_the_other_template_after_registration(tmp_path):
+    """Real heads, and a transform estimated and written as TemplateFlow's was: Dice rises to that of one space."""
+    home = shared_data(f"templateflow/tpl-{SIX}")
+    stage_template(PHANTOM_SPACE, 4.0, tmp_path)
+    fixed = images.read(tmp_path / "T1w.nii.gz")
+    moving = images.resample_to_spacing(images.read(home / f"tpl-{SIX}_res-02_T1w.nii.gz"), 4.0)
+    found = ants.registration(fixed, moving, "Affine", random_seed=1, aff_iterations=(50, 20, 0, 0))
+    images.write_composite([ants.read_transform(found["fwdtransforms"][0])], tmp_path / "xfm.h5")
+    mask = nib.load(home / f"tpl-{SIX}_res-02_desc-brain_mask.nii.gz")
+    brain = nib.load(tmp_path / "brain_mask.nii.gz")
+    shifted = nib.Nifti1Image(np.asarray(mask.dataobj), mask.affine)
+    carried = resample_labels(shifted, read_composite(tmp_path / "xfm.h5"))
+    dice = overlap(carried, brain)
+    print(f"Dice {dice:.3f}")
+    assert dice > 0.93
+
+
+def test_the_template_brains_overlap_by_the_published_transform():
+    home = shared_data("templateflow")
+    path = home / transform_name(SIX, NINE)
+    mask = home / f"tpl-{NINE}/tpl-{NINE}_res-02_desc-brain_mask.nii.gz"
+    if not (path.is_file() and mask.is_file()):
+        pytest.skip(f"real data not found: {path}, {mask}")
+    own = nib.load(home / f"tpl-{SIX}/tpl-{SIX}_res-02_desc-brain_mask.nii.gz")
+    dice = overlap(resample_labels(own, read_composite(path)), nib.load(mask))
+    print(f"Dice {dice:.3f}")
+    assert dice > 0.95
+
+
+def overlap(one, other):
+    """Dice of two masks, on the grid of the second."""
+    from nilearn.image import resample_to_img
+
+    first = resample_to_img(one, other, interpolation="nearest", force_resample=True, copy_header=True).get_fdata() > 0
+    second = other.get_fdata() > 0.5
+    return 2 * (first & second).sum() / (first.sum() + second.sum())
+
+
+# ---- which image -------------------------------------------------------------------------------
+
+
+def two_spaces(folder):
+    """An atlas whose second image has the same labels elsewhere."""
+    own = write_own(folder)
+    image = nib.load(folder / "labels.nii.gz")
+    other = nib.Nifti1Image(np.asarray(image.dataobj)[:, ::-1], GRID)
+    nib.save(other, folder / "other.nii.gz")
+    write_yaml(
+        {"name": "own", "images": {SIX: {"file": "labels.nii.gz"}, NINE: {"file": "other.nii.gz"}}},
+        folder / "atlas.yaml",
+    )
+    return own
+
+
+def test_the_image_is_that_of_the_space(tmp_path):
+    own = two_spaces(tmp_path / "own")
+    for space, file in ((SIX, "labels"), (NINE, "other"), (None, "labels")):
+        atlas = load_atlas(own, space=space)
+        assert atlas.sha256 == sha256(tmp_path / f"own/{file}.nii.gz")
+        assert atlas.spaces == [space or SIX] and not atlas.carried
+    assert describe_atlas(own).spaces == [SIX, NINE]
+
+
+def test_one_image_in_the_flat_form_serves_all_its_spaces(tmp_path):
+    own = write_own(tmp_path / "own", spaces=[SIX, NINE])
+    first, second = load_atlas(own), load_atlas(own, space=NINE)
+    assert first.sha256 == second.sha256 and first.spaces == second.spaces == [SIX, NINE]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"spaces": None}, "'spaces' is missing"),
+        ({"spaces": None, "images": {SIX: {"file": "labels.nii.gz"}}}, "under 'images', none beside it"),
+        ({"file": None, "spaces": [SIX], "images": {NINE: {"file": "labels.nii.gz"}}}, "remove 'spaces'"),
+        ({"file": None, "spaces": None, "images": {NINE: {"name": "x"}}}, "unknown key 'images.*name'"),
+    ],
+)
+def test_keys_of_images_that_do_not_fit(tmp_path, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        describe_atlas(write_own(tmp_path / "own", **keys))
+
+
+def test_an_atlas_of_one_space_is_carried_over_once(tmp_path, transform):
+    own, cache = write_own(tmp_path / "own"), tmp_path / "work/atlases"
+    atlas = load_atlas(own, space=NINE, cache=cache)
+    assert atlas.spaces == [NINE] and set(np.unique(atlas.data)) == {0, 5, 17, 300}
+    assert atlas.carried["From"] == SIX and atlas.carried["Transform"] == transform.name
+    assert atlas.carried["ImageSHA256"] == sha256(tmp_path / "own/labels.nii.gz")
+    assert atlas.carried["TransformSHA256"] == sha256(transform)
+    kept = sorted(cache.iterdir())
+    assert [p.name.split("_desc-")[0] for p in kept] == [f"own_space-{NINE}_from-{SIX}"] * 2
+    assert read_json(kept[0]) == atlas.carried
+    stamp = kept[1].stat().st_mtime_ns
+    again = load_atlas(own, space=NINE, cache=cache)
+    assert kept[1].stat().st_mtime_ns == stamp and again.sha256 == atlas.sha256 != load_atlas(own).sha256
+    np.testing.assert_array_equal(again.data, atlas.data)
+    np.testing.assert_allclose(again.image.affine, atlas.image.affine)
+    write_transform(transform, seed=5)
+    with pytest.raises(DataError, match="not TemplateFlow's transform"):
+        load_atlas(own, space=NINE, cache=cache)  # another transform has another place in the cache
+
+
+def test_a_label_image_alone_is_carried_over_too(tmp_path, transform):
+    write_own(tmp_path / "own")
+    (tmp_path / "own/labels.nii.gz").rename(tmp_path / f"tpl-{SIX}_dseg.nii.gz")
+    assert load_atlas(str(tmp_path / f"tpl-{SIX}_dseg.nii.gz"), space=NINE).carried["From"] == SIX
+
+
+def test_without_its_transform_an_atlas_is_not_carried(tmp_path, home):
+    own = write_own(tmp_path / "own")
+    with pytest.raises(DataError, match=f"from {SIX} to {NINE} is missing") as caught:
+        load_atlas(own, space=NINE)
+    assert "snakemake resources" in caught.value.hint and str(home) in str(caught.value)
+    with pytest.raises(DataError, match="is in MNI152NLin6Asym, but the image is in MNIInfant") as caught:
+        load_atlas(own, space="MNIInfant")
+    assert f"--output-spaces {SIX}" in caught.value.hint
+    assert not serves(describe_atlas(own), "MNIInfant", None) and serves(describe_atlas(own), NINE, None)
+    write_transform(home / transform_name(SIX, "MNIInfant"))  # one that the home has, whatever its checksum
+    assert load_atlas(own, space="MNIInfant").carried["From"] == SIX
+
+
+def test_a_lost_roi_is_an_error(tmp_path, transform):
+    own = write_own(tmp_path / "own")
+    image = nib.load(tmp_path / "own/labels.nii.gz")
+    image.affine[:3, 3] = 500
+    nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine), tmp_path / "own/labels.nii.gz")
+    with pytest.raises(DataError, match="5, 17, 300 are not in the image"):
+        load_atlas(own, space=NINE)
+
+
+def test_a_transform_is_staged_into_the_home(tmp_path, home, monkeypatch):
+    from bolt.atlases import staging
+
+    site = tmp_path / "site"
+    path = write_transform(site / transform_name(SIX, NINE))
+    monkeypatch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    monkeypatch.setattr(staging, "TEMPLATEFLOW", site.as_uri())
+    placeholder = home / transform_name(SIX, NINE)
+    placeholder.parent.mkdir(parents=True)
+    placeholder.touch()
+    own = write_own(tmp_path / "own")
+    config = Config(dataset="x", atlases=[own], paths={"work": tmp_path / "work"})
+    staging.stage_atlases(config, NINE)
+    assert sha256(placeholder) == sha256(path) and len(list(config.paths.carried_atlases.iterdir())) == 2
+    placeholder.unlink()
+    monkeypatch.setitem(spaces.MD5, (SIX, NINE), "0" * 32)
+    with pytest.raises(DataError, match="not TemplateFlow's transform"):
+        staging.stage_atlases(config, NINE)
