@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bolt.io.credentials import without_credentials
+from bolt.workflow.stages import STAGES
 
 INTERVAL = 60.0
 """Seconds between two lines about the same stage in a file; a job that is expected to take longer is announced."""
 TAIL = 15
 """Lines of a failed job's log that are shown."""
+LISTED = 20
+"""Failures that the last lines repeat."""
 SHOWN_MODULES = {"conda", "singularity", "containerize"}
 """Modules of Snakemake whose messages are shown: they install environments, for minutes."""
 SHOWN_STARTS = ("Nothing to be done", "Shutting down", "Will exit", "Terminating", "Unlocked")
@@ -147,10 +150,12 @@ class Progress(logging.Handler):
         self._draw(job.rule)
 
     def _show_failures(self, job: Started) -> None:
-        """Show the reason of a scan or fold that failed although its job ended well."""
+        """Show the reason of a scan or fold that failed in this job, although that ended well."""
         for path in job.statuses:
             status = _read_status(Path(path))
-            if status.get("state") == "failed":
+            stage = STAGES.get(str(status.get("stage")))
+            is_passed_on = stage is not None and job.rule not in stage.rules  # it failed in an earlier stage
+            if status.get("state") == "failed" and not is_passed_on:
                 self.failed.append(f"{job.rule} {job.name}")
                 self._write(f"{_now()}  {self.failed[-1]}: failed: {status.get('reason', '')}\n  its status: {path}")
 
@@ -191,8 +196,10 @@ class Progress(logging.Handler):
         """Write the last lines of a run: how long it took and what failed, some more, and where the full log is."""
         done = sum(stage.done for stage in self.stages.values())
         self._write(f"{_now()}  {done} job{'s' * (done != 1)} done in {duration(self.clock() - self.begun)}")
-        for name in self.failed:
+        for name in self.failed[:LISTED]:
             self._write(f"  failed: {name}")
+        if len(self.failed) > LISTED:
+            self._write(f"  failed: {len(self.failed) - LISTED} more")
         for line in lines:
             self._write(line)
         self._write("".join(f"Full log: {log}" for log in logs))

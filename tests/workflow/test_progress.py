@@ -187,6 +187,18 @@ def test_a_scan_that_fails_without_a_crash_is_shown(tmp_path):
         story.finish(number)
     assert story.lines[2:4] == ["parcellate sub-01: failed: bold.nii.gz: the file is cut off.", f" its status: {bad}"]
     assert story.progress.failed == ["parcellate sub-01"]
+    written = len(story.lines)
+    write_json({"state": "failed", "stage": "functional", "reason": "the file is cut off."}, bad)
+    story.start(9, "parcellate", "sub-01", output=[str(bad)])
+    story.finish(9)  # it was shown when it failed
+    assert not any("cut off" in line for line in story.lines[written:])
+
+
+def test_many_failures_are_counted_at_the_end(monkeypatch):
+    story = Story({})
+    story.progress.failed = [f"parcellate sub-{number:02d}" for number in range(23)]
+    story.progress.conclude([], [])
+    assert story.lines[-2:] == [" failed: parcellate sub-19", " failed: 3 more"]
 
 
 @pytest.mark.parametrize(
