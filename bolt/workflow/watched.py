@@ -27,7 +27,8 @@ def atlas_files(config: Config) -> list[str]:
     for place in config.atlas_places.values():
         about = describe_atlas(place)
         try:
-            table = sha256(find_labels(about, atlas_folder(place), config.paths.atlas_dir))
+            path = find_labels(about, atlas_folder(place), config.paths.atlas_dir)
+            table = sha256(path) if path.is_file() else "none: a label image alone"
         except DataError:  # the table of a family of atlases, before `resources` has downloaded it
             table = "not staged"
         contents += [about.model_dump_json(), table]

@@ -137,6 +137,25 @@ def test_templateflows_copy_has_its_own_checksum(family, monkeypatch, tmp_path):
     assert atlas.sha256 == sha256(copy)
 
 
+def test_the_image_of_the_space_is_fetched_and_verified(family, tmp_path):
+    """By TemplateFlow's checksum, as there is no other; one that fails it is not kept."""
+    site, folder, stem = family
+    keys = read_yaml(folder / "atlas.yaml")
+    name = "tpl-MNI152NLin2009cAsym_res-02_atlas-Schaefer2018_desc-200Parcels17Networks_dseg.nii.gz"
+    shutil.copy(site / f"{stem}_FSLMNI152_2mm.nii.gz", site / name)
+    keys["images"]["MNI152NLin2009cAsym"]["url"] = f"{site.as_uri()}/{name}"
+    write_yaml(keys, folder / "atlas.yaml")
+    with pytest.raises(DataError, match="md5 of tpl-.* is not 3908d659eb62550aece0c95b3f2ae882"):
+        stage_atlas("schaefer200_17", space="MNI152NLin2009cAsym")
+    assert sorted(p.name for p in folder.iterdir()) == [f"{stem}.txt", "atlas.yaml"]
+    right = [hashlib.md5((site / name).read_bytes()).hexdigest()]
+    keys["members"]["schaefer200_17"]["images"]["MNI152NLin2009cAsym"]["templateflow_md5"] = right
+    write_yaml(keys, folder / "atlas.yaml")
+    stage_atlas("schaefer200_17", space="MNI152NLin2009cAsym")
+    atlas = load_atlas("schaefer200_17", space="MNI152NLin2009cAsym")
+    assert atlas.spaces == ["MNI152NLin2009cAsym"] and atlas.sha256 == sha256(folder / name)
+
+
 @pytest.mark.parametrize("text", ["1\t7Networks_LH_Vis_1\n2\tBackground\n", "", "404: Not Found\n", "1\n2\n"])
 def test_another_table_of_labels_is_refused(family, monkeypatch, tmp_path, text):
     (tmp_path / "Schaefer2018_200Parcels_17Networks_order.txt").write_text(text)

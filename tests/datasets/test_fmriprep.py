@@ -13,9 +13,10 @@ from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
 from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_table, write_yaml
+from bolt.io.files import read_json, read_table, sha256, write_yaml
 from bolt.workflow.checks import check_names
 from bolt.workflow.job import PREPARES
+from bolt.workflow.stages import STAGES
 from bolt.workflow.start import start
 from tests.fake_bids import AFFINE, save_bold
 
@@ -293,7 +294,7 @@ def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_fact
     assert load_config(run.save_config()).preprocess.space == NINE
 
 
-@pytest.mark.parametrize("kind", ["dseg", "probseg"])
+@pytest.mark.parametrize("kind", ["dseg", "probseg", "without a table"])
 def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_factory, monkeypatch, kind):
     """From fMRIPrep's default output to series, with the stages that the workflow runs."""
     in_spaces(derivatives, NINE)
@@ -306,22 +307,29 @@ def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_f
     for path in derivatives.rglob("*_desc-confounds_timeseries.tsv"):
         path.write_text("trans_x\n" + "0\n" * 25)
     values = rng.integers(1, 4, (4, 4, 4)).astype(np.int16)
-    image = values if kind == "dseg" else np.stack([values == k for k in (1, 2, 3)], axis=-1).astype(np.float32)
-    atlas = place / f"atlas-Mine_space-{NINE}_res-2_{kind}.nii.gz"
+    image = values if kind != "probseg" else np.stack([values == k for k in (1, 2, 3)], axis=-1).astype(np.float32)
+    with_table = kind != "without a table"
+    atlas = place / (f"atlas-Mine_space-{NINE}_res-2_{kind}.nii.gz" if with_table else f"Mine_space-{NINE}.nii.gz")
+    name = "Mine" if with_table else f"Minespace{NINE}"
+    names = ["LH_A", "RH_B", "C"] if with_table else ["1", "2", "3"]
     nib.save(nib.Nifti1Image(image, AFFINE), atlas)
     rows = ["index\tlabel\tnetwork_label", "1\tLH_A\tVis", "2\tRH_B\tVis", "3\tC\tn/a"]
-    (place / f"atlas-Mine_{kind}.tsv").write_text("\n".join(rows) + "\n")
+    if with_table:
+        (place / f"atlas-Mine_{kind}.tsv").write_text("\n".join(rows) + "\n")
     write_yaml({"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}, "prep.yaml")
     raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
     run = start(raw)
     config = str(run.save_config())
+    hashes = repr(STAGES["parcellate"].settings(run.study))
+    assert sha256(atlas) in hashes  # a changed image runs the stage again
     assert main(["index", "--config", config]) == 0
     assert main(["parcellate", "--scan", "sub-1_task-rest", "--config", config]) == 0
-    series = np.load(run.layout.series_file("sub-1_task-rest", "Mine"))
+    series = np.load(run.layout.series_file("sub-1_task-rest", name))
     bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
     means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)
     np.testing.assert_allclose(series, means, rtol=1e-4)
-    sidecar = read_json(run.layout.series_file("sub-1_task-rest", "Mine").with_suffix(".json"))
-    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSpaces"]) == ("Mine", NINE, [NINE])
-    covered = read_table(run.layout.series("sub-1_task-rest") / "sub-1_task-rest_atlas-Mine_coverage.tsv")
-    assert covered["name"].tolist() == ["LH_A", "RH_B", "C"] and covered["covered"].tolist() == [1, 1, 1]
+    sidecar = read_json(run.layout.series_file("sub-1_task-rest", name).with_suffix(".json"))
+    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSpaces"]) == (name, NINE, [NINE])
+    folder = run.layout.series("sub-1_task-rest")
+    covered = read_table(folder / f"sub-1_task-rest_atlas-{name}_coverage.tsv", text=("name",))
+    assert covered["name"].tolist() == names and covered["covered"].tolist() == [1, 1, 1]
