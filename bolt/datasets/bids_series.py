@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import (
     SELECTION,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.cli import commands
 from bolt.cli.main import main
 from bolt.config import Config, Dataset, load_dataset

@@ -9,7 +9,7 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis, LabelAxis, ParcelsAxis, ScalarAxis, SeriesAxis
 
 import bolt
-from bolt.atlases.image import load_labels
+from bolt.atlases.labels import load_labels
 from bolt.cli.main import main
 from bolt.config import Config, Dataset
 from bolt.datasets import index
