@@ -14,6 +14,7 @@ from bolt.io.errors import ConfigError
 
 if TYPE_CHECKING:
     from bolt.api.scans import SeriesInMemory
+    from bolt.explain.one_scan import ScanExplanation
     from bolt.models.bolt import BolT
 
 
@@ -68,27 +69,38 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
     DataError
         The series cannot be used.
     """
-    from bolt.explain.landmarks import top_tokens
-    from bolt.explain.one_scan import explain_scan
-
     if not hasattr(model, "classes_"):
         raise ConfigError("contributions are defined for classes", hint="Use importance(x) of a regressor")
     if type(n_landmarks) is not int or n_landmarks < 1:
         raise ConfigError(f"n_landmarks is {n_landmarks!r}", hint="Give 1 or more, such as 5")
     cache = model._checked([x])
     position = explained_position(model, cache, target)
-    series = cache.series(0)
+    explained = explain_members(model, cache.series(0), int(position or 0), n_landmarks)
+    return Explanation(
+        model.classes_[explained.target],
+        explained.probabilities,
+        explained.weights,
+        explained.landmarks,
+        explained.contributions,
+    )
+
+
+def explain_members(model: Any, series: NDArray[np.floating], position: int, n_landmarks: int) -> ScanExplanation:
+    """Explain a class, by its position, for a z-scored (T, R) series: the average over models, see `explain`."""
+    from bolt.explain.landmarks import top_tokens
+    from bolt.explain.one_scan import ScanExplanation, explain_scan
+
     weights = importance_of_members(model, series, position)
     landmarks = top_tokens(weights, n_landmarks)
-    parts = [
-        explain_scan(cast("BolT", member.model), series, position, landmarks=landmarks) for member in model.members_
-    ]
-    return Explanation(
-        model.classes_[position],
+    parts = [explain_scan(member.model, series, position, landmarks=landmarks) for member in model.members_]
+    return ScanExplanation(
         np.mean([part.probabilities for part in parts], axis=0),
+        position,
         weights,
         landmarks,
         np.mean([part.contributions for part in parts], axis=0),
+        float(np.mean([part.log_odds for part in parts])),
+        float(np.mean([part.log_odds_without for part in parts])),
     )
 
 
@@ -98,7 +110,7 @@ def explained_position(model: Any, cache: SeriesInMemory, target: Any) -> int | 
         if target is not None:
             raise ConfigError(f"target {target!r}: the model predicts a number", hint="Leave 'target' out")
         return None
-    _require_bolt(model)
+    require_importance(model)
     classes = model.classes_.tolist()
     if target is None:
         return int(predict_each(model.members_, cache, model.device).mean(axis=0)[0].argmax())
@@ -114,17 +126,16 @@ def explained_position(model: Any, cache: SeriesInMemory, target: Any) -> int | 
 def importance_of_members(model: Any, series: NDArray[np.floating], position: int | None) -> NDArray[np.float32]:
     """Return the mean importance of each volume of a z-scored (T, R) series, (T,)."""
     from bolt.explain.importance import importance_of
+    from bolt.training.device import device_of
 
-    _require_bolt(model)
-    targets = None if position is None else [position]
-    weights = [
-        importance_of(cast("BolT", member.model), [series], model.device, targets)[0] for member in model.members_
-    ]
+    require_importance(model)
+    targets, place = None if position is None else [position], device_of(model.device, None)
+    weights = [importance_of(cast("BolT", member.model), [series], place, targets)[0] for member in model.members_]
     return np.mean(weights, axis=0)
 
 
-def _require_bolt(model: Any) -> None:
-    """Refuse models for which importance is not defined."""
+def require_importance(model: Any) -> None:
+    """Refuse an estimator for which importance is not defined (ConfigError)."""
     from bolt.config.models import Model
     from bolt.explain.explainable import has_importance
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bolt import __version__
 from bolt.cli.check import add_options as add_check_options
 from bolt.workflow.stages import STAGES
 
@@ -74,6 +75,89 @@ def _models_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
 
 
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "A BIDS App: 'participant' makes the ROI series and quality pages of some or all participants, and needs no "
+        "labels; 'group' does what is left, trains, and ends in a report. What was made before is not made again. The "
+        "configuration is written into the output folder; the BIDS validator is not run."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("bids_dir", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv)")
+    parser.add_argument("output_dir", type=Path, help="new folder, or that of an earlier run")
+    parser.add_argument("level", choices=["participant", "group"])
+    parser.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
+    parser.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="task, session and run of 'bold'")
+    _study_options(parser)
+    parser.add_argument("--name", help="of the dataset, in the paths of results [that of the folder]")
+    parser.add_argument("--n-cpus", type=int, metavar="N", help="cores to use [all]")
+    parser.add_argument("--mem-mb", type=int, metavar="MB", help="memory to use [not limited]")
+    parser.add_argument("-w", "--work-dir", type=Path, metavar="DIR", help="intermediate files [OUTPUT_DIR/work]")
+    parser.add_argument("--fetch", action="store_true", help="first download missing templates and atlases")
+    parser.add_argument("--profile", help="of Snakemake: slurm, or a folder [default]")
+    parser.add_argument("--skip-bids-validation", action="store_true", help="accepted; the validator is never run")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would be done")
+
+
+def _study_options(parser: argparse.ArgumentParser) -> None:
+    """Add what describes a study: its label, columns, scans, atlases and models."""
+    parser.add_argument("--label", metavar="COLUMN", help="of participants.tsv: what is predicted")
+    parser.add_argument("--classes", nargs="+", help="values of the label, the positive class last [all, sorted]")
+    for name in ("site", "age", "sex"):
+        parser.add_argument(f"--{name}", metavar="COLUMN", help="column of participants.tsv [found by its name]")
+    parser.add_argument("--group-column", metavar="COLUMN", help="families, which are never split [the subject]")
+    parser.add_argument("--task-id", nargs="+", metavar="TASK", help="[all]")
+    parser.add_argument("--session-id", nargs="+", metavar="SESSION", help="[all]")
+    parser.add_argument("--run-id", nargs="+", metavar="RUN", help="[all]")
+    parser.add_argument("--atlas", nargs="+", help="names (bolt atlases), folders or images [schaefer400 aal116]")
+    parser.add_argument("--model", nargs="+", help="names (bolt models) or files [bolt]")
+    parser.add_argument("--space", help="template space of the images [MNI152NLin6Asym]")
+    parser.add_argument("--denoise", help="strategy in config/denoise, or a file [none]")
+    parser.add_argument("--folds", type=int, help="outer folds [10, or fewer with few participants]")
+    parser.add_argument("--seed", type=int, nargs="+", help="of training [0]")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="for training [auto: a GPU if there is one]")
+    parser.add_argument(
+        "--set", nargs="+", metavar="KEY=VALUE", help="any other key of config/config.yaml: quality.max_mean_fd=0.5"
+    )
+
+
+def _init_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv)")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder for the two files [this one]")
+    parser.add_argument("--name", help="of the dataset [that of the folder]")
+    _study_options(parser)
+
+
+def _pack_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, help="results/<dataset>/runs/<atlas>/<variant>/<model>")
+    parser.add_argument("--out", type=Path, required=True, help="new folder")
+    parser.add_argument("--licence", help="of the weights, as model hubs name it: cc-by-4.0, apache-2.0, …")
+
+
+def _predict_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "All models of a pack or a run predict together. The table has the probabilities, also calibrated, how far the "
+        "models agree, and in what each scan differs from the training cohort."
+    )
+    parser.add_argument("model", type=Path, help="folder of `bolt pack`, of a run, or of one of its folds")
+    parser.add_argument(
+        "source",
+        type=Path,
+        nargs="+",
+        help="files of ROI series; a table with 'subject' and 'file'; a folder with fMRIPrep output or raw BIDS data; "
+        "or results/<dataset> of an earlier run",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="table of predictions (.tsv)")
+    parser.add_argument("--label", metavar="COLUMN", help="true labels, in the table or participants.tsv: adds metrics")
+    parser.add_argument("--explain", type=Path, metavar="DIR", help="also explain each scan, in a folder of its own")
+    parser.add_argument("--tr", type=float, help="repetition time in seconds, where no file states it")
+    parser.add_argument("--any-tr", action="store_true", help="predict scans of any repetition time")
+    parser.add_argument("--atlas", help="folder or image of the model's atlas, if it does not come with BolT")
+    parser.add_argument(
+        "-w", "--work-dir", type=Path, metavar="DIR", help="of images: where series are made [<out>_work]"
+    )
+    parser.add_argument("--n-cpus", type=int, metavar="N", help="of images: cores to use [all]")
+
+
 def _describe_atlas_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="table of labels (*_dseg.tsv), or series whose columns have names")
     parser.add_argument("--out", type=Path, required=True, help="new folder, named as the atlas")
@@ -84,6 +168,9 @@ def _atlases_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = {
+    "run": Command(
+        PURPOSES, "Run the whole workflow on a folder of data, as a BIDS App.", "bolt.cli.run_app:run_app", _run_options
+    ),
     "check": Command(
         PURPOSES,
         "Show whether a run could start: data, atlases, disk, time, and what is missing.",
@@ -96,11 +183,21 @@ COMMANDS = {
         "bolt.cli.parcellate_image:parcellate_image",
         instead="image",
     ),
+    "predict": Command(
+        PURPOSES,
+        "Predict new scans with trained models, and say how far they resemble the training cohort.",
+        "bolt.cli.predict:predict",
+        _predict_options,
+    ),
     "explain": Command(
         PURPOSES,
         "Show which volumes and regions of a scan drive a trained model's prediction.",
         "bolt.cli.explain_scan:explain_given_scan",
         instead="checkpoint",
+    ),
+    "init": Command(TOOLS, "Write the configuration for a folder of data.", "bolt.cli.init:init", _init_options),
+    "pack": Command(
+        TOOLS, "Pack the models of a run, with a model card, for others.", "bolt.packs.pack:pack", _pack_options
     ),
     "check-folds": Command(
         TOOLS, "Audit any table of folds for leaks.", "bolt.folds.check:check_folds", _check_folds_options

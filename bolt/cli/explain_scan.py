@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,21 +66,34 @@ def explain_given_scan(options: argparse.Namespace) -> None:
     explanation = explain_scan(load_bolt(options.checkpoint)[0], scan.series, target, options.tokens)
     for note in scan.notes:
         log.warning(note)
+    inputs = [options.series, options.checkpoint / "checkpoint.safetensors", options.events]
+    about = {"fold": info["fold"], "seed": info["seed"], "model": info["model"]["name"]}
+    made_from = provenance([file for file in inputs if file is not None], **about)
+    facts = facts_of(info["classes"], scan, explanation) | {
+        "standardized": options.standardize,
+        "provenance": made_from,
+    }
+    write_explanation(scan, explanation, facts, options.out, shift=options.hrf_shift)
+
+
+def write_explanation(
+    scan: GivenScan, explanation: ScanExplanation, facts: dict[str, Any], out: Path, *, shift: float = 0.0
+) -> None:
+    """Write tables, map, page and, last, ``explanation.json`` of one scan; `facts` are from `facts_of`."""
     volumes, landmarks, rois = tables = tables_of(scan, explanation)
-    write_table(volumes, options.out / "importance.tsv", VOLUME_COLUMNS)
-    write_table(landmarks, options.out / "landmarks.tsv", LANDMARK_COLUMNS)
-    write_table(rois, options.out / "rois.tsv", ROI_COLUMNS)
-    facts = facts_of(options, info, scan, explanation, landmarks)
+    write_table(volumes, out / "importance.tsv", VOLUME_COLUMNS)
+    write_table(landmarks, out / "landmarks.tsv", LANDMARK_COLUMNS)
+    write_table(rois, out / "rois.tsv", ROI_COLUMNS)
     for suffix in (".nii.gz", ".json"):
-        (options.out / f"{MAP}{suffix}").unlink(missing_ok=True)
+        (out / f"{MAP}{suffix}").unlink(missing_ok=True)
     image = None
     if scan.image is not None:
         image = paint(scan.image, rois["value"].to_numpy(int), rois["contribution"].to_numpy(np.float32))
         about = {"Units": "log odds", "Class": facts["explained"], "Space": scan.space}
-        write_map(image, options.out / f"{MAP}.nii.gz", {"Description": ROI_COLUMNS["contribution"], **about})
-    write_one_scan(scan, facts, tables, image, options.out, shift=options.hrf_shift)
-    write_json(facts, options.out / "explanation.json")
-    log.info("%s (probability %.3f): %s", facts["explained"], facts["probability"], options.out / "index.html")
+        write_map(image, out / f"{MAP}.nii.gz", {"Description": ROI_COLUMNS["contribution"], **about})
+    write_one_scan(scan, facts, tables, image, out, shift=shift)
+    write_json(facts, out / "explanation.json")
+    log.info("%s (probability %.3f): %s", facts["explained"], facts["probability"], out / "index.html")
 
 
 def tables_of(scan: GivenScan, explanation: ScanExplanation) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -100,16 +114,9 @@ def tables_of(scan: GivenScan, explanation: ScanExplanation) -> tuple[pd.DataFra
     return volumes, landmarks[list(LANDMARK_COLUMNS)], rois[list(ROI_COLUMNS)]
 
 
-def facts_of(
-    options: argparse.Namespace,
-    info: dict[str, Any],
-    scan: GivenScan,
-    explanation: ScanExplanation,
-    landmarks: pd.DataFrame,
-) -> dict[str, Any]:
-    """Return the content of ``explanation.json``."""
-    classes, probabilities = info["classes"], explanation.probabilities.tolist()
-    inputs = [options.series, options.checkpoint / "checkpoint.safetensors", options.events]
+def facts_of(classes: list[str], scan: GivenScan, explanation: ScanExplanation) -> dict[str, Any]:
+    """Return the content of ``explanation.json``, but for ``standardized`` and ``provenance``."""
+    probabilities, landmarks = explanation.probabilities.tolist(), tables_of(scan, explanation)[1]
     return {
         "explained": classes[explanation.target],
         "probability": probabilities[explanation.target],
@@ -122,15 +129,8 @@ def facts_of(
         "n_volumes": len(scan.series),
         "n_rois": scan.series.shape[1],
         "tr": scan.tr,
-        "standardized": options.standardize,
         "tested": None if scan.tested is None else dict(zip(("right", "scans"), scan.tested, strict=True)),
         "atlas": scan.atlas or None,
         "map": f"{MAP}.nii.gz" if scan.image is not None else None,
         "notes": scan.notes,
-        "provenance": provenance(
-            [file for file in inputs if file is not None],
-            fold=info["fold"],
-            seed=info["seed"],
-            model=info["model"]["name"],
-        ),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from bolt import config as configuration
 from bolt.config import ROOT, Config, Dataset, nearest
@@ -58,9 +60,50 @@ class Wishes:
     models: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Wishes:
+        """Return what the options of a study ask for (`bolt.cli.command_table`)."""
+        settings: dict[str, Any] = {
+            key: value for key in ("denoise", "device") if (value := getattr(options, key)) is not None
+        }
+        settings |= {"preprocess": {"space": options.space}} if options.space else {}
+        settings |= {"seeds": options.seed} if options.seed else {}
+        settings |= {"folds": {"outer": options.folds}} if options.folds is not None else {}
+        for assignment in options.set or []:
+            _assign(settings, assignment)
+        columns = {"group": options.group_column, "site": options.site, "age": options.age, "sex": options.sex}
+        return cls(
+            label=options.label,
+            classes=options.classes or [],
+            columns={key: column for key, column in columns.items() if column is not None},
+            tasks=options.task_id or [],
+            sessions=options.session_id or [],
+            runs=options.run_id or [],
+            atlases=options.atlas or [],
+            models=options.model or [],
+            settings=settings,
+        )
+
+
+def _assign(settings: dict[str, Any], assignment: str) -> None:
+    """Add ``a.b=value`` to nested settings."""
+    key, equals, text = assignment.partition("=")
+    *above, last = key.split(".")
+    if not equals or not last:
+        raise ConfigError(f"--set {assignment}: no assignment", hint="As in --set quality.max_mean_fd=0.5")
+    group = settings
+    for part in above:
+        group = group.setdefault(part, {})
+        if not isinstance(group, dict):
+            raise ConfigError(f"--set {assignment}: '{part}' is not a group of keys", hint="See config/config.yaml")
+    try:
+        group[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {assignment}: not a value ({' '.join(str(error).split())})") from None
+
 
 def source_of_folder(path: Path) -> str:
-    """Return which source reads a folder or table: ``bids``, ``fmriprep`` or ``series``.
+    """Return which source reads a folder or table: ``bids``, ``fmriprep``, ``bids_series`` (XCP-D) or ``series``.
 
     Raises
     ------
@@ -83,11 +126,13 @@ def source_of_folder(path: Path) -> str:
     names = [str(tool.get("Name", "")) for tool in made_by or [] if isinstance(tool, dict)]
     if "fmriprep" in " ".join(names).casefold():
         return "fmriprep"
+    if "xcp" in " ".join(names).casefold():
+        return "bids_series"
     if isinstance(described, dict) and described.get("DatasetType") == "derivative":
         raise DataError(
             f"derivatives of {', '.join(names) or 'an unknown tool'}",
             where=about,
-            hint="fMRIPrep's are read; for others see docs/data.md",
+            hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md",
         )
     return "bids"
 
@@ -113,7 +158,7 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     table_path = _participants(path, source)
     table = read_text(table_path) if table_path is not None else pd.DataFrame()
     keys: dict[str, Any] = {"name": name, "source": source, "path": path.resolve(), "label": wishes.label}
-    if table_path is not None and source == "fmriprep" and table_path.parent != path:
+    if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
         keys["subjects_table"] = table_path.resolve()
     for key, usual in ABOUT.items():
         if column := _column(wishes.columns.get(key), usual, table, table_path, key):
@@ -132,11 +177,16 @@ def _filters(wishes: Wishes) -> dict[str, list[str]]:
     return {"tasks": wishes.tasks, "sessions": wishes.sessions, "runs": wishes.runs}
 
 
+def columns_of(path: Path) -> Path | None:
+    """Return the table whose columns can be predicted, if there is one."""
+    return _participants(path, source_of_folder(path))
+
+
 def _participants(path: Path, source: str) -> Path | None:
     """Return the table of participants: in the folder, or in the BIDS folder that holds the derivatives."""
     if source == "series":
         return path
-    places = [path, *(path.resolve().parents[:2] if source == "fmriprep" else [])]
+    places = [path, *(path.resolve().parents[:2] if source in ("fmriprep", "bids_series") else [])]
     return next((place / "participants.tsv" for place in places if (place / "participants.tsv").is_file()), None)
 
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from bolt.api.explanation import require_importance
+from bolt.cli.explain_predictions import explain_predictions
+from bolt.cli.predict_source import scans_to_predict
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import write_json, write_table
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.packs.pack import Pack, read_pack
 from bolt.packs.predict import EXCLUDED, METRIC_COLUMNS, column_descriptions, external_metrics, predict_scans, wanted_by
-from bolt.packs.sources import NewScans, read_new_scans
+from bolt.packs.sources import NewScans
 
 log = logging.getLogger("bolt")
 
@@ -24,7 +27,7 @@ def predict(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : Namespace
-        model, source (a list of paths), out, label, tr, any_tr.
+        model, source (a list of paths), out, label, explain, tr, any_tr, atlas, work_dir, n_cpus.
 
     Raises
     ------
@@ -36,8 +39,12 @@ def predict(options: argparse.Namespace) -> None:
     if options.tr is not None and not 0.05 <= options.tr <= 30:
         raise ConfigError(f"--tr {options.tr:g} is no repetition time", hint="Give seconds, such as --tr 2")
     pack = read_pack(options.model)
-    scans = read_new_scans(options.source, wanted_by(pack), options.tr, options.label)
-    write_predictions(pack, scans, options.out, any_tr=options.any_tr, inputs=options.source)
+    if options.explain is not None:
+        require_importance(pack.estimator)
+    scans = scans_to_predict(options, pack, wanted_by(pack))
+    table = write_predictions(pack, scans, options.out, any_tr=options.any_tr, inputs=options.source)
+    if options.explain is not None:
+        explain_predictions(pack, scans, table, options)
 
 
 def write_predictions(pack: Pack, scans: NewScans, out: Path, *, any_tr: bool, inputs: list[Path]) -> pd.DataFrame:

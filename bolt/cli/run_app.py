@@ -24,7 +24,6 @@ from bolt.io.files import read_table
 from bolt.workflow.lock import SHARED
 
 log = logging.getLogger("bolt")
-PREPROCESSING = {"T1w": "anatomical"}
 
 
 def run_app(options: argparse.Namespace) -> int:
@@ -86,26 +85,17 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
 
 def _wishes(options: argparse.Namespace) -> Wishes:
     """Return what the command line asks for."""
-    filters = read_filter(options.bids_filter_file) if options.bids_filter_file is not None else {}
-    settings: dict[str, object] = {"paths": {"work": str(options.work_dir.resolve())}} if options.work_dir else {}
-    settings |= {key: value for key in ("denoise", "device") if (value := getattr(options, key)) is not None}
-    settings |= {"preprocess": {"space": options.space}} if options.space else {}
-    settings |= {"seeds": options.seed} if options.seed else {}
-    settings |= {"folds": {"outer": options.folds}} if options.folds else {}
-    columns = {key: getattr(options, key) for key in ("group_column", "site", "age", "sex")}
-    named = {key.removesuffix("_column"): value for key, value in columns.items() if value is not None}
-    return Wishes(
-        label=options.label,
-        classes=options.classes or [],
-        columns=named,
-        tasks=options.task_id or filters.get("tasks", []),
-        sessions=options.session_id or filters.get("sessions", []),
-        runs=options.run_id or filters.get("runs", []),
-        participants=(options.participant_label or []) if options.level == "group" else [],
-        atlases=options.atlas or [],
-        models=options.model or [],
-        settings=settings,
-    )
+    wishes = Wishes.of(options)
+    if options.bids_filter_file is not None:
+        filters = read_filter(options.bids_filter_file)
+        wishes.tasks = wishes.tasks or filters.get("tasks", [])
+        wishes.sessions = wishes.sessions or filters.get("sessions", [])
+        wishes.runs = wishes.runs or filters.get("runs", [])
+    if options.work_dir is not None:
+        wishes.settings["paths"] = {"work": str(options.work_dir.resolve())}
+    if options.level == "group":
+        wishes.participants = options.participant_label or []
+    return wishes
 
 
 def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, shared: bool = False) -> int:

@@ -5,6 +5,10 @@ A model that does no better in a new cohort may have learned these instead of th
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pandas as pd
 
@@ -41,8 +45,20 @@ def fit_floor(cache: SeriesCache, classes: list[str] | None) -> Member | None:
         return None
     model = estimator("motion_only", covariates=tuple(names))
     nothing = np.tile([[0.0], [1.0]], (len(scans), 1, 1))  # series, which this model does not read
-    fitted = model.fit(nothing, scans["label"].to_numpy(str), scans=scans[[c for c in GIVEN if c in names]])
+    with _quiet("bolt.training.features"):
+        fitted = model.fit(nothing, scans["label"].to_numpy(str), scans=scans[[c for c in GIVEN if c in names]])
     return fitted.members_[0]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a logger silent within the block."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def floor_name(member: Member) -> str:

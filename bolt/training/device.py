@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
 
 import torch
 
@@ -13,7 +14,7 @@ log = logging.getLogger("bolt")
 
 
 def device_of(device: str, threads: int | None) -> torch.device:
-    """Return the device that a configuration asks for, and log it.
+    """Return the device that a configuration asks for, and log it once.
 
     Parameters
     ----------
@@ -35,11 +36,17 @@ def device_of(device: str, threads: int | None) -> torch.device:
     if device != "cpu" and has_gpu:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
-        log.info("device: GPU, %s", torch.cuda.get_device_name())
+        _announce(f"device: GPU, {torch.cuda.get_device_name()}")
         return torch.device("cuda")
     reason = "as configured" if device == "cpu" else f"no GPU: {_absence()}"
-    log.info("device: CPU, %d threads (%s)", torch.get_num_threads(), reason)
+    _announce(f"device: CPU, {torch.get_num_threads()} threads ({reason})")
     return torch.device("cpu")
+
+
+@cache
+def _announce(text: str) -> None:
+    """Log a text, but not again."""
+    log.info(text)
 
 
 def _absence() -> str:

@@ -15,6 +15,7 @@ from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_text
 from bolt.preprocess.templates import PHANTOM_SPACE
+from bolt.workflow.checks import carried_atlases
 from bolt.workflow.disk_check import preprocessing_peak
 from bolt.workflow.estimate import Estimate, estimate, plan_of
 from bolt.workflow.run import Run
@@ -27,6 +28,7 @@ SOURCES = {
     "bids": "raw BIDS",
     "fmriprep": "fMRIPrep output",
     "series": "ready ROI series",
+    "bids_series": "ready ROI series in BIDS derivatives",
     "abide": "ABIDE-I, downloaded by the run",
     "hcp": "HCP",
 }
@@ -103,7 +105,9 @@ def _people(run: Run) -> tuple[pd.DataFrame | None, str]:
         return run.scans.drop_duplicates("subject").reset_index(drop=True), f"listed in {layout.scans}"
     how = {"bids": "by file names", "fmriprep": "by file names", "phantom": "to be simulated"}.get(dataset.source, "")
     how = how or ("to be downloaded" if dataset.downloaded else "not indexed yet")
-    table = subjects_table(dataset, run.config) if dataset.source in ("bids", "fmriprep", "series") else None
+    table = (
+        subjects_table(dataset, run.config) if dataset.source in ("bids", "fmriprep", "series", "bids_series") else None
+    )
     if table is None or not table.is_file():
         return None, how
     subjects = read_text(table)
@@ -177,10 +181,8 @@ def _atlases(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
             yield "atlas", f"{name}: drawn from coordinates"
             continue
         try:
-            image = find_image(
-                about, atlas_folder(place), run.config.paths.atlas_dir, run.config.paths.templateflow_home
-            )
-            verify_image(about, image)
+            image = find_image(about, atlas_folder(place), *_homes(run), run.study.space)
+            verify_image(about, image, run.study.space)
             yield "atlas", f"{name}: {image}"
         except BoltError as error:
             if run.dataset.ready_series:
@@ -188,6 +190,12 @@ def _atlases(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
             else:
                 yield "atlas", f"{name}: missing"
                 ready.problems.append(error)
+    for note in (*run.notes, *carried_atlases(run.study)):
+        yield "note", note.removeprefix("Note: ")
+
+
+def _homes(run: Run) -> tuple[Path | None, Path | None]:
+    return run.config.paths.atlas_dir, run.config.paths.templateflow_home
 
 
 def _templates(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from bolt.io.errors import ConfigError
-from bolt.training.device import device_of
+from bolt.training.device import _announce, device_of
 
 
 @pytest.fixture
 def said(caplog, monkeypatch):
     caplog.set_level(logging.INFO, logger="bolt")
+    _announce.cache_clear()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return caplog
 
@@ -26,7 +27,7 @@ def gpu(monkeypatch, name):
 def test_a_gpu_where_there_is_one(said, monkeypatch):
     gpu(monkeypatch, "NVIDIA A100")
     assert device_of("auto", None).type == device_of("cuda", None).type == "cuda"
-    assert said.messages == ["device: GPU, NVIDIA A100"] * 2
+    assert said.messages == ["device: GPU, NVIDIA A100"], "once, however often it is asked for"
     assert device_of("cpu", 1).type == "cpu"
     assert said.messages[-1] == "device: CPU, 1 threads (as configured)"
 

@@ -60,7 +60,7 @@ def write_one_scan(
     write_page(
         "one_scan.html",
         out / "index.html",
-        title=Path(next(iter(facts["provenance"]["inputs"]))).name,
+        title=facts.get("scan") or Path(next(iter(facts["provenance"]["inputs"]))).name,
         lead=_lead(facts),
         facts=_facts(facts),
         chapters=chapters,
@@ -92,8 +92,15 @@ def _facts(facts: dict[str, Any]) -> dict[str, str]:
     return shown | {
         "scan": f"{facts['n_volumes']} volumes" + (f", TR {facts['tr']:g} s" if facts["tr"] else ""),
         "ROIs": f"{facts['n_rois']}" + (f" ({facts['atlas']})" if facts["atlas"] else ""),
-        "model": f"{known['model']}, fold {known['fold']}, seed {known['seed']}",
+        "model": _which(known),
     }
+
+
+def _which(known: dict[str, Any]) -> str:
+    """Return which model was explained, or how many, whose explanations are averaged."""
+    if "models" in known:
+        return f"{known['model']}, mean of {known['models']} models"
+    return f"{known['model']}, fold {known['fold']}, seed {known['seed']}"
 
 
 def _moments(scan: GivenScan, name: str, tables: Sequence[pd.DataFrame], out: Path, shift: float) -> list[Block]:
