@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bolt.atlases.keys import AtlasFile, AtlasImage
@@ -16,7 +17,9 @@ PREFERRED = ("02", "2")
 
 def is_bids_atlas(place: str) -> bool:
     """Return whether a place is an image, or a folder with images of BIDS atlases and no ``atlas.yaml``."""
-    return is_image(place) or (not (Path(place) / "atlas.yaml").is_file() and bool(atlas_images(place)))
+    if is_image(place):
+        return True
+    return os.path.isdir(place) and not os.path.isfile(f"{place}/atlas.yaml") and bool(atlas_images(place))
 
 
 def folder_of(place: str) -> Path:

@@ -36,7 +36,7 @@ def known_atlases() -> list[str]:
 def atlas_folder(name: str) -> Path:
     """Return the folder of an atlas, given its name, or the path of the folder or of a BIDS atlas's image."""
     for folder in (ATLASES / name, Path(name)):
-        if (folder / "atlas.yaml").is_file():
+        if os.path.isfile(folder / "atlas.yaml"):  # false, too, for a name that no file can have
             return folder
     if name in _members():
         return _members()[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def atlas_name(place: str | Path) -> str:
         entities = entities_of(place)
         return entities["atlas"] + entities.get("desc", "")
     path = Path(place)
-    if not (path / "atlas.yaml").is_file() and path.is_dir() and (images := atlas_images(path)):
+    described = os.path.isfile(path / "atlas.yaml")  # false, too, for a name that no file can have
+    if not described and os.path.isdir(path) and (images := atlas_images(path)):
         return atlas_name(str(images[0]))
     return path.name
