@@ -1,0 +1,241 @@
+"""`bolt run` and `bolt init`: what they find, write and call; participants and then the group equal one run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bolt.cli import init as init_module
+from bolt.cli import run_app
+from bolt.cli.main import main
+from bolt.cli.new_study import name_of
+from bolt.config import ROOT, load_config, load_dataset
+from bolt.datasets import COLUMNS
+from bolt.io.files import read_table, write_table
+from tests.fake_bids import write_bids
+from tests.fake_fmriprep import write_fmriprep
+from tests.kills import differences
+from tests.snake import TINY_MODEL
+
+
+@pytest.fixture
+def bids(tmp_path):
+    return write_bids(tmp_path / "study", n_subjects=12)
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The commands that would have been run."""
+    commands: list[tuple[list[str], dict]] = []
+
+    def record(command, env, check):
+        commands.append((command, env))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(run_app.subprocess, "run", record)
+    return commands
+
+
+def run(*arguments) -> int:
+    return main(["run", *map(str, arguments)])
+
+
+def said(capsys) -> str:
+    return capsys.readouterr().err
+
+
+def test_group_writes_the_configuration_and_calls_the_workflow(bids, tmp_path, called):
+    out = tmp_path / "out"
+    options = ["--label", "diagnosis", "--atlas", "dosenbach160", "--n-cpus", 3, "--mem-mb", 9000]
+    assert run(bids, out, "group", *options) == 0
+    ((command, env),) = called
+    assert command[:3] == [sys.executable, "-m", "snakemake"] and "series" not in command
+    assert command[command.index("--directory") + 1] == str(out) and command[command.index("--cores") + 1] == "3"
+    assert command[command.index("--resources") + 1] == "mem_mb=9000" and run_app.SHARED not in env
+    place = Path(command[command.index("--configfile") + 1])
+    config, dataset = load_config(place), load_dataset(str(out / "datasets" / "study.yaml"))
+    assert (config.dataset, config.atlases, config.folds.outer) == ("study", ["dosenbach160"], 6), "six of each class"
+    assert (dataset.source, dataset.label, dataset.classes) == ("bids", "diagnosis", ["control", "patient"])
+    assert (dataset.path, dataset.site, dataset.age, dataset.sex) == (bids, "site", "age", "sex")
+    before = place.stat().st_mtime_ns
+    run(bids, out, "group", "--label", "diagnosis", "--atlas", "dosenbach160")
+    assert place.stat().st_mtime_ns == before, "an equal configuration keeps its time: nothing is made again"
+
+
+def test_participants_need_no_labels(bids, tmp_path, called):
+    (bids / "participants.tsv").write_text("participant_id\n" + "".join(f"sub-{i:02d}\n" for i in range(1, 13)))
+    assert run(bids, tmp_path / "out", "participant") == 0
+    assert called[0][0][3] == "series" and load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
+
+
+def index_of(out: Path, **excluded: str) -> None:
+    """What the index would have written."""
+    names = [f"sub-{i:02d}" for i in range(1, 13)]
+    table = pd.DataFrame({"scan_id": [f"{n}_task-rest" for n in names], "subject": names})
+    table = table.reindex(columns=list(COLUMNS))
+    table["exclude_reason"] = [excluded.get(name.replace("-", "")) for name in names]
+    write_table(table, out / "results" / "study" / "scans.tsv", COLUMNS)
+
+
+def test_some_participants_are_made_beside_others(bids, tmp_path, called):
+    out = tmp_path / "out"
+    index_of(out)
+    assert run(bids, out, "participant", "--participant-label", "sub-02", "03", "--atlas", "dosenbach160") == 0
+    targets = [[word for word in command if word.startswith("results/")] for command, _ in called]
+    series = "results/study/series/MNI152NLin6Asym-none/sub-{}_task-rest/status.json"
+    assert targets == [["results/study/scans.tsv"], [series.format("02"), series.format("03")]]
+    assert all(env[run_app.SHARED] == "1" for _, env in called)
+
+
+def test_participants_without_a_usable_scan_are_named(bids, tmp_path, called, capsys, caplog):
+    index_of(tmp_path / "out", sub02="no T1w image")
+    assert run(bids, tmp_path / "out", "participant", "--participant-label", "02") == 2
+    assert "no usable scan of these participants" in said(capsys) and "no T1w image" in caplog.text
+    assert run(bids, tmp_path / "out", "participant", "--participant-label", "99") == 2
+    assert "--participant-label sub-99: no such participant" in said(capsys)
+
+
+def test_the_group_may_be_some_participants(bids, tmp_path, called):
+    run(bids, tmp_path / "out", "group", "--label", "diagnosis", "--participant-label", "01", "02", "sub-03")
+    dataset = load_dataset(str(tmp_path / "out/datasets/study.yaml"))
+    assert dataset.include == {"participant_id": ["sub-01", "sub-02", "sub-03"]}
+
+
+def test_options_become_keys(bids, tmp_path, called):
+    (tmp_path / "filter.json").write_text(json.dumps({"bold": {"task": "rest", "session": ["1", "2"], "run": 1}}))
+    options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
+    options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
+    options += ["--set", "quality.max_mean_fd=0.5", "explain.tokens=3", "--name", "mine", "--dry-run"]
+    options += ["--profile", "slurm", "--skip-bids-validation", "--classes", "patient", "control"]
+    assert run(bids, tmp_path / "out", "group", "--label", "diagnosis", *options) == 0
+    config = load_config(tmp_path / "out" / "mine.yaml")
+    dataset = load_dataset(str(tmp_path / "out/datasets/mine.yaml"))
+    assert (dataset.tasks, dataset.sessions, dataset.runs) == (["rest"], ["1", "2"], ["1"])
+    assert dataset.classes == ["patient", "control"], "the last is the positive class"
+    assert (config.preprocess.space, config.denoise, config.seeds) == ("MNI152NLin2009cAsym", "24p", [1, 2])
+    assert (config.folds.outer, config.models, config.device) == (3, ["svm"], "cpu")
+    assert (config.quality.max_mean_fd, config.explain.tokens) == (0.5, 3) and config.paths.work == tmp_path / "w"
+    command = called[0][0]
+    assert "--dry-run" in command
+    assert Path(command[command.index("--workflow-profile") + 1]).samefile(ROOT / "workflow/profiles/slurm")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["group"], "the group level predicts a label. Name its column: --label diagnosis"),
+        (["group", "--label", "diagnosys"], "no such column in .*did you mean 'diagnosis'"),
+        (["group", "--label", "sex"], "label 'sex' has 1 values"),
+        (["group", "--label", "diagnosis", "--site", "centre"], "--site centre: no such column"),
+        (["group", "--label", "diagnosis", "--model", "svn"], "unknown model 'svn'.*did you mean 'svm'"),
+        (["group", "--label", "diagnosis", "--set", "quality"], "--set quality: no assignment"),
+        (["group", "--label", "diagnosis", "--set", "qualty.max_mean_fd=1"], "unknown key 'qualty'.*did you mean"),
+        (["group", "--label", "diagnosis", "--participant-label", "77"], "--participant-label 77: not in"),
+        (["participant", "--profile", "slrm"], "--profile slrm: no such profile"),
+        (["participant", "--name", "a b"], "'a b' cannot name a dataset"),
+        (["participant", "--space", "../x"], "space"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys, arguments, message):
+    status = run(bids, tmp_path / "out", *arguments)
+    line = said(capsys)
+    assert (status, called) == (2, []) or "--space" in arguments, line
+    if status == 2:
+        assert re.search(message, line) and line.count("\n") == 1
+
+
+def test_folders_that_are_no_dataset(tmp_path, called, capsys):
+    for place, message in ((tmp_path / "nothing", "no such folder"), (tmp_path, "no dataset_description.json")):
+        assert run(place, tmp_path / "out", "participant") == 2
+        assert message in said(capsys)
+    (tmp_path / "dataset_description.json").write_text(
+        json.dumps({"DatasetType": "derivative", "GeneratedBy": [{"Name": "C-PAC"}]})
+    )
+    assert run(tmp_path, tmp_path / "out", "participant") == 2
+    assert "derivatives of C-PAC" in said(capsys)
+    bids = write_bids(tmp_path / "bids", 2)
+    assert run(bids, bids, "participant") == 2
+    assert "the output folder is the input folder" in said(capsys)
+
+
+def test_fmriprep_and_its_participants_are_found(tmp_path, called):
+    derivatives = write_fmriprep(tmp_path / "study", 2, n_volumes=2)
+    run(derivatives, tmp_path / "out", "participant")
+    dataset = load_dataset(str(tmp_path / "out/datasets/study.yaml"))
+    assert dataset.source == "fmriprep" and dataset.subjects_table == tmp_path / "study" / "participants.tsv"
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("my study", "my_study"),
+        ("abide/derivatives/fmriprep", "abide"),
+        ("x/bids", "x"),
+        ("table.tsv", "table"),
+        ("ünï", "n"),
+    ],
+)
+def test_names(tmp_path, place, name):
+    path = tmp_path / place
+    if path.suffix:
+        path.write_text("")
+    assert name_of(path) == name
+
+
+def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys):
+    assert main(["init", str(bids), "--out", str(tmp_path / "mine"), "--label", "diagnosis"]) == 0
+    place = tmp_path / "mine" / "study.yaml"
+    assert f"bolt check --config {place}" in capsys.readouterr().out
+    assert yaml.safe_load(place.read_text()) == {"dataset": "study", "folds": {"outer": 6}}
+    schema = place.read_text().splitlines()[0]
+    assert Path(schema.split("$schema=")[1]).is_file()
+
+
+def test_init_asks_for_the_label(bids, tmp_path, capsys, monkeypatch):
+    answers = iter(["diagnosis\n"])
+    terminal = SimpleNamespace(isatty=lambda: True, readline=lambda: next(answers))
+    monkeypatch.setattr(init_module.sys, "stdin", terminal)
+    assert main(["init", str(bids), "--out", str(tmp_path / "mine")]) == 0
+    out = capsys.readouterr().out
+    assert "What shall be predicted? diagnosis / age [" in out.replace("site / ", "").replace("sex / ", "")
+    assert load_dataset(str(tmp_path / "mine/datasets/study.yaml")).label == "diagnosis"
+
+
+@pytest.mark.slow
+def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path):
+    derivatives = write_fmriprep(tmp_path / "study")
+    model = tmp_path / "tiny.yaml"
+    model.write_text(yaml.safe_dump(TINY_MODEL))
+    options = ["--atlas", "dosenbach160", "--model", str(model), "--folds", "3", "--n-cpus", "1"]
+    options += ["--set", "explain.sanity.draws=0", "explain.sanity.permuted=false", "explain.faithfulness.scans=0"]
+
+    def start(out, *arguments):
+        command = [sys.executable, "-m", "bolt", "run", str(derivatives), str(tmp_path / out), *arguments, *options]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def finish(process):
+        output = process.communicate()[0]
+        assert process.returncode == 0, output[-5000:]
+
+    first = [f"{i:02d}" for i in range(1, 6)]
+    together = [start("apart", "participant", "--participant-label", *names) for names in (first[:3], first[3:])]
+    for process in together:  # at the same time, in one folder
+        finish(process)
+    finish(start("apart", "participant", "--participant-label", *[f"{i:02d}" for i in range(6, 11)]))
+    made = {p: p.stat().st_mtime_ns for p in (tmp_path / "apart/results/study/series").rglob("*_timeseries.npy")}
+    assert len(made) == 10
+    finish(start("apart", "group", "--label", "diagnosis"))
+    assert {p: p.stat().st_mtime_ns for p in made} == made, "no series is made again"
+    finish(start("whole", "group", "--label", "diagnosis"))
+    assert differences(tmp_path / "whole", tmp_path / "apart") == []
+    (predictions, *_) = (tmp_path / "whole" / "results" / "study" / "runs").rglob("predictions.tsv")
+    assert np.isfinite(read_table(predictions)["p_patient"]).all()
