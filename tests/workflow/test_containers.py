@@ -103,3 +103,27 @@ def test_shell_lines_are_shell(text):
 
 def test_the_script_is_shell():
     subprocess.run(["sh", "-n", FOLDER / "install.sh"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "run"),
+    [
+        ([], "bolt run --help"),
+        (["{data}", "/out", "participant"], "bolt run {data} /out participant"),
+        (["--version"], "bolt run --version"),
+        (["snakemake", "--cores", "2"], "snakemake --cores 2"),
+        (["bolt", "check"], "bolt check"),
+    ],
+)
+def test_the_image_is_a_bids_app_and_runs_other_commands(tmp_path, arguments, run):
+    for name in ("bolt", "snakemake"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $@"\n')
+        (tmp_path / name).chmod(0o755)
+    data = tmp_path / "data"
+    data.mkdir()
+    command = ["/bin/sh", str(FOLDER / "entrypoint.sh"), *(word.format(data=data) for word in arguments)]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    assert said == run.format(data=data)
+    for recipe in (DOCKER, sections()["runscript"]):
+        assert "/opt/bolt/workflow/containers/entrypoint.sh" in recipe
