@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from sklearn.utils import estimator_checks
 import bolt
 from bolt.api.members import load_member
 from bolt.config import known, load_model
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.models.registry import inputs_of
 from bolt.training.checkpoint import load_checkpoint
@@ -363,6 +365,36 @@ def test_a_hostile_model_is_refused_and_runs_no_code(fitted, tmp_path, change, m
     write_json(read_json(about) | change, about)
     with pytest.raises(DataError, match=message):
         bolt.load(tmp_path / "model")
+
+
+def test_a_hub_is_asked_only_when_told_to(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path / "model")
+    asked = []
+
+    class HfHubHTTPError(OSError):
+        pass
+
+    def snapshot_download(name, allow_patterns):
+        asked.append((name, allow_patterns))
+        if name == "no/such":
+            raise HfHubHTTPError("404")
+        return str(tmp_path / "model")
+
+    errors = SimpleNamespace(HfHubHTTPError=HfHubHTTPError, HFValidationError=ValueError)
+    hub = SimpleNamespace(snapshot_download=snapshot_download, errors=errors)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    with pytest.raises(DataError, match="no such folder"):
+        bolt.load("someone/model")
+    assert asked == []
+    np.testing.assert_array_equal(bolt.load("someone/model", hub=True).predict(SERIES), fitted.predict(SERIES))
+    ((_, patterns),) = asked
+    assert not any(pattern.endswith((".py", ".pkl", ".bin", ".pt", "*")) for pattern in patterns), "nothing that runs"
+    with pytest.raises(BoltError, match="cannot be downloaded .404.*Check the name"):
+        bolt.load("no/such", hub=True)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match="the hub's package is missing"):
+        bolt.load("someone/model", hub=True)
 
 
 def test_what_is_no_model_is_refused(tmp_path):

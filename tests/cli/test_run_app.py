@@ -239,3 +239,15 @@ def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path):
     assert differences(tmp_path / "whole", tmp_path / "apart") == []
     (predictions, *_) = (tmp_path / "whole" / "results" / "study" / "runs").rglob("predictions.tsv")
     assert np.isfinite(read_table(predictions)["p_patient"]).all()
+    # the same images, as new ones: series are made as the model's were, and predicted alike
+    (runs,) = (tmp_path / "whole/results/study/runs/dosenbach160").glob("*/*")
+    assert main(["pack", str(runs), "--out", str(tmp_path / "model")]) == 0
+    sources = {"made": tmp_path / "whole/results/study", "images": derivatives}
+    for name, source in sources.items():
+        out = ["--out", str(tmp_path / f"{name}.tsv"), "--label", "diagnosis", "--n-cpus", "2"]
+        assert main(["predict", str(tmp_path / "model"), str(source), *out]) == 0
+    made, images = (read_table(tmp_path / f"{name}.tsv") for name in sources)
+    pd.testing.assert_frame_equal(made, images)
+    assert len(made) == 10 and set(made["label"]) == {"control", "patient"}
+    metrics = read_table(tmp_path / "images_metrics.tsv")
+    assert set(metrics["model"]) == {"model", "model, calibrated", "motion, age and sex alone"}

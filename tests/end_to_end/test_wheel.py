@@ -1,12 +1,14 @@
 """An installed wheel does what a clone does, from an empty folder: commands, configuration, atlases, the workflow."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
 import nibabel as nib
 import numpy as np
 import pytest
@@ -168,6 +170,46 @@ def test_jobs_run_the_wheels_code_on_a_users_own_files(installed):
     # jobs import the package, and nothing of what is installed beside it
     code = installed.here / "work/small/code"
     assert [path.resolve() for path in code.iterdir()] == [installed.package]
+
+
+def test_the_phantoms_bids_folder_is_run(installed):
+    """As a BIDS App, from a folder without configuration; the data are those of the test above."""
+    bids, out = installed.here.parent / "study" / "bids", installed.here / "app"
+    bids = bids if bids.is_dir() else installed.here / "bids"
+    options = ["--atlas", "dosenbach160", "--space", "MNI152NLin2009aSym", "--n-cpus", "2", "--set"]
+    options += ["preprocess.registration=testing", "preprocess.resolution=8.0", "explain.sanity.draws=0"]
+    subject = read_table(bids / "participants.tsv")["participant_id"][0]
+    said = installed.run(
+        installed.python.with_name("bolt"), "run", bids, out, "participant", "--participant-label", subject, *options
+    )
+    assert said.returncode == 0, said.stderr[-3000:]
+    (series,) = out.rglob("*_atlas-dosenbach160_timeseries.npy")
+    assert np.load(series).shape[1] == 160
+
+
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], 4)
+NotebookClient(notebook, timeout=900, kernel_name="python3").execute()
+nbformat.write(notebook, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run_and_find_what_is_stored(installed, path):
+    out = installed.here.parent / path.name
+    done = installed.run("-c", EXECUTE, path, out, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    stored, executed = (nbformat.read(place, 4) for place in (path, out))
+    kinds = [[[o["output_type"] for o in c.get("outputs", [])] for c in nb.cells] for nb in (stored, executed)]
+    assert kinds[0] == kinds[1]
+    numbers = [[float(n) for n in re.findall(r"\d+\.\d+", printed(nb))] for nb in (stored, executed)]
+    assert numbers[0] and numbers[1] == pytest.approx(numbers[0], abs=0.06)
+
+
+def printed(notebook) -> str:
+    return "".join(o.get("text", "") for cell in notebook.cells for o in cell.get("outputs", []))
 
 
 def test_copies_are_not_mixed(installed):
