@@ -199,7 +199,8 @@ nbformat.write(notebook, sys.argv[2])
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/examples").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run_and_find_what_is_stored(installed, path):
     out = installed.here.parent / path.name
-    done = installed.run("-c", EXECUTE, path, out, OMP_NUM_THREADS="1")
+    inline = "module://matplotlib_inline.backend_inline"  # tests draw without a display
+    done = installed.run("-c", EXECUTE, path, out, OMP_NUM_THREADS="1", MPLBACKEND=inline)
     assert done.returncode == 0, done.stderr[-3000:]
     stored, executed = (nbformat.read(place, 4) for place in (path, out))
     kinds = [[[o["output_type"] for o in c.get("outputs", [])] for c in nb.cells] for nb in (stored, executed)]
