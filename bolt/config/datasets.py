@@ -155,6 +155,12 @@ class Dataset(Keys):
         return self.subjects_table or (self.bids or self.path) / "participants.tsv"
 
     @property
+    def without_table(self) -> bool:
+        """Return whether a BIDS dataset or its derivatives lack a table of subjects, and need none to make series."""
+        of_bids = self.source in ("bids", "fmriprep", "bids_series") and self.subjects_table is None
+        return of_bids and self.label is None and not self.participants.is_file()
+
+    @property
     def ready_series(self) -> bool:
         """Return whether the source provides ROI series, so that no image is read."""
         return self.source in ("series", "bids_series") or (self.source == "abide" and self.abide.ready_series)

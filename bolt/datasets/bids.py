@@ -14,7 +14,7 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_participants, read_timing
+from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
 from bolt.datasets.participants import without_image as without_image
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_image
@@ -29,9 +29,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
     where = dataset.participants
-    subjects = read_participants(where)
     t1w = _anatomical_images(layout)
     rows = [_row(layout, bold, dataset, t1w) for bold in find_images(layout, dataset, suffix="bold")]
+    subjects = read_subjects(dataset, [row["subject"] for row in rows])
     with_bold = bool(rows)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
     if not with_bold:

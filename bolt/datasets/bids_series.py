@@ -23,7 +23,7 @@ from bolt.datasets.participants import (
     exclude,
     exclude_unselected,
     join_subjects,
-    read_participants,
+    read_subjects,
     series_tr,
     without_image,
 )
@@ -90,11 +90,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     for row in _concatenated(rows):
         exclude(rows, row, "several runs in one file, which are also listed each on its own", SELECTION)
     exclude_unselected(rows, dataset)
-    where = dataset.subjects_table or dataset.path / "participants.tsv"
-    if dataset.label is None and not where.is_file():
-        subjects = pd.DataFrame(index=rows["subject"].unique())
-    else:
-        subjects = _read_subjects(where)
+    where = dataset.participants
+    subjects = read_subjects(dataset, rows["subject"])
     missing = without_image(
         subjects,
         rows.to_dict("records"),
@@ -275,13 +272,3 @@ def _concatenated(rows: pd.DataFrame) -> list[int]:
     """Return the scans without a run that others repeat with one: XCP-D has joined these (--combine-runs)."""
     single = {re.sub(r"_(run|dir)-[^_]+", "", str(scan)) for scan in rows["scan_id"] if "_run-" in str(scan)}
     return [row for row, scan in rows["scan_id"].items() if "_run-" not in str(scan) and scan in single]
-
-
-def _read_subjects(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise DataError(
-            "file not found",
-            where=path,
-            hint="Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
-        )
-    return read_participants(path)

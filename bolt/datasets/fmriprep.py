@@ -14,7 +14,7 @@ from bolt.atlases.description import describe_atlas, known_atlases
 from bolt.atlases.spaces import serves
 from bolt.config import Config, Dataset
 from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout, without_image
-from bolt.datasets.participants import join_subjects, read_participants, read_timing
+from bolt.datasets.participants import join_subjects, read_subjects, read_timing
 from bolt.datasets.spaces import description_of
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_bold
@@ -40,7 +40,6 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         )
     resolution = _choose_resolution(images, dataset)
     where = dataset.participants
-    subjects = read_participants(where)
     combined, single_echoes = _combined_echoes([i for i in images if _resolution(i.path) == resolution])
     rows = [_row(layout, bold, dataset, space) for bold in combined]
     rows += [_row(layout, bold, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for bold in single_echoes]
@@ -48,6 +47,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
     rows += [_row(layout, bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
+    subjects = read_subjects(dataset, [row["subject"] for row in rows])
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)

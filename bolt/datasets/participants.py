@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,22 @@ def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
     table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
     refuse_duplicates(table[key], path)
     return table.set_index(key, drop=False)
+
+
+def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
+    """Read the participants table of a BIDS dataset or its derivatives; where none is needed, list the given subjects.
+
+    Raises
+    ------
+    DataError
+        As `read_participants`.
+    """
+    if dataset.without_table:
+        return pd.DataFrame(index=pd.Index(sorted(set(subjects)), dtype=object))
+    if not dataset.participants.is_file():
+        hint = "Set 'subjects_table' in the dataset's file to participants.tsv of the raw data, or 'label: null'"
+        raise DataError("file not found", where=dataset.participants, hint=hint)
+    return read_participants(dataset.participants)
 
 
 def read_csv(path: Path) -> pd.DataFrame:

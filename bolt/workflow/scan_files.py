@@ -151,9 +151,8 @@ class ScanFiles:
 
     @property
     def tables_of_index(self) -> list[Path]:
-        """Return the table of subjects that the index reads; ready series without labels need none."""
-        optional = self.dataset.source == "bids_series" and self.dataset.label is None
-        return [] if optional and not self.subjects_table.is_file() else [self.subjects_table]
+        """Return the table of subjects that the index reads; a dataset without labels may have none."""
+        return [] if self.dataset.without_table else [self.subjects_table]
 
     @property
     def listed(self) -> str:

@@ -13,6 +13,7 @@ from bolt.datasets import COLUMNS, index
 from bolt.datasets.participants import require_classes
 from bolt.io.errors import DataError
 from tests.fake_bids import bold_path, save_bold, write_bids
+from tests.fake_fmriprep import write_fmriprep
 
 CONFIG = Config(dataset="fake", atlases=["dosenbach160"])
 
@@ -40,6 +41,19 @@ def test_one_row_per_scan_with_all_columns(bids):
     assert (first.label, first.site, first.age, first.tr, first.n_volumes) == ("control", "A", 20, 2.0, 30)
     assert first.group == first.subject == "sub-01" and first.kind == "raw"
     assert scans.exclude_reason.isna().all()
+
+
+def test_without_a_label_no_table_of_people_is_needed(bids, tmp_path):
+    (bids / "participants.tsv").unlink()
+    scans = index(CONFIG, dataset(bids, label=None, classes=None))
+    assert len(scans) == 8 and scans.exclude_reason.isna().all() and scans.group.tolist() == scans.subject.tolist()
+    with pytest.raises(DataError, match="participants.tsv: file not found.*or 'label: null'"):
+        index(CONFIG, dataset(bids))
+    prep = write_fmriprep(tmp_path / "study", 2, n_volumes=3)
+    about = {"name": "p", "source": "fmriprep", "path": prep, "label": None}
+    assert index(CONFIG, Dataset(**about)).exclude_reason.isna().all()
+    with pytest.raises(DataError, match="file not found"):
+        index(CONFIG, Dataset(**about | {"label": "diagnosis"}))
 
 
 def test_row_order_does_not_depend_on_the_listing(bids):
