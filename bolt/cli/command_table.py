@@ -164,6 +164,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         "-w", "--work-dir", type=Path, metavar="DIR", help="of images: where series are made [<out>_work]"
     )
     parser.add_argument("--n-cpus", type=int, metavar="N", help="of images: cores to use [all]")
+    parser.add_argument("--fetch", action="store_true", help="of images: first download missing templates and atlases")
 
 
 def _describe_atlas_options(parser: argparse.ArgumentParser) -> None:

@@ -227,12 +227,13 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
             except DataError as error:
                 errors.append((error, series.shape[1]))
     if errors:
-        error, n_rois = errors[0]
+        refusal, n_rois = errors[0]
         atlas_dir = config.paths.atlas_dir
         fitting = [name for name in known_atlases() if count_rois(name, atlas_dir=atlas_dir) == n_rois]
         if fitting:
-            error = DataError(error.what, where=error.where, hint=f"{error.hint}. {n_rois} ROIs: {', '.join(fitting)}")
-        raise error
+            hint = f"{refusal.hint}. {n_rois} ROIs: {', '.join(fitting)}"
+            raise DataError(refusal.what, where=refusal.where, hint=hint)
+        raise refusal
 
 
 def _check_folds(config: Config) -> None:
