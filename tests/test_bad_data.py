@@ -39,11 +39,11 @@ from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.caches import pack, scan_table
 from tests.fake_bids import bold_path, save_bold, write_bids
+from tests.fake_cifti import NAMES as PARCELS
+from tests.fake_cifti import brain as greyordinates
+from tests.fake_cifti import ptseries, seconds
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
-from tests.series.test_cifti import NAMES as PARCELS
-from tests.series.test_cifti import brain as greyordinates
-from tests.series.test_cifti import ptseries, seconds
 from tests.series.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 from tests.snake import series_dataset
 

@@ -168,7 +168,7 @@ def _put(file: str, users: Path | None) -> str:
 def _stage(url: str | None, about: AtlasFile) -> str:
     if url is None:
         return f"see {about.source}"
-    return f"run `snakemake resources` (on the command line: add --fetch), which stages it from {url}"
+    return f"run `snakemake resources` (bolt run, predict and parcellate: add --fetch), which stages it from {url}"
 
 
 def _users_folder(atlas_dir: Path | None) -> Path | None:

@@ -64,6 +64,15 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     return labels.sort_values("value", ignore_index=True)
 
 
+def count_rois(name: str, *, atlas_dir: Path | None = None) -> int | None:
+    """Return an atlas's number of ROIs; before its publisher's labels are fetched, what the description begins with."""
+    try:
+        return len(load_labels(name, atlas_dir=atlas_dir))
+    except DataError:
+        stated = re.match(r"\d+", describe_atlas(name).description)
+        return int(stated[0]) if stated else None
+
+
 def labels_of_image(path: Path) -> pd.DataFrame:
     """Return the table of an image alone: ROIs are named by their values, or by the numbers of maps."""
     if stem_of(path).endswith("_probseg"):

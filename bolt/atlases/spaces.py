@@ -76,7 +76,8 @@ def find_transform(source: str, target: str, home: Path | None) -> Path:
         raise DataError(
             f"the transform from {source} to {target} is missing",
             where=path,
-            hint=f"Run `snakemake resources` (on the command line: add --fetch), which fetches it from {TEMPLATEFLOW}",
+            hint="Run `snakemake resources` (bolt run, predict and parcellate: add --fetch), which fetches it from "
+            f"{TEMPLATEFLOW}",
         )
     return path
 

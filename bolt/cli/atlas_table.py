@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 
 from bolt.atlases.description import (
@@ -14,7 +13,7 @@ from bolt.atlases.description import (
     known_atlases,
 )
 from bolt.atlases.keys import AtlasFile, AtlasImage
-from bolt.atlases.labels import load_labels
+from bolt.atlases.labels import count_rois
 from bolt.atlases.spaces import reachable
 from bolt.config import Paths, load_config
 from bolt.io.errors import DataError
@@ -40,20 +39,11 @@ def atlas_row(name: str, paths: Paths) -> tuple[str, ...]:
     about = describe_atlas(name)
     return (
         f"`{name}`",
-        _count(name, about, paths),
+        str(count_rois(name, atlas_dir=paths.atlas_dir) or "–"),
         ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))]),
         about.description.strip(),
         _image(name, about, paths),
     )
-
-
-def _count(name: str, about: AtlasFile, paths: Paths) -> str:
-    """Return the number of ROIs; before the publisher's table of labels is fetched, the description's number."""
-    try:
-        return str(len(load_labels(name, atlas_dir=paths.atlas_dir)))
-    except DataError:
-        stated = re.match(r"\d+", about.description)
-        return stated[0] if stated else "–"
 
 
 def _image(name: str, about: AtlasFile, paths: Paths) -> str:

@@ -22,6 +22,7 @@ def add_options(parser: ArgumentParser) -> None:
 def check(options: Namespace) -> int:
     """Print what a run would find and take, and what is missing; return 0 if it could start, else 2."""
     from bolt.io.files import read_yaml
+    from bolt.io.places import snakemake_command
     from bolt.workflow.job import chosen_config
     from bolt.workflow.readiness import readiness
     from bolt.workflow.start import read_run
@@ -36,11 +37,13 @@ def check(options: Namespace) -> int:
         previous = name
     print(*notes, sep="\n", end="\n" if notes else "", flush=True)
     if not ready.problems:
-        print(f"A run can start: snakemake --cores 8 --configfile {file}   (-n lists its jobs)")
+        print(f"A run can start: {snakemake_command(file)}   (-n lists its jobs)")
         return 0
     print("A run cannot start yet. To fix:", file=sys.stderr)
     for number, problem in enumerate(ready.problems, 1):
         print(textwrap.indent(f"{number}. {problem}", "  "), file=sys.stderr)
+    if any("`snakemake resources`" in problem.hint for problem in ready.problems):
+        print(f"To download them: {snakemake_command(file, 'resources')}", file=sys.stderr)
     return 2
 
 

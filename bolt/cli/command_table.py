@@ -100,7 +100,9 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
 
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add what describes a study: its label, columns, scans, atlases and models."""
-    parser.add_argument("--label", metavar="COLUMN", help="of participants.tsv: what is predicted")
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="column of participants.tsv, or of the table of series, to predict"
+    )
     parser.add_argument("--classes", nargs="+", help="values of the label, the positive class last [all, sorted]")
     for name in ("site", "age", "sex"):
         parser.add_argument(f"--{name}", metavar="COLUMN", help="column of participants.tsv [found by its name]")
@@ -108,8 +110,14 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task-id", nargs="+", metavar="TASK", help="[all]")
     parser.add_argument("--session-id", nargs="+", metavar="SESSION", help="[all]")
     parser.add_argument("--run-id", nargs="+", metavar="RUN", help="[all]")
-    parser.add_argument("--atlas", nargs="+", help="names (bolt atlases), folders or images [schaefer400 aal116]")
-    parser.add_argument("--model", nargs="+", help="names (bolt models) or files [bolt]")
+    parser.add_argument(
+        "--atlas",
+        nargs="+",
+        help="names (bolt atlases), folders or images [schaefer400 aal116]; of ready series: theirs",
+    )
+    parser.add_argument(
+        "--model", nargs="+", help="names (bolt models) or files [bolt; bolt_small suits a few dozen scans]"
+    )
     parser.add_argument("--space", help="template space of the images [MNI152NLin6Asym]")
     parser.add_argument("--denoise", help="strategy in config/denoise, or a file [none]")
     parser.add_argument("--folds", type=int, help="outer folds [10, or fewer with few participants]")
@@ -156,6 +164,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         "-w", "--work-dir", type=Path, metavar="DIR", help="of images: where series are made [<out>_work]"
     )
     parser.add_argument("--n-cpus", type=int, metavar="N", help="of images: cores to use [all]")
+    parser.add_argument("--fetch", action="store_true", help="of images: first download missing templates and atlases")
 
 
 def _describe_atlas_options(parser: argparse.ArgumentParser) -> None:
@@ -250,7 +259,10 @@ def overview() -> str:
     for group in GROUPS:
         listed = {name: command.help for name, command in COMMANDS.items() if command.group == group}
         lines += [f"{group}:", *_lines(listed), ""]
-    lines += ["'bolt COMMAND --help' explains a command.", "'snakemake --cores 8 --configfile FILE' runs the workflow."]
+    lines += [
+        "'bolt COMMAND --help' explains a command.",
+        "'snakemake --snakefile $(bolt where)/Snakefile --cores 8 --configfile FILE' runs the workflow.",
+    ]
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from bolt.cli.new_study import MOST_CLASSES, Wishes, columns_of, name_of, write_study
 from bolt.io.files import read_text
+from bolt.io.places import snakemake_command
 
 
 def init(options: argparse.Namespace) -> None:
@@ -33,7 +34,7 @@ def init(options: argparse.Namespace) -> None:
     print(f"{options.data}: {dataset.source}, {label}{classes}; atlases {', '.join(config.atlases)}")
     print(f"wrote {place} and {options.out / 'datasets' / place.name}; every other key has its default")
     print(f"next: bolt check --config {place}")
-    print(f"      snakemake --cores 8 --configfile {place}")
+    print(f"      {snakemake_command(place)}")
 
 
 def ask_label(options: argparse.Namespace) -> str | None:

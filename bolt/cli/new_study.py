@@ -303,7 +303,8 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     root = ROOT.resolve()
     _write(folder / "datasets" / f"{name}.yaml", "dataset", described, f"# What `bolt` found in {data}.\n", root)
     place = folder / f"{name}.yaml"
-    run = f"# Run it: snakemake --cores 8 --configfile {place.name}\n# All keys: {root}/config/config.yaml\n"
+    run = f"# Run it: snakemake --cores 8 --configfile {place.name} --snakefile {root}/Snakefile\n"
+    run += f"# All keys: {root}/config/config.yaml\n"
     _write(place, "config", keys, run, root)
     return place, config, dataset
 

@@ -27,7 +27,7 @@ def predict(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : Namespace
-        model, source (a list of paths), out, label, explain, tr, any_tr, atlas, work_dir, n_cpus.
+        model, source (a list of paths), out, label, explain, tr, any_tr, atlas, work_dir, n_cpus, fetch.
 
     Raises
     ------

@@ -33,7 +33,7 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack, wanted: Wanted) ->
     Parameters
     ----------
     options : Namespace
-        source, label, tr, atlas, out, work_dir, n_cpus.
+        source, label, tr, atlas, out, work_dir, n_cpus, fetch.
     pack : Pack
     wanted : Wanted
         What its models read.
@@ -68,13 +68,14 @@ def _of_images(folder: Path, options: argparse.Namespace, pack: Pack, wanted: Wa
         log.warning("images preprocessed by %s; those of the training cohort by %s", made_by, series["made_by"])
     work = options.work_dir or options.out.with_name(f"{options.out.stem}_work")
     place, config, _ = write_study(work, NAME, folder, _wishes(options, pack, wanted, work))
-    command = [sys.executable, "-m", "snakemake", "series", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--directory", str(work), "--configfile", str(place.resolve())]
-    command += ["--cores", str(options.n_cpus or os.cpu_count() or 1)]
-    if subprocess.run(command, check=False).returncode:
-        raise DataError(
-            "the series of these images could not be made", where=work, hint="See above; the same command resumes"
-        )
+    for target in ["resources"] * options.fetch + ["series"]:
+        command = [sys.executable, "-m", "snakemake", target, "--snakefile", str(ROOT / "Snakefile")]
+        command += ["--directory", str(work), "--configfile", str(place.resolve())]
+        command += ["--cores", str(options.n_cpus or os.cpu_count() or 1)]
+        if subprocess.run(command, check=False).returncode:
+            raise DataError(
+                "the series of these images could not be made", where=work, hint="See above; the same command resumes"
+            )
     layout = Layout(config)
     found = _of_results(work / layout.results, pack, wanted, options.label)
     exclusions = read_table(work / layout.exclusions, text=("scan_id", "stage", "reason"))

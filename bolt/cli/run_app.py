@@ -53,7 +53,10 @@ def run_app(options: argparse.Namespace) -> int:
     if options.fetch and (status := _snakemake(options, place, ["resources"])):
         return status
     if options.level == "group":
-        return _snakemake(options, place, [])
+        status = _snakemake(options, place, [])
+        if not status and not options.dry_run:
+            log.info("the report: %s", options.output_dir / layout.report)
+        return status
     if not options.participant_label:
         return _snakemake(options, place, ["series"])
     return _participants(options, place, config, dataset, layout)

@@ -6,6 +6,7 @@ In a clone `config/`, `atlases/`, `workflow/` and the Snakefile are beside the p
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from bolt.io.errors import ConfigError
@@ -67,6 +68,14 @@ def link_package(work: Path) -> None:
     if not _same(link, PACKAGE):
         link.unlink(missing_ok=True)
         link.symlink_to(PACKAGE)
+
+
+def snakemake_command(config: Path, *targets: str) -> str:
+    """Return the command that runs the workflow from the working folder, for messages."""
+    words = ["snakemake", *targets, "--cores", "1" if targets else "8", "--configfile", str(config)]
+    if not Path("Snakefile").is_file():
+        words += ["--snakefile", str(ROOT / "Snakefile")]
+    return shlex.join(words)
 
 
 def refuse_other_planner() -> None:

@@ -179,7 +179,7 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
     raise DataError(
         f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}",
         where=path,
-        hint="Give series of this atlas (time along rows), or set the atlas they were made with",
+        hint="Give series of this atlas (time along rows), or name the one they were made with: 'atlases', or --atlas",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bolt import config as configuration
-from bolt.atlases.description import describe_atlas
+from bolt.atlases.description import describe_atlas, known_atlases
 from bolt.atlases.spaces import carried_from, find_transform, refuse_space, serves
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.config.study import Study
@@ -210,7 +210,7 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
     """
     if dataset.source != "series" or not dataset.path.is_file():
         return
-    from bolt.atlases.labels import load_labels  # which needs nibabel; other sources start without it
+    from bolt.atlases.labels import count_rois, load_labels  # which need nibabel; other sources start without it
 
     table = read_table(dataset.path, text=("file",))
     errors = []
@@ -225,9 +225,15 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
                 check_rois(series, atlas, len(load_labels(place, atlas_dir=config.paths.atlas_dir)), file)
                 return
             except DataError as error:
-                errors.append(error)
+                errors.append((error, series.shape[1]))
     if errors:
-        raise errors[0]
+        refusal, n_rois = errors[0]
+        atlas_dir = config.paths.atlas_dir
+        fitting = [name for name in known_atlases() if count_rois(name, atlas_dir=atlas_dir) == n_rois]
+        if fitting:
+            hint = f"{refusal.hint}. {n_rois} ROIs: {', '.join(fitting)}"
+            raise DataError(refusal.what, where=refusal.where, hint=hint)
+        raise refusal
 
 
 def _check_folds(config: Config) -> None:

@@ -53,10 +53,12 @@ def said(capsys) -> str:
     return capsys.readouterr().err
 
 
-def test_group_writes_the_configuration_and_calls_the_workflow(bids, tmp_path, called):
+def test_group_writes_the_configuration_and_calls_the_workflow(bids, tmp_path, called, caplog):
+    caplog.set_level("INFO", logger="bolt")
     out = tmp_path / "out"
     options = ["--label", "diagnosis", "--atlas", "dosenbach160", "--n-cpus", 3, "--mem-mb", 9000]
     assert run(bids, out, "group", *options) == 0
+    assert f"the report: {out}/results/study/report/index.html" in caplog.text
     ((command, env),) = called
     assert command[:3] == [sys.executable, "-m", "snakemake"] and "series" not in command
     assert command[command.index("--directory") + 1] == str(out) and command[command.index("--cores") + 1] == "3"
@@ -191,10 +193,13 @@ def test_names(tmp_path, place, name):
     assert name_of(path) == name
 
 
-def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys):
+def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert main(["init", str(bids), "--out", str(tmp_path / "mine"), "--label", "diagnosis"]) == 0
     place = tmp_path / "mine" / "study.yaml"
-    assert f"bolt check --config {place}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"bolt check --config {place}" in said
+    assert f"--configfile {place} --snakefile {ROOT / 'Snakefile'}" in said
     assert yaml.safe_load(place.read_text()) == {"dataset": "study", "folds": {"outer": 6}}
     schema = place.read_text().splitlines()[0]
     assert Path(schema.split("$schema=")[1]).is_file()

@@ -87,7 +87,7 @@ def files(tmp_path):
 
 
 def run_predict(model, source, out, **options):
-    defaults = {"label": None, "tr": None, "any_tr": False}
+    defaults = {"label": None, "tr": None, "any_tr": False, "explain": None}
     source = source if isinstance(source, list) else [source]
     predict(argparse.Namespace(model=model, source=source, out=out, **defaults | options))
     return read_table(out, text=("scan_id", "subject", "training_scan", "label", "predicted", "flags"))

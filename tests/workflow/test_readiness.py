@@ -40,6 +40,7 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     assert re.match(r"\d+ jobs, about [\d.]+ (minutes|hours) on the \d+ cores? here", facts["time"])
     assert "GPU" in facts and "free in" in facts["disk"] and "template" not in facts
     assert written.out.splitlines()[-1].startswith(f"A run can start: snakemake --cores 8 --configfile {config}")
+    assert f"--snakefile {ROOT / 'Snakefile'}" in written.out  # the working folder has none
     assert not (tmp_path / "results").exists() and not (tmp_path / "work").exists()
 
 
@@ -78,6 +79,8 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in folds
     assert "no label image for atlas 'own'. Either put own.nii.gz" in image and "our website" in image
     assert "A run can start" not in written.out
+    resources = f"snakemake resources --cores 1 --configfile {config}"
+    assert (resources in written.err) == ("snakemake resources" in image)
 
 
 def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,384 @@
+"""Every way in leads to a cache of the true series: files in the layouts of their tools go through the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ants
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.maskers import NiftiMapsMasker
+from scipy.io import savemat
+
+from bolt.atlases import spaces
+from bolt.atlases.spaces import transform_name
+from bolt.cli.main import main
+from bolt.datasets import index
+from bolt.io.files import read_table, write_yaml
+from bolt.preprocess import images
+from bolt.series.cache import SeriesCache
+from bolt.workflow.job import PREPARES
+from bolt.workflow.run import Run
+from bolt.workflow.start import start
+from tests import fake_cifti, fake_xcpd
+from tests.fake_bids import write_bids
+from tests.fake_fmriprep import describe, save_scan
+
+SIX, NINE = "MNI152NLin6Asym", "MNI152NLin2009cAsym"
+GRID = nib.affines.from_matvec(np.diag([4.0, 4, 4]), [-24, -20, -16])
+SHAPE = (12, 10, 8)
+T, N_ROIS = 24, 4
+NAMES = ["LH_a", "LH_b", "RH_a", "RH_b"]
+SHIFT = 8.0
+"""mm along x from the first space to the second: two voxels."""
+
+
+@dataclass
+class Way:
+    """A dataset in its files, and what the cache of its atlas must hold.
+
+    Attributes
+    ----------
+    dataset : dict
+        Keys of its file; a label is added.
+    atlas : path
+    truth : dict
+        scan_id → (T, R) series, not z-scored; NaN in columns of ROIs that are not covered.
+    tr : float
+        Seconds.
+    excluded, warned : dict
+        scan_id → words of the reason or warning.
+    config : dict
+        Further keys of the configuration.
+    """
+
+    dataset: dict
+    atlas: Path
+    truth: dict[str, np.ndarray]
+    tr: float = 2.0
+    excluded: dict[str, str] = field(default_factory=dict)
+    warned: dict[str, str] = field(default_factory=dict)
+    config: dict = field(default_factory=dict)
+
+
+def standardized(series: np.ndarray) -> np.ndarray:
+    return np.nan_to_num((series - series.mean(axis=0)) / series.std(axis=0))
+
+
+def random_series(seed: int, n_rois: int = N_ROIS) -> np.ndarray:
+    return 1000 + 20 * np.random.default_rng(seed).standard_normal((T, n_rois))
+
+
+# ---- fMRIPrep ----------------------------------------------------------------------------------
+def parcels(shift: int = 0) -> np.ndarray:
+    """Return four blocks with a gap between them, `shift` voxels along x."""
+    data = np.zeros(SHAPE, np.int16)
+    for value, (x, y, z) in enumerate(([3, 1, 1], [3, 6, 1], [7, 1, 4], [7, 6, 4]), 1):
+        data[x - shift : x - shift + 3, y : y + 3, z : z + 3] = value
+    return data
+
+
+def painted(series: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
+    """Return noise in which every voxel of an ROI has the ROI's series."""
+    image = np.random.default_rng(seed).normal(1000, 50, (*SHAPE, T)).astype(np.float32)
+    for value in range(1, N_ROIS + 1):
+        image[labels == value] = series[:, value - 1]
+    return image
+
+
+def bids_atlas(folder: Path, **shifts: int) -> Path:
+    """Write a BIDS atlas with an image per space; returns its folder."""
+    place = folder / "atlas-Toy"
+    place.mkdir(parents=True)
+    for space, shift in shifts.items():
+        nib.save(nib.Nifti1Image(parcels(shift), GRID), place / f"atlas-Toy_space-{space}_res-4_dseg.nii.gz")
+    table = pd.DataFrame({"index": range(1, N_ROIS + 1), "label": NAMES, "network_label": "Vis"})
+    table.to_csv(place / "atlas-Toy_dseg.tsv", sep="\t", index=False)
+    return place
+
+
+def fmriprep(folder: Path, space: str, atlas: Path, labels: np.ndarray) -> Way:
+    """Write four people; the mask of the second lacks the last ROI, and the fourth has no image."""
+    derivatives, truth = folder / "fmriprep", {}
+    for i in range(3):
+        scan = f"sub-{i}_task-rest"
+        truth[scan] = random_series(i)
+        mask = labels != N_ROIS if i == 1 else None
+        prefix = derivatives / f"sub-{i}/func/{scan}"
+        save_scan(prefix, painted(truth[scan], labels, i), np.full(T - 1, 0.1), f"space-{space}", GRID, mask, tr=1.5)
+    truth["sub-1_task-rest"][:, -1] = np.nan
+    describe(derivatives)
+    return Way(
+        {"source": "fmriprep", "path": derivatives, **people(folder, "participants", 4)},
+        atlas,
+        truth,
+        tr=1.5,
+        excluded={"sub-3": "has no desc-preproc_bold image"},
+        warned={"sub-1_task-rest": "1 of 4 ROIs not covered: RH_b"},
+    )
+
+
+def people(folder: Path, name: str, n: int) -> dict[str, str]:
+    table = {"participant_id": [f"sub-{i}" for i in range(n)], "dx": ["ab"[i % 2] for i in range(n)]}
+    pd.DataFrame(table).to_csv(folder / f"{name}.tsv", sep="\t", index=False)
+    return {"subjects_table": str(folder / f"{name}.tsv")}
+
+
+def in_the_atlas_space(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    return fmriprep(folder, SIX, bids_atlas(folder, **{SIX: 0}), parcels())
+
+
+def in_the_default_space(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """fMRIPrep's default; the atlas has an image for each space, which differ."""
+    return fmriprep(folder, NINE, bids_atlas(folder, **{SIX: 0, NINE: 2}), parcels(2))
+
+
+def with_a_carried_atlas(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """The atlas has an image for the other space alone; a composite transform takes points to it."""
+    path = folder / "home" / transform_name(SIX, NINE)
+    path.parent.mkdir(parents=True)
+    matrix = np.eye(4)
+    matrix[0, 3] = SHIFT
+    images.write_matrix(matrix, folder / "shift.mat")
+    images.write_composite([ants.read_transform(str(folder / "shift.mat"))], path)
+    patch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    return fmriprep(folder, NINE, bids_atlas(folder, **{SIX: 0}), parcels(2))
+
+
+def with_entities(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """Runs, directions and acquisitions are scans; one resolution is read, and the combined echoes."""
+    names = [
+        f"ses-1_task-rest_{tail}"
+        for tail in ("acq-a_dir-AP_run-1", "acq-a_dir-AP_run-2", "acq-a_dir-PA_run-1", "acq-b_run-1")
+    ]
+    scans = [f"sub-{i}_{name}" for i in range(2) for name in names]
+    derivatives, truth, other = folder / "fmriprep", {}, f"space-{SIX}_res-4"
+    for i, scan in enumerate(scans):
+        prefix = derivatives / scan.split("_")[0] / "ses-1/func" / scan
+        truth[scan] = random_series(i)
+        entities = {prefix: other} if i == 7 else {prefix: f"space-{SIX}_res-2"}
+        if i == 0:
+            entities |= {prefix.with_name(f"{scan}_echo-1"): f"space-{SIX}_res-2"}
+        for place, derived in entities.items():
+            content = truth[scan] if place == prefix else random_series(100 + i)
+            save_scan(place, painted(content, parcels(), i), np.full(T - 1, 0.1), derived, GRID)
+        if i < 3:  # at another resolution, too
+            save_scan(prefix, painted(random_series(200 + i), parcels(), i), np.full(T - 1, 0.1), other, GRID)
+    describe(derivatives)
+    lost = scans[7]
+    del truth[lost]
+    dataset = {"source": "fmriprep", "path": derivatives, **people(folder, "participants", 2)}
+    reason = {lost: "no image at resolution '2' (res-), which the other scans have"}
+    return Way(dataset, bids_atlas(folder, **{SIX: 0}), truth, excluded=reason)
+
+
+def with_maps(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """Maps that overlap: the series are those of nilearn."""
+    random = np.random.default_rng(3)
+    weights = (parcels()[..., None] == np.arange(1, N_ROIS + 1)) + 0.2 * random.random((*SHAPE, N_ROIS))
+    maps = nib.Nifti1Image(weights.astype(np.float32), GRID)
+    place = folder / f"atlas-Modes_space-{SIX}_res-4_probseg.nii.gz"
+    nib.save(maps, place)
+    pd.DataFrame({"index": range(1, N_ROIS + 1), "label": NAMES}).to_csv(
+        folder / "atlas-Modes_probseg.tsv", sep="\t", index=False
+    )
+    way = fmriprep(folder, SIX, place, parcels())
+    masker = NiftiMapsMasker(maps, standardize=None, resampling_target="data")
+    bold = "{0}/func/{1}_space-" + SIX + "_desc-preproc_bold.nii.gz"
+    for scan in ("sub-0_task-rest", "sub-2_task-rest"):
+        way.truth[scan] = masker.fit_transform(way.dataset["path"] / bold.format(scan.split("_")[0], scan))
+    lacking = way.dataset["path"] / f"sub-1/func/sub-1_task-rest_space-{SIX}_desc-brain_mask.nii.gz"
+    nib.save(nib.Nifti1Image(np.zeros(SHAPE, np.uint8), GRID), lacking)
+    del way.truth["sub-1_task-rest"]
+    way.excluded["sub-1_task-rest"] = "the mask is empty"
+    way.warned = {}
+    return way
+
+
+# ---- ready series ------------------------------------------------------------------------------
+def xcpd(release: str) -> Callable[[Path, pytest.MonkeyPatch], Way]:
+    def way(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+        names = fake_xcpd.RELEASES[release]
+        derivatives = names.write(folder / "xcp_d")
+        atlas = described(derivatives / names.atlas, folder / "4S5Parcels")
+        truth = {scan: fake_xcpd.random_series(i).to_numpy() for i, scan in enumerate(fake_xcpd.SOURCES)}
+        first = fake_xcpd.SOURCES[0]
+        truth[first][:, -1] = np.nan
+        dataset = {"source": "bids_series", "path": derivatives, "label": "dx", "classes": ["a", "b"]}
+        dataset |= {"subjects_table": str(fake_xcpd.participants(folder))}
+        return Way(dataset, atlas, truth, tr=2.2, warned={first: "1 of 5 ROIs not covered: LH-Pu"})
+
+    return way
+
+
+def described(file: Path, atlas: Path) -> Path:
+    """Make an atlas of the names in a file, as a user does."""
+    assert main(["describe-atlas", str(file), "--out", str(atlas)]) == 0
+    return atlas
+
+
+def table(folder: Path, files: dict[str, str], **columns: object) -> dict:
+    """Write a table of series (file → subject); returns the keys of the dataset."""
+    rows = pd.DataFrame({"subject": list(files.values()), "file": list(files)})
+    labels = {subject: "ab"[i % 2] for i, subject in enumerate(dict.fromkeys(files.values()))}
+    rows = rows.assign(dx=rows["subject"].map(labels), **columns)
+    rows.to_csv(folder / "scans.tsv", sep="\t", index=False)
+    return {"source": "series", "path": folder / "scans.tsv"}
+
+
+def named_csv(folder: Path, name: str, series: np.ndarray) -> Path:
+    """Write series as the documentation shows for nilearn's maskers."""
+    pd.DataFrame(series, columns=NAMES).to_csv(folder / name, index=False)
+    return folder / name
+
+
+def from_nilearn(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """Write the same kind of array in each format; the second has its columns in another order."""
+    truth = {f"p{i}": random_series(i) for i in range(5)}
+    named_csv(folder, "p0.csv", truth["p0"])
+    pd.DataFrame(truth["p1"], columns=NAMES)[NAMES[::-1]].to_csv(folder / "p1.tsv", sep="\t", index=False)
+    np.save(folder / "p2.npy", truth["p2"])
+    savemat(folder / "p3.mat", {"series": truth["p3"]})
+    np.savetxt(folder / "p4.1D", truth["p4"])
+    pd.DataFrame(random_series(9), columns=NAMES).to_csv(folder / "p5.csv")
+    files = {name: name[:2] for name in ("p0.csv", "p1.tsv", "p2.npy", "p3.mat", "p4.1D", "p5.csv")}
+    excluded = {"p5": "first column counts"}
+    return Way(table(folder, files, tr=0.8), described(folder / "p0.csv", folder / "toy"), truth, 0.8, excluded)
+
+
+def parcellated_cifti(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """The parcels of the second are in another order; the repetition time is the header's."""
+    truth = {f"p{i}": random_series(i) for i in range(4)}
+    for i, (name, series) in enumerate(truth.items()):
+        order = [2, 0, 3, 1] if i == 1 else [0, 1, 2, 3]
+        axis = fake_cifti.seconds(n=T)
+        parcels = [fake_cifti.NAMES[k] for k in order]
+        fake_cifti.ptseries(folder / f"{name}.ptseries.nii", parcels, axis, series[:, order])
+    dataset = table(folder, {f"{name}.ptseries.nii": name for name in truth})
+    return Way(dataset, described(folder / "p0.ptseries.nii", folder / "toy"), truth, tr=0.72)
+
+
+def dense_cifti(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """Greyordinates are averaged from the command line, as the documentation shows."""
+    axis, truth = fake_cifti.brain(), {}
+    dlabel = fake_cifti.save_labels(folder / "atlas-toy_den-91k_dseg.dlabel.nii", axis)
+    labels = fake_cifti.label_of(axis)
+    for i in range(4):
+        scan = f"sub-{i}_task-rest"
+        data = np.random.default_rng(i).normal(1000, 20, (T, len(axis)))
+        image = folder / f"{scan}_space-fsLR_den-91k_bold.dtseries.nii"
+        fake_cifti.save(image, data, fake_cifti.seconds(n=T), axis)
+        arguments = ["parcellate", str(image), "--atlas", str(dlabel), "--out", f"{folder / 'series'}/"]
+        assert main(arguments) == 0
+        truth[scan] = np.stack([data[:, labels == value].mean(axis=1) for value in (2, 5, 7, 11)], axis=1)
+    dataset = {"source": "bids_series", "path": folder / "series", **people(folder, "people", 4)}
+    return Way(dataset, described(dlabel, folder / "toy"), truth, tr=0.72)
+
+
+def several_runs(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+    """Two runs of each of four people, the second run first in the table, become one scan of each."""
+    files, truth, excluded = {}, {}, {}
+    for i in range(4):
+        first, second = random_series(10 + i), random_series(20 + i)
+        np.save(folder / f"p{i}_run-2.npy", second)
+        np.save(folder / f"p{i}_run-1.npy", first)
+        files |= {f"p{i}_run-2.npy": f"p{i}", f"p{i}_run-1.npy": f"p{i}"}
+        truth[f"p{i}_run-1"] = np.concatenate([standardized(first), standardized(second)])
+        excluded[f"p{i}_run-2"] = f"its series is part of p{i}_run-1"
+    dataset = table(folder, files, run=[2, 1] * 4, tr=2.0) | {"join_scans": "session"}
+    return Way(dataset, described(named_csv(folder, "names.csv", first), folder / "toy"), truth, excluded=excluded)
+
+
+def copies(rule: str) -> Callable[[Path, pytest.MonkeyPatch], Way]:
+    def way(folder: Path, patch: pytest.MonkeyPatch) -> Way:
+        """One recording has two names."""
+        truth = {f"p{i}": random_series(i % 4) for i in (0, 1, 2, 3, 4)}
+        for name, series in truth.items():
+            np.save(folder / f"{name}.npy", series)
+        same = {"p0": "the same as that of p4", "p4": "the same as that of p0"}
+        excluded, warned = ({}, same) if rule == "group" else ({"p4": same["p4"]}, {"p0": same["p0"]})
+        dataset = table(folder, {f"{name}.npy": name for name in truth}, tr=2.0)
+        atlas = described(named_csv(folder, "names.csv", truth["p0"]), folder / "toy")
+        return Way(dataset, atlas, truth, 2.0, excluded, warned, {"folds": {"outer": 2, "duplicates": rule}})
+
+    return way
+
+
+WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Way]] = {
+    "fMRIPrep in the atlas's space": in_the_atlas_space,
+    "fMRIPrep's default space, with an image of the atlas": in_the_default_space,
+    "fMRIPrep's default space, with a carried atlas": with_a_carried_atlas,
+    "fMRIPrep with many entities": with_entities,
+    "probabilistic maps": with_maps,
+    **{f"XCP-D {release}": xcpd(release) for release in fake_xcpd.RELEASES},
+    "nilearn's arrays": from_nilearn,
+    "ptseries": parcellated_cifti,
+    "dtseries": dense_cifti,
+    "several runs joined": several_runs,
+    "copies excluded": copies("exclude"),
+    "copies grouped": copies("group"),
+}
+
+
+def gather(way: Way, folder: Path) -> Run:
+    """Run the workflow's stages up to the cache and the lists of exclusions."""
+    labelled = {"label": "dx", "classes": ["a", "b"]} | way.dataset
+    write_yaml(labelled | {"path": str(way.dataset["path"])}, folder / "mine.yaml")
+    raw = {"dataset": str(folder / "mine.yaml"), "atlases": [str(way.atlas)], "folds": {"outer": 2}}
+    run = start(raw | {"experiments": [], "models": ["bolt_small"]} | way.config, targets=["series"])
+    config = ["--config", str(run.save_config())]
+    assert main(["index", *config]) == 0
+    scans = run.study.layout.scans
+    usable = read_table(scans, text=("scan_id", "exclude_reason")).query("exclude_reason.isna()")
+    for scan in usable.scan_id[usable.kind == "preprocessed"]:
+        assert main(["parcellate", "--scan", scan, *config]) == 0
+    if (usable.kind == "preprocessed").any():
+        assert main(["quality", *config]) == 0
+    (atlas,) = run.config.atlas_places
+    assert main(["cache", "--atlas", atlas, *config]) == 0
+    assert main(["exclusions", *config]) == 0
+    return run
+
+
+@pytest.mark.parametrize("build", WAYS.values(), ids=list(WAYS))
+def test_every_way_in_ends_in_a_cache_of_the_true_series(build, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PREPARES, "1")  # so few people are not to be learned from
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
+    monkeypatch.setattr("gc.collect", lambda *_: 0)  # nilearn collects garbage at every call
+    way = build(tmp_path, monkeypatch)
+    run = gather(way, tmp_path)
+    (atlas,) = run.config.atlas_places
+    cache = SeriesCache(run.layout.cache(atlas))
+    assert cache.index.scan_id.tolist() == sorted(way.truth)
+    assert set(cache.index.tr.round(3)) == {way.tr}
+    for i, scan in enumerate(cache.index.scan_id):
+        expected = standardized(way.truth[scan])
+        assert cache.series(i).shape == expected.shape
+        np.testing.assert_allclose(cache.series(i), expected, atol=2e-3)
+    for listing, expected in ((run.layout.exclusions, way.excluded), (run.layout.warnings, way.warned)):
+        listed = read_table(listing, text=("scan_id",)).set_index("scan_id").iloc[:, -1]
+        assert set(listed.index) == set(expected)
+        assert all(words in listed[scan] for scan, words in expected.items())
+
+
+def test_raw_bids_is_listed_for_preprocessing(tmp_path):
+    """What preprocessing makes of it is tested where it is made."""
+    write_bids(tmp_path / "raw", n_subjects=4, n_volumes=T, tr=1.5)
+    write_yaml(
+        {"source": "bids", "path": str(tmp_path / "raw"), "label": "diagnosis", "classes": ["control", "patient"]},
+        tmp_path / "mine.yaml",
+    )
+    run = Run({"dataset": str(tmp_path / "mine.yaml"), "atlases": ["cc200"], "experiments": []})
+    scans = index(run.config, run.dataset)
+    assert scans.scan_id.tolist() == [f"sub-0{i}_task-rest" for i in range(1, 5)] and scans.exclude_reason.isna().all()
+    assert set(scans.kind) == {"raw"} and set(scans.tr) == {1.5} and set(scans.n_volumes) == {T}
+    assert scans.label.tolist() == ["control", "patient"] * 2
+    for scan in scans.itertuples():
+        assert Path(scan.bold).name == f"{scan.scan_id}_bold.nii.gz"
+        assert Path(scan.t1w).name == f"{scan.subject}_T1w.nii.gz"
