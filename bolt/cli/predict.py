@@ -38,6 +38,8 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError(f"--out {options.out}: predictions are a table", hint="Give a name that ends in .tsv")
     if options.tr is not None and not 0.05 <= options.tr <= 30:
         raise ConfigError(f"--tr {options.tr:g} is no repetition time", hint="Give seconds, such as --tr 2")
+    if options.out.exists() and any(path.exists() and path.samefile(options.out) for path in options.source):
+        raise ConfigError(f"--out {options.out} is a source", hint="Give another name")
     pack = read_pack(options.model)
     if options.explain is not None:
         require_importance(pack.estimator)

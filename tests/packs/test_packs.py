@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 import bolt
@@ -87,7 +89,7 @@ def files(tmp_path):
 
 
 def run_predict(model, source, out, **options):
-    defaults = {"label": None, "tr": None, "any_tr": False}
+    defaults = {"label": None, "tr": None, "any_tr": False, "explain": None, "atlas": None}
     source = source if isinstance(source, list) else [source]
     predict(argparse.Namespace(model=model, source=source, out=out, **defaults | options))
     return read_table(out, text=("scan_id", "subject", "training_scan", "label", "predicted", "flags"))
@@ -165,7 +167,6 @@ def test_what_is_no_run_is_refused(run, tmp_path, place):
     ],
 )
 def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
-    import shutil
 
     shutil.copytree(packed, tmp_path / "model")
     about = tmp_path / "model" / "model.json"
@@ -176,7 +177,6 @@ def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
 
 
 def test_damaged_arrays_are_refused(packed, tmp_path):
-    import shutil
 
     shutil.copytree(packed, tmp_path / "model")
     (tmp_path / "model" / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
@@ -396,3 +396,44 @@ def test_refusal_by_repetition_time(tr, refused):
 
 def test_errors_are_of_bolt():
     assert issubclass(DataError, BoltError)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.rename(columns={"file": "path"}), "not a table with the columns 'subject' and 'file'"),
+        (lambda t: t.rename(columns=str.upper), "not a table with the columns 'subject' and 'file'"),
+        (lambda t: t.assign(scan_id=[f"../x{i}" for i in range(24)]), "'../x0' cannot name a scan"),
+        (lambda t: t.assign(scan_id=[f"a\n{i}" for i in range(24)]), "cannot name a scan"),
+        (lambda t: t.assign(tr="2,0"), "none of the 24 scans can be predicted"),
+        (lambda t: t.assign(tr=-2), "none of the 24 scans can be predicted"),
+        (lambda t: t.assign(age="old"), "none of the 24 scans can be predicted"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused(packed, files, tmp_path, change, message):
+    change(pd.read_csv(files, sep="\t")).to_csv(files, sep="\t", index=False)
+    with pytest.raises(DataError, match=message):
+        run_predict(packed, files, tmp_path / "out.tsv")
+
+
+def test_semicolons_are_named(packed, files, tmp_path):
+    pd.read_csv(files, sep="\t").to_csv(tmp_path / "scans.csv", sep=";", index=False)
+    with pytest.raises(DataError, match="columns of a .csv are separated by commas"):
+        run_predict(packed, tmp_path / "scans.csv", tmp_path / "out.tsv")
+
+
+def test_the_table_of_scans_is_not_overwritten(packed, files):
+    before = files.read_bytes()
+    with pytest.raises(ConfigError, match="is a source"):
+        run_predict(packed, files, files)
+    assert files.read_bytes() == before
+
+
+def test_weights_that_are_not_finite_are_refused(packed, tmp_path):
+    shutil.copytree(packed, tmp_path / "model")
+    weights = tmp_path / "model" / "member-0" / "checkpoint.safetensors"
+    arrays = load_file(weights)
+    name = next(name for name, value in arrays.items() if value.dtype.kind == "f")
+    save_file(arrays | {name: np.full_like(arrays[name], np.nan)}, weights)
+    with pytest.raises(DataError, match="NaN or infinite weights"):
+        read_pack(tmp_path / "model")
