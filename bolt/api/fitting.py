@@ -6,7 +6,6 @@ import hashlib
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -142,7 +141,7 @@ def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> 
                 f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans",
                 hint="Give a share such as 0.1, or one True or False per scan",
             )
-    elif not isinstance(validation, Real) or not 0 <= validation <= 0.5:
+    elif not isinstance(validation, float | int | np.number) or not 0 <= validation <= 0.5:
         raise DataError(f"validation is {validation}", hint="Give a share of the groups from 0 to 0.5, such as 0.1")
     elif validation == 0:
         held_out = np.zeros(len(scans), bool)

@@ -95,7 +95,7 @@ def _checked(scan: ArrayLike, i: int) -> NDArray[np.float32]:
     """Return the z-scored series of scan number `i`."""
     where = f"scan {i}"
     try:
-        values = scan.astype(float).filled(np.nan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
+        values = np.ma.filled(scan.astype(float), np.nan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
         if values.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
             raise TypeError(f"{values.dtype} is not real")
         values = values if values.dtype.kind in "fiu" else values.astype(float)

@@ -42,6 +42,8 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError(f"--out {options.out} is a source", hint="Give another name")
     pack = read_pack(options.model)
     if options.explain is not None:
+        if pack.classes is None:
+            raise ConfigError("--explain: the models predict a number, not classes", hint="Leave --explain out")
         require_importance(pack.estimator)
     scans = scans_to_predict(options, pack, wanted_by(pack))
     table = write_predictions(pack, scans, options.out, any_tr=options.any_tr, inputs=options.source)

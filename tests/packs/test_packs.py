@@ -164,6 +164,10 @@ def test_what_is_no_run_is_refused(run, tmp_path, place):
         ({"cohort": None}, "not a model's description"),
         ({"temperature": "hot"}, "not a model's description"),
         ({"atlas": None}, "not a model's description"),
+        ({"cohort": {"volumes": "x", "distance": [1], "tr": None}}, "not a model's description"),
+        ({"cohort": {"volumes": [1, 2], "distance": [], "tr": None}}, "not described in finite numbers"),
+        ({"cohort": {"volumes": [1, 2], "distance": [1], "tr": ["a", 2]}}, "not a model's description"),
+        ({"series": {"crop": 30, "denoising": "24p"}}, "not described"),
     ],
 )
 def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
@@ -342,10 +346,11 @@ def test_temperature_scaling():
 
 def test_the_distance_to_a_cohort(tmp_path):
     cache = SeriesCache(make_cache(tmp_path, SERIES, scan_table(LABELS)))
-    summary, mean = summarise_cohort(cache)
+    summary, mean = summarise_cohort(cache, range(24))
     each = [connectivity(cache.series(i)) for i in range(24)]
     np.testing.assert_allclose(mean, np.mean(each, axis=0), atol=1e-6)
-    away = [1 - np.corrcoef(c, np.mean(each, axis=0))[0, 1] for c in each]
+    others = [np.mean(each[:i] + each[i + 1 :], axis=0) for i in range(24)]
+    away = [1 - np.corrcoef(c, mean_of_others)[0, 1] for c, mean_of_others in zip(each, others, strict=True)]
     np.testing.assert_allclose(summary["distance"], np.percentile(away, range(1, 100)), atol=1e-4)
     assert distance(mean, mean) == pytest.approx(0, abs=1e-6) and distance(-mean, mean) == pytest.approx(2, abs=1e-6)
     assert percentile(-1, summary["distance"]) == 0 and percentile(9, summary["distance"]) == 100
@@ -437,3 +442,52 @@ def test_weights_that_are_not_finite_are_refused(packed, tmp_path):
     save_file(arrays | {name: np.full_like(arrays[name], np.nan)}, weights)
     with pytest.raises(DataError, match="NaN or infinite weights"):
         read_pack(tmp_path / "model")
+
+
+# ---- honesty ----
+def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
+    rng = np.random.default_rng(5)
+    for name in ("named", "recognised", "stranger"):
+        np.save(files.parent / f"{name}.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    rows = [("sub-p002", "named.npy"), ("p7", "x7.npy"), ("p7", "recognised.npy"), ("q", "stranger.npy")]
+    table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50.0])
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    table["file"] = [str(files.parent / file) for file in table["file"]]
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    folds = read_table(run.parents[3] / "folds.tsv", text=("scan_id",)).query("role == 'test'").set_index("scan_id")
+    predicted = run_predict(run, tmp_path / "t.tsv", tmp_path / "out.tsv", label="label").set_index("scan_id")
+    assert predicted["n_models"].tolist() == [2, 2, 2, 6], "one fold of each seed did not train on a known subject"
+    flags = predicted["flags"].fillna("")
+    assert flags.str.contains("is in the training cohort").tolist() == [True, False, True, False]
+    values = np.load(files.parent / "named.npy")
+    members = [bolt.load(run / f"seed-{seed}" / f"fold-{folds.at['s002', 'fold']}") for seed in (0, 1)]
+    expected = np.mean([member.predict_proba([values])[0] for member in members], axis=0)
+    np.testing.assert_allclose(predicted.loc["named", ["p_a", "p_b"]].astype(float), expected)
+    models = set(read_table(tmp_path / "out_metrics.tsv")["model"])
+    assert models == {"model", "model, calibrated"}, "the confound floor was fitted to these scans"
+    fold = next(k for k in range(3) if k != folds.at["s002", "fold"])
+    alone = run_predict(run / "seed-0" / f"fold-{fold}", tmp_path / "t.tsv", tmp_path / "o.tsv").set_index("scan_id")
+    assert alone.at["named", "flags"].startswith("every model was trained on this subject")
+
+
+def test_a_pack_of_one_seed_is_described_by_that_seed(run, tmp_path):
+    pack(argparse.Namespace(run=run / "seed-1", out=tmp_path / "model", licence=None))
+    about = read_json(tmp_path / "model" / "model.json")
+    assert about["runs"] == {"trained": 3, "failed": 0, "seeds": [1]} and len(about["members"]) == 3
+    pack(argparse.Namespace(run=run / "seed-1" / "fold-2", out=tmp_path / "one", licence=None))
+    card = (tmp_path / "one" / "README.md").read_text()
+    assert "In 8 scans of the training cohort" in card and "the mean of" not in card
+
+
+def test_the_card_says_what_is_true_of_the_model(packed):
+    card = (packed / "README.md").read_text()
+    assert "Crops of" not in card, "an SVM reads whole scans"
+    assert "reports what motion, age and sex alone achieves" in card and "a folder with fMRIPrep" not in card
+    assert "not trained on its\nsubject or family" in card and "single models" in card and "over 2 seeds" in card
+
+
+def test_seeds_are_not_scans():
+    truth, p = np.array([0, 1] * 6), np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
+    once = fit_temperature(p, truth)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5), 5) == pytest.approx(once, rel=1e-3)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5)) < 0.9 * once
