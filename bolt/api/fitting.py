@@ -148,7 +148,7 @@ def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> 
     else:
         strata = quarters(scans["label"]) if numbers else scans["label"]
         units = scans.assign(label=strata, site=scans["site"].fillna("").astype(str))
-        held_out = units["group"].isin(hold_out(units, validation, seed)).to_numpy()
+        held_out = units["group"].isin(hold_out(units, float(validation), seed)).to_numpy()
     both = set(scans["group"][held_out]) & set(scans["group"][~held_out])
     if both:
         raise DataError(f"group '{min(both)}' is in training and in validation", hint="Keep groups together")
