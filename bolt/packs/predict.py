@@ -15,7 +15,7 @@ from bolt.io.errors import DataError
 from bolt.packs.calibration import with_temperature
 from bolt.packs.cohort import distance, flags, percentile, refusal
 from bolt.packs.floor import floor_name, predict_floor
-from bolt.packs.known import KNOWN, TRAINED, known_scans
+from bolt.packs.known import KNOWN, TRAINED, Known, known_scans
 from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
@@ -83,40 +83,48 @@ def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple
     excluded : DataFrame
         `EXCLUDED`.
 
-    Raises
-    ------
-    DataError
-        A covariate that the model needs is missing.
     """
     excluded = [(name, "predict", reason) for name, reason in scans.excluded]
-    cache, rows, cohort = scans.cache, list[dict[str, Any]](), pack.about.get("cohort", {})
-    if cache is not None:
+    cache, used, rows = scans.cache, list[int](), list[dict[str, Any]]()
+    for i, scan in enumerate(cache.index.itertuples() if cache is not None else ()):
+        reason = _unseen_site(pack, scan.site)
+        reason = reason or ("" if any_tr else refusal(scan, pack.about.get("cohort", {})))
+        if reason:
+            excluded.append((str(scan.scan_id), "predict", reason))
+        else:
+            used.append(i)
+    if cache is not None and used:
         known = known_scans(pack, cache)
-        values = predict_each(pack.estimator.members_, cache, pack.estimator.device)
-        for i, scan in enumerate(cache.index.itertuples()):
-            reason = "" if any_tr else refusal(scan, cohort)
-            if reason:
-                excluded.append((str(scan.scan_id), "predict", reason))
-                continue
-            used = known[i].models
-            row = {
-                "scan_id": scan.scan_id,
-                "subject": scan.subject,
-                "group": scan.group,
-                "training_scan": known[i].twin,
-            }
-            row |= {"label": scans.labels.iloc[i]} if scans.labels is not None else {}
-            row |= _combined(pack, values[used, i]) | {"n_models": int(used.sum())}
-            row |= {"n_volumes": scan.length, "tr": scan.tr, "mean_fd": scan.mean_fd}
-            place = None
-            if pack.facts is not None:
-                away = distance(connectivity(cache.series(i)), pack.facts.connectivity)
-                place = percentile(away, cohort["distance"])
-                row |= {"distance": away, "distance_percentile": place}
-            found = flags(scan, int(scans.n_uncovered[i]), place, cohort)
-            row |= {"n_uncovered": int(scans.n_uncovered[i]), "flags": "; ".join(filter(None, [known[i].flag, *found]))}
-            rows.append(row)
+        values = predict_each(pack.estimator.members_, cache, pack.estimator.device, used)
+        scan_rows = list(cache.index.itertuples())
+        for position, i in enumerate(used):
+            compared = _compared(pack, scan_rows[i], cache.series(i), int(scans.n_uncovered[i]), known[i])
+            label = {"label": scans.labels.iloc[i]} if scans.labels is not None else {}
+            rows.append(label | _combined(pack, values[known[i].models, position]) | compared)
     return _ordered(pd.DataFrame(rows), pack), pd.DataFrame(excluded, columns=list(EXCLUDED))
+
+
+def _compared(pack: Pack, scan: Any, series: NDArray[np.floating], n_uncovered: int, known: Known) -> dict[str, Any]:
+    """Return what a scan is, which models predict it, and in what it differs from the training cohort."""
+    row = {"scan_id": scan.scan_id, "subject": scan.subject, "group": scan.group, "training_scan": known.twin}
+    row |= {"n_models": int(known.models.sum()), "n_volumes": scan.length, "tr": scan.tr, "mean_fd": scan.mean_fd}
+    cohort, place = pack.about.get("cohort", {}), None
+    if pack.facts is not None:
+        away = distance(connectivity(series), pack.facts.connectivity)
+        place = percentile(away, cohort["distance"])
+        row |= {"distance": away, "distance_percentile": place}
+    found = [known.flag, *flags(scan, n_uncovered, place, cohort)]
+    return row | {"n_uncovered": n_uncovered, "flags": "; ".join(filter(None, found))}
+
+
+def _unseen_site(pack: Pack, site: Any) -> str:
+    """Return why models that remove site effects cannot read a scan of this site; empty if they can."""
+    for member in pack.estimator.members_:
+        combat = getattr(member.model, "combat", None)
+        if combat is not None and member.info["model"]["unseen_site"] != "pooled" and site not in combat.sites:
+            name = f"site '{site}'" if isinstance(site, str) else "no site"
+            return f"{name}, but the models remove the effects of the sites that they know: {', '.join(combat.sites)}"
+    return ""
 
 
 def _combined(pack: Pack, values: NDArray[np.float64]) -> dict[str, Any]:
@@ -195,7 +203,7 @@ def external_metrics(pack: Pack, table: pd.DataFrame, scans: NewScans) -> pd.Dat
         named = {f"p_{name}": p[:, k] for k, name in enumerate(classes or ())}
         judged["model, calibrated"] = known.assign(predicted=[(classes or [])[k] for k in p.argmax(axis=1)], **named)
     of_cohort = known["training_scan"].notna() | known["flags"].str.contains(KNOWN, regex=False)
-    if of_cohort.any():
+    if of_cohort.any() and pack.floor is not None:
         log.info(
             "no confound floor: %d of these scans are of the training cohort, to which it is fitted", of_cohort.sum()
         )

@@ -244,8 +244,9 @@ def test_the_floor_learns_from_the_training_cohort(packed):
 
     predicted = predict_floor(floor, cache)["p_b"].to_numpy()
     assert (np.diff(predicted) > 0).all() and predicted[0] < 0.3 and predicted[-1] > 0.7
-    cache.index["sex"] = None
-    assert predict_floor(floor, cache) is None
+    for unknown in (None, "female"):
+        cache.index["sex"] = unknown
+        assert predict_floor(floor, cache) is None
     assert floor.info["model"]["hyper"]["C"] == LogisticRegression().C
 
 
@@ -491,3 +492,25 @@ def test_seeds_are_not_scans():
     once = fit_temperature(p, truth)
     assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5), 5) == pytest.approx(once, rel=1e-3)
     assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5)) < 0.9 * once
+
+
+def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
+    run = build_run(tmp_path, "svm", seeds=(0,), harmonise="combat")
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    expected = run_predict(tmp_path / "model", files, tmp_path / "all.tsv").set_index("scan_id")
+    table = pd.read_csv(files, sep="\t")
+    table.loc[[3, 5], "site"] = ["mars", None]
+    table.to_csv(files, sep="\t", index=False)
+    predicted = run_predict(tmp_path / "model", files, tmp_path / "out.tsv").set_index("scan_id")
+    pd.testing.assert_series_equal(predicted["p_b"], expected["p_b"].drop(["x3", "x5"]))
+    reasons = read_table(tmp_path / "out_exclusions.tsv").set_index("scan_id")["reason"]
+    assert reasons["x3"].startswith("site 'mars', but the models remove") and reasons["x5"].startswith("no site")
+
+
+def test_explanations_are_of_the_models_that_predict(tmp_path, files):
+    training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
+    run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
+    table = run_predict(run, [files.parent / "x1.npy"], tmp_path / "out.tsv", explain=tmp_path / "explained")
+    explained = read_json(tmp_path / "explained" / "x1" / "explanation.json")
+    assert table["n_models"].tolist() == [1]
+    assert explained["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
