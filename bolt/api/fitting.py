@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,6 +72,7 @@ class Fitting:
             base = Path(stack.enter_context(TemporaryDirectory(prefix="bolt-"))) if self.own.folder is None else None
             folder = base or Path(str(self.own.folder)) / self._fingerprint(series, scans)
             out = folder / f"fold-{FOLD}"
+            stack.enter_context(_alone(folder))
             if not _finished(out):
                 self._run(folder, series, scans, dataset)
             return _result(out)
@@ -102,6 +105,16 @@ class Fitting:
         for values in series:
             digest.update(f"{values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process trains in a folder: parallel searches may fit the same data twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _finished(folder: Path) -> bool:

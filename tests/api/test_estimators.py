@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -419,3 +421,18 @@ def test_a_foreign_model_does_not_choose_where_files_are_written(tmp_path):
     write_json(stated, about)
     bolt.load(tmp_path / "model").fit(SERIES, LABELS)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_same_fit_in_another_process_is_waited_for(tmp_path):
+    expected = bolt.estimator("svm", folder=tmp_path).fit(SERIES, LABELS).predict_proba(SERIES)
+    (folder,) = tmp_path.iterdir()
+    (folder / "fold-0" / "status.json").unlink()
+    again = bolt.estimator("svm", folder=tmp_path)
+    with (folder / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread = threading.Thread(target=again.fit, args=(SERIES, LABELS))
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive() and not hasattr(again, "members_")
+    thread.join()
+    np.testing.assert_array_equal(again.predict_proba(SERIES), expected)
