@@ -67,7 +67,7 @@ def summarise_cohort(cache: SeriesCache, rows: Sequence[int]) -> tuple[dict[str,
 
 def distance(connectivity: NDArray[np.floating], mean: NDArray[np.floating]) -> float:
     """Return 1 minus the correlation of a scan's connectivity with the training cohort's mean: 0 is the mean itself."""
-    if connectivity.std() == 0 or mean.std() == 0:
+    if not connectivity.size or connectivity.std() == 0 or mean.std() == 0:
         return 1.0
     return 1 - float(np.corrcoef(connectivity.astype(float), mean.astype(float))[0, 1])
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from bolt.api.loading import load
 from bolt.api.members import Member, load_member
-from bolt.api.saved import ABOUT, save_estimator
+from bolt.api.saved import ABOUT, FLOOR, save_estimator
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, sha256, write_json, write_text
 from bolt.packs.card import model_card
@@ -24,7 +24,7 @@ from bolt.training.outputs import checked_info
 
 log = logging.getLogger("bolt")
 
-ARRAYS, FLOOR = "cohort.safetensors", "floor"
+ARRAYS = "cohort.safetensors"
 SUMS = "sha256.json"
 
 

@@ -354,6 +354,7 @@ def test_the_distance_to_a_cohort(tmp_path):
     away = [1 - np.corrcoef(c, mean_of_others)[0, 1] for c, mean_of_others in zip(each, others, strict=True)]
     np.testing.assert_allclose(summary["distance"], np.percentile(away, range(1, 100)), atol=1e-4)
     assert distance(mean, mean) == pytest.approx(0, abs=1e-6) and distance(-mean, mean) == pytest.approx(2, abs=1e-6)
+    assert distance(np.zeros(0), np.zeros(0)) == 1, "one ROI has no connectivity"
     assert percentile(-1, summary["distance"]) == 0 and percentile(9, summary["distance"]) == 100
     assert abs(percentile(float(np.median(away)), summary["distance"]) - 50) <= 3
     assert summary["volumes"] == [min(map(len, SERIES)), max(map(len, SERIES))] and summary["tr"] == [2, 2]
@@ -514,3 +515,12 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files):
     explained = read_json(tmp_path / "explained" / "x1" / "explanation.json")
     assert table["n_models"].tolist() == [1]
     assert explained["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
+
+
+def test_a_pack_that_is_written_again_keeps_nothing_of_the_first(packed, run, tmp_path):
+    out = tmp_path / "model"
+    shutil.copytree(packed, out)
+    assert (out / "floor").is_dir() and (out / "member-5").is_dir()
+    bolt.load(run / "seed-0" / "fold-0").save(out)
+    assert not (out / "floor").exists() and [path.name for path in out.glob("member-*")] == ["member-0"]
+    assert len(bolt.load(out).members_) == 1
