@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from bolt.api.members import predict_each
 from bolt.config import nearest
@@ -69,13 +71,15 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
     DataError
         The series cannot be used.
     """
-    if not hasattr(model, "classes_"):
+    if hasattr(model, "predict_proba"):
+        check_is_fitted(model, "members_")
+    else:
         raise ConfigError("contributions are defined for classes", hint="Use importance(x) of a regressor")
-    if type(n_landmarks) is not int or n_landmarks < 1:
+    if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, Integral) or n_landmarks < 1:
         raise ConfigError(f"n_landmarks is {n_landmarks!r}", hint="Give 1 or more, such as 5")
     cache = model._checked([x])
     position = explained_position(model, cache, target)
-    explained = explain_members(model, cache.series(0), int(position or 0), n_landmarks)
+    explained = explain_members(model, cache.series(0), int(position or 0), int(n_landmarks))
     return Explanation(
         model.classes_[explained.target],
         explained.probabilities,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,6 +72,7 @@ class Fitting:
             base = Path(stack.enter_context(TemporaryDirectory(prefix="bolt-"))) if self.own.folder is None else None
             folder = base or Path(str(self.own.folder)) / self._fingerprint(series, scans)
             out = folder / f"fold-{FOLD}"
+            stack.enter_context(_alone(folder))
             if not _finished(out):
                 self._run(folder, series, scans, dataset)
             return _result(out)
@@ -102,6 +105,16 @@ class Fitting:
         for values in series:
             digest.update(f"{values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process trains in a folder: parallel searches may fit the same data twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _finished(folder: Path) -> bool:
@@ -141,14 +154,14 @@ def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> 
                 f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans",
                 hint="Give a share such as 0.1, or one True or False per scan",
             )
-    elif not 0 <= validation <= 0.5:
+    elif not isinstance(validation, float | int | np.number) or not 0 <= validation <= 0.5:
         raise DataError(f"validation is {validation}", hint="Give a share of the groups from 0 to 0.5, such as 0.1")
     elif validation == 0:
         held_out = np.zeros(len(scans), bool)
     else:
         strata = quarters(scans["label"]) if numbers else scans["label"]
         units = scans.assign(label=strata, site=scans["site"].fillna("").astype(str))
-        held_out = units["group"].isin(hold_out(units, validation, seed)).to_numpy()
+        held_out = units["group"].isin(hold_out(units, float(validation), seed)).to_numpy()
     both = set(scans["group"][held_out]) & set(scans["group"][~held_out])
     if both:
         raise DataError(f"group '{min(both)}' is in training and in validation", hint="Keep groups together")

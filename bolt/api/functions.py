@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,16 +73,19 @@ def folds(
     DataError
         A class has fewer groups than there are folds, there is only one class, or sites are missing.
     """
+    from bolt.api.scans import one_per_scan, require_plain
     from bolt.config import Folds
     from bolt.config.keys import parse
     from bolt.folds.splits import make_folds, quarters
 
-    labels = np.asarray(y)
+    labels = one_per_scan(y, np.size(y), "labels")
     keys = {"scheme": scheme, "outer": outer, "validation": validation, "seed": seed}
     settings = parse(Folds, keys, "folds")
     scans = _scans(len(labels), groups, sites)
     numbers = labels.dtype.kind == "f"
-    scans["label"] = quarters(pd.Series(labels)) if numbers else pd.Series(labels).astype(str)
+    scans["label"] = quarters(pd.Series(labels)) if numbers else [str(label) for label in labels]
+    for name in scans["label"].unique():
+        require_plain(name, "labels")
     table = make_folds(scans, settings)
     table["position"] = table["scan_id"].astype(int)
     parts = {key: rows["position"].to_numpy() for key, rows in table.groupby(["fold", "role"])}
@@ -90,7 +93,7 @@ def folds(
 
 
 def check_leaks(
-    folds: Sequence[Sequence[ArrayLike]],
+    folds: Iterable[Sequence[ArrayLike]],
     groups: ArrayLike | None = None,
     *,
     sites: ArrayLike | None = None,
@@ -100,8 +103,8 @@ def check_leaks(
 
     Parameters
     ----------
-    folds : sequence of (train, test) or (train, validation, test)
-        Positions of scans, from `folds`, from scikit-learn, or your own.
+    folds : iterable of (train, test) or (train, validation, test)
+        Positions of scans, from `folds`, from scikit-learn (``cv.split(X, y, groups)``), or your own.
     groups : (scans,) array, optional
         Families or subjects. ``sub-01``, ``01`` and ``1`` are one subject.
     sites : (scans,) array, optional
@@ -114,13 +117,23 @@ def check_leaks(
     LeakError
         Names the first case of each kind.
     DataError
-        A fold has other parts, or a position beyond the scans.
+        There is no fold; a fold has other parts, or a position beyond the scans; `groups`, `sites` and `series` differ
+        in length.
     """
     from bolt.api.scans import as_series
     from bolt.folds.audit import HINT, find_leaks
     from bolt.folds.check import name_contents
 
+    try:
+        folds = [tuple(fold) for fold in folds]  # an iterator, which is read twice
+    except TypeError:
+        raise DataError("not folds", hint="Give a list of (train, test) or (train, validation, test)") from None
+    if not folds:
+        raise DataError("no folds", hint="Give a list of (train, test) or (train, validation, test)")
     lengths = [len(values) for values in (groups, sites, series) if values is not None]  # type: ignore[arg-type]
+    if len(set(lengths)) > 1:
+        counts = " and ".join(map(str, lengths))
+        raise DataError(f"groups, sites and series of {counts} scans", hint="Give one per scan")
     used = [np.asarray(part) for fold in folds for part in fold]
     n = lengths[0] if lengths else 1 + max((int(part.max()) for part in used if part.size), default=-1)
     rows = []
@@ -273,6 +286,8 @@ def plot_importance(
     from bolt.report.figures.series import draw_importance
     from bolt.report.figures.style import RC
 
+    if tr is not None and not tr > 0:
+        raise DataError(f"tr is {tr}", hint="Give seconds, such as 2.0")
     weights = np.asarray(importance, float)
     if weights.ndim != 1 or not len(weights) or not np.isfinite(weights).all():
         raise DataError(f"importance has shape {weights.shape} or values that are not finite", hint="Give (time,)")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bolt.api.estimators import estimator_class
 from bolt.api.members import Member, load_member
-from bolt.api.saved import ABOUT, FORMAT
+from bolt.api.saved import ABOUT, FORMAT, NOT_SETTINGS
 from bolt.config import Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json
@@ -75,7 +75,8 @@ def _from_pack(folder: Path) -> Any:
         names = about["members"]
         if not names or len(names) > MOST_MEMBERS or not all(_plain(name) for name in names):
             raise ValueError("'members' is not a list of folders' names")
-        settings, model, classes = dict(about["settings"]), about["model"], about["classes"]
+        settings = {key: value for key, value in about["settings"].items() if key not in NOT_SETTINGS}
+        model, classes = about["model"], about["classes"]
         if classes is not None and not all(isinstance(name, str | int | float) for name in classes):
             raise ValueError("'classes' is not a list of names or numbers")
     members = [load_member(folder / name) for name in names]

@@ -58,14 +58,16 @@ class Member:
             save_checkpoint(folder, self.model, self.info)  # type: ignore[arg-type]
 
 
-def predict_each(members: Sequence[Member], scans: SeriesCache, device: str = "auto") -> NDArray[np.float64]:
-    """Predict all scans of a cache with each model.
+def predict_each(
+    members: Sequence[Member], scans: SeriesCache, device: str = "auto", rows: Sequence[int] | None = None
+) -> NDArray[np.float64]:
+    """Predict scans of a cache (by default all) with each model.
 
     Returns
     -------
     (members, scans, classes) or, for numbers, (members, scans) array
     """
-    rows = range(len(scans))
+    rows = range(len(scans)) if rows is None else rows
     if all(member.at_once for member in members):
         return np.stack([member.model.predict(scans, rows) for member in members])  # type: ignore[operator,union-attr]
     from bolt.training.device import device_of

@@ -5,6 +5,7 @@ Weights are safetensors and all else is JSON, so that loading a folder from othe
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table
 
 ABOUT = "model.json"
+FLOOR = "floor"
+"""Folder of a pack's confound floor (`bolt.packs.floor`)."""
 FORMAT = 1
 NOT_SETTINGS = ("folder", "threads", "progress", "device")
 """Parameters that belong to a machine, not to a model."""
@@ -33,6 +36,9 @@ def save_estimator(estimator: Any, folder: Path, **facts: Any) -> None:
     names = [f"member-{i}" for i in range(len(estimator.members_))]
     for name, member in zip(names, estimator.members_, strict=True):
         member.save(folder / name)
+    for earlier in {*folder.glob("member-*"), folder / FLOOR} - {folder / name for name in names}:
+        shutil.rmtree(earlier, ignore_errors=True)  # of a larger model that was saved here before
+    (folder / "history.tsv").unlink(missing_ok=True)
     if len(estimator.history_):
         write_table(estimator.history_, folder / "history.tsv", {column: column for column in estimator.history_})
     about = {

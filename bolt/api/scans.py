@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
+from bolt.io.files import MISSING
 from bolt.io.series_files import is_constant
 from bolt.series.cache import SeriesCache, with_offsets, zscore
 
 GIVEN = ("site", "age", "sex", "mean_fd", "tr")
 """Columns that the user may give about scans."""
+GIVEN_TEXT = ("site", "sex")
 
 
 class SeriesInMemory(SeriesCache):
@@ -93,12 +95,12 @@ def _checked(scan: ArrayLike, i: int) -> NDArray[np.float32]:
     """Return the z-scored series of scan number `i`."""
     where = f"scan {i}"
     try:
-        values = np.asarray(scan)
+        values = np.ma.filled(scan.astype(float), np.nan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
+        if values.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
+            raise TypeError(f"{values.dtype} is not real")
         values = values if values.dtype.kind in "fiu" else values.astype(float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of torch that has a gradient
         raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
-    if np.iscomplexobj(scan):
-        raise DataError("complex numbers", where=where, hint="Give real numbers")
     if values.ndim != 2 or values.shape[1] < 1:
         raise DataError(f"shape {values.shape}, not (time, rois)", where=where, hint="Give a 2D array for each scan")
     if len(values) < 2:
@@ -139,13 +141,59 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
     table = table.reindex(columns=list(COLUMNS)).astype(dict.fromkeys(("age", "mean_fd", "tr", "n_volumes"), float))
     if about is None:
         return table
-    given = pd.DataFrame(about)
+    try:
+        given = pd.DataFrame(about)
+    except ValueError as error:
+        raise DataError(f"scans: not a table ({error})", hint="Give a DataFrame with one row per scan") from None
     unknown = sorted(set(map(str, given)) - set(GIVEN))
     if unknown:
         raise DataError(f"scans: unknown column '{unknown[0]}'", hint=f"Known: {', '.join(GIVEN)}")
+    if not given.columns.is_unique:
+        raise DataError("scans: duplicate columns", hint="Give each column once")
     if len(given) != n:
         raise DataError(f"scans: {len(given)} rows for {n} scans", hint="Give one row per scan")
-    return table.assign(**{column: given[column].to_numpy() for column in given})
+    return table.assign(
+        **{name: _texts(given[name]) if name in GIVEN_TEXT else _numbers(given[name]) for name in given}
+    )
+
+
+def _texts(values: pd.Series) -> NDArray[np.object_]:
+    """Return sites or sexes as text: the same for 1, 1.0 and ``1``; None if missing."""
+    whole = [int(v) if isinstance(v, float | np.floating) and v == v and v % 1 == 0 else v for v in values]
+    texts = [None if pd.isna(value) else str(value).strip() for value in whole]
+    known = [None if text in ("", MISSING) else text for text in texts]
+    for text in set(filter(None, known)):
+        require_plain(text, f"scans: {values.name}")
+    return np.array(known, object)
+
+
+def _numbers(values: pd.Series) -> NDArray[np.float64]:
+    """Return a column of numbers; refuse values that are none (DataError)."""
+    numbers = pd.to_numeric(values.replace({MISSING: None, "": None}), errors="coerce").to_numpy(float, na_value=np.nan)
+    wrong = np.isnan(numbers) & values.notna().to_numpy() & ~values.isin([MISSING, ""]).to_numpy()
+    if wrong.any():
+        value = values.iloc[int(wrong.argmax())]
+        raise DataError(f"scans: {values.name} '{value}' is not a number", hint="Give numbers, or NaN where unknown")
+    return numbers
+
+
+def require_plain(text: str, what: str) -> None:
+    """Refuse text that would not survive being written to a table (DataError)."""
+    if not text.isprintable() or text != text.strip() or text in ("", MISSING):
+        raise DataError(
+            f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters that do not print",
+            hint="Rename it",
+        )
+
+
+def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
+    """Return values as an array of one dimension; refuse another length, and missing values (DataError)."""
+    array = np.asarray(values)
+    if array.shape != (n,):
+        raise DataError(f"{what} have shape {array.shape} for {n} scans", hint="Give one per scan")
+    if pd.isna(array).any():
+        raise DataError(f"{what}: number {int(pd.isna(array).argmax())} is missing", hint="Leave such scans out")
+    return array
 
 
 def roi_table(n: int) -> pd.DataFrame:

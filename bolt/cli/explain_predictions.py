@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bolt.explain.given_scan import GivenScan
 from bolt.io.errors import BoltError
 from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance
+from bolt.packs.known import known_scans
 from bolt.packs.pack import Pack
 from bolt.packs.predict import wanted_by
 from bolt.packs.sources import NewScans
@@ -44,13 +46,16 @@ def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, option
     rois, image, space, note = _atlas(pack, options.atlas or wanted.atlas)
     classes = pack.classes or []
     made_from = provenance([], models=len(pack.estimator.members_), model=pack.estimator.configuration.name)
+    known = known_scans(pack, scans.cache)
     for i, scan in enumerate(scans.cache.index.itertuples()):
         rows = table[table["scan_id"] == scan.scan_id]
         if rows.empty:
             continue
         predicted = classes.index(rows["predicted"].iloc[0])
         series = scans.cache.series(i)
-        explanation = explain_members(pack.estimator, series, predicted, TOKENS)
+        model = copy(pack.estimator)
+        model.members_ = [member for member, used in zip(model.members_, known[i].models, strict=True) if used]
+        explanation = explain_members(model, series, predicted, TOKENS)
         tr = float(scan.tr) if scan.tr is not None and scan.tr == scan.tr else None
         given = GivenScan(series, np.arange(len(series)), tr, rois, wanted.atlas, image, space)
         given.notes = [text for text in (rows["flags"].iloc[0], note) if isinstance(text, str) and text]

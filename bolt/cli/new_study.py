@@ -110,8 +110,10 @@ def source_of_folder(path: Path) -> str:
     DataError
         It is none of them.
     """
-    if path.is_file() and path.suffix in (".tsv", ".csv"):
+    if path.is_file() and path.suffix == ".tsv":
         return "series"
+    if path.is_file() and path.suffix == ".csv":
+        raise DataError("a .csv", where=path, hint="Save the table as .tsv, with tabs between columns")
     about = path / "dataset_description.json"
     if not path.exists():
         raise DataError("no such folder", where=path, hint="Correct the path")
@@ -122,8 +124,7 @@ def source_of_folder(path: Path) -> str:
             hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a .tsv with 'subject' and 'file'",
         )
     described = read_json(about)
-    made_by = described.get("GeneratedBy") if isinstance(described, dict) else None
-    names = [str(tool.get("Name", "")) for tool in made_by or [] if isinstance(tool, dict)]
+    names = _tools(described) if isinstance(described, dict) else []
     if "fmriprep" in " ".join(names).casefold():
         return "fmriprep"
     if "xcp" in " ".join(names).casefold():
@@ -135,6 +136,15 @@ def source_of_folder(path: Path) -> str:
             hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md",
         )
     return "bids"
+
+
+def _tools(described: dict[str, Any]) -> list[str]:
+    """Return the tools that made a folder, as BIDS 1.4 and later or, before, fMRIPrep 1 name them."""
+    tools: list[Any] = []
+    for made_by in (described.get("GeneratedBy"), described.get("PipelineDescription")):
+        tools += made_by if isinstance(made_by, list) else [made_by]
+    names = [tool.get("Name") if isinstance(tool, dict) else tool for tool in tools]
+    return [name for name in names if isinstance(name, str)]
 
 
 def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
@@ -157,6 +167,9 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     source = source_of_folder(path)
     table_path = _participants(path, source)
     table = read_text(table_path) if table_path is not None else pd.DataFrame()
+    if source == "series":
+        for needed in ("subject", "file"):
+            _require(needed, table, table_path, "a table of series")
     keys: dict[str, Any] = {"name": name, "source": source, "path": path.resolve(), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
         keys["subjects_table"] = table_path.resolve()
@@ -195,7 +208,7 @@ def _column(wanted: str | None, usual: tuple[str, ...], table: pd.DataFrame, pat
     if wanted is not None:
         _require(wanted, table, path, f"--{key}")
         return wanted
-    named = {str(column).casefold(): str(column) for column in table}
+    named = {str(column).casefold(): str(column) for column in reversed(table.columns)}
     return next((named[name] for name in usual if name in named and table[named[name]].notna().any()), None)
 
 
@@ -216,6 +229,11 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
     if len(found) < 2:
         raise DataError(f"label '{label}' has {len(found)} values", hint="Choose a column with two at least")
     if len(found) <= MOST_CLASSES:
+        if len({name.casefold() for name in found}) < len(found):
+            raise DataError(
+                f"label '{label}' has values that differ in case alone: {', '.join(found)}",
+                hint="Write them alike, or name some with --classes",
+            )
         return found
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
         return None
@@ -259,7 +277,10 @@ def read_filter(path: Path) -> dict[str, list[str]]:
                     f"'{query}: {entity}' cannot be filtered", where=path, hint="Use task, session and run of 'bold'"
                 )
             if entity in FILTERS:
-                wanted[FILTERS[entity]] = [str(v) for v in (value if isinstance(value, list) else [value])]
+                values = value if isinstance(value, list) else [value]
+                if not values or not all(isinstance(v, str | int) and not isinstance(v, bool) for v in values):
+                    raise ConfigError(f"'bold: {entity}' is {json.dumps(value)}", where=path, hint="Give its values")
+                wanted[FILTERS[entity]] = [str(v) for v in values]
     return wanted
 
 
@@ -294,14 +315,22 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
     keys |= {"models": wishes.models} if wishes.models else {}
     keys |= wishes.settings
-    if dataset.label is not None and "folds" not in keys and (outer := _outer(data, dataset)):
-        keys["folds"] = {"outer": outer}
+    folds = keys.get("folds", {})
+    chooses = dataset.label is not None and isinstance(folds, dict) and "outer" not in folds
+    if chooses and (outer := _outer(data, dataset)):
+        keys["folds"] = {**folds, "outer": outer}
     config = parse(Config, keys, "command line")
     for model in config.models:
         configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
     root = ROOT.resolve()
-    _write(folder / "datasets" / f"{name}.yaml", "dataset", described, f"# What `bolt` found in {data}.\n", root)
+    _write(
+        folder / "datasets" / f"{name}.yaml",
+        "dataset",
+        described,
+        f"# What `bolt` found in {_quoted(str(data))}.\n",
+        root,
+    )
     place = folder / f"{name}.yaml"
     run = f"# Run it: snakemake --cores 8 --configfile {place.name} --snakefile {root}/Snakefile\n"
     run += f"# All keys: {root}/config/config.yaml\n"
@@ -314,6 +343,9 @@ def _outer(data: Path, dataset: Dataset) -> int | None:
     if dataset.classes is None:
         return None
     table = read_text(_participants(data, dataset.source) or data)
+    unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
+    if unit in table:  # a person with several scans counts once
+        table = table.drop_duplicates([unit, dataset.label])
     counts = table[dataset.label].value_counts().reindex(dataset.classes).fillna(0)
     smallest = int(counts.min())
     return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
@@ -321,10 +353,16 @@ def _outer(data: Path, dataset: Dataset) -> int | None:
 
 def _write(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> None:
     """Write a YAML file with its schema and a comment; an equal one keeps its time."""
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+    lines = [f"{key}: {_quoted(value)}" for key, value in keys.items()]
     text = SCHEMA.format(root=root, kind=kind) + comment + "\n".join(lines) + "\n"
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(text, path)
+
+
+def _quoted(value: Any) -> str:
+    """Return a value as JSON, which is YAML once characters that YAML takes for line breaks are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in text)
 
 
 def name_of(data: Path) -> str:

@@ -38,8 +38,12 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError(f"--out {options.out}: predictions are a table", hint="Give a name that ends in .tsv")
     if options.tr is not None and not 0.05 <= options.tr <= 30:
         raise ConfigError(f"--tr {options.tr:g} is no repetition time", hint="Give seconds, such as --tr 2")
+    if options.out.exists() and any(path.exists() and path.samefile(options.out) for path in options.source):
+        raise ConfigError(f"--out {options.out} is a source", hint="Give another name")
     pack = read_pack(options.model)
     if options.explain is not None:
+        if pack.classes is None:
+            raise ConfigError("--explain: the models predict a number, not classes", hint="Leave --explain out")
         require_importance(pack.estimator)
     scans = scans_to_predict(options, pack, wanted_by(pack))
     table = write_predictions(pack, scans, options.out, any_tr=options.any_tr, inputs=options.source)

@@ -43,6 +43,9 @@ def run_app(options: argparse.Namespace) -> int:
         raise ConfigError(
             "the group level predicts a label", hint="Name its column: --label diagnosis (or run 'participant')"
         )
+    for name, number in (("--n-cpus", options.n_cpus), ("--mem-mb", options.mem_mb)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} is {number}", hint="Give 1 or more")
     if options.output_dir.resolve() == options.bids_dir.resolve():
         raise ConfigError("the output folder is the input folder", hint="Give another output folder")
     wishes = _wishes(options)

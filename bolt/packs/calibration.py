@@ -16,7 +16,7 @@ RANGE = (0.2, 10.0)
 SMALLEST = 1e-12
 
 
-def fit_temperature(probability: NDArray[np.floating], truth: NDArray[np.integer]) -> float:
+def fit_temperature(probability: NDArray[np.floating], truth: NDArray[np.integer], n_seeds: int = 1) -> float:
     """Return the temperature with the smallest log loss of the smoothed targets.
 
     Parameters
@@ -25,9 +25,12 @@ def fit_temperature(probability: NDArray[np.floating], truth: NDArray[np.integer
         Of scans that were not trained on.
     truth : (n,) int array
         Positions of the classes.
+    n_seeds : int
+        How often each scan is among them: its predictions by several seeds are not several scans.
     """
     n_classes = probability.shape[1]
     count = np.bincount(truth, minlength=n_classes)[truth]
+    count = count / n_seeds
     sure = (count + 1) / (count + 2)
     target = np.repeat(((1 - sure) / (n_classes - 1))[:, None], n_classes, axis=1)
     target[np.arange(len(truth)), truth] = sure

@@ -10,12 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bolt import __version__
 from bolt.evaluate.metrics import metrics_of
+from bolt.models.registry import fitted_at_once
 from bolt.report.tables.numbers import metric_name
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None) -> str:
+def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None, floor: str = "") -> str:
     """Write the card.
 
     Parameters
@@ -25,6 +26,8 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
         `bolt.packs.facts.Facts.about`.
     licence : str, optional
         Of the weights, as hubs name them: ``cc-by-4.0``, ``apache-2.0``, …
+    floor : str
+        What the pack's confound floor reads, in words; empty if it has none.
 
     Returns
     -------
@@ -44,6 +47,8 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
         cohort=cohort,
         classes=classes,
         model=model,
+        floor=floor,
+        crops=not fitted_at_once(model.model) or model.connectivity == "crop",
         metrics=metrics,
         n_models=len(estimator.members_),
         n_rois=len(about["rois"]["value"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,32 @@ OUTSIDE = 99
 """Percentile of the training cohort beyond which a scan is flagged."""
 
 
-def summarise_cohort(cache: SeriesCache) -> tuple[dict[str, Any], NDArray[np.float32]]:
+def summarise_cohort(cache: SeriesCache, rows: Sequence[int]) -> tuple[dict[str, Any], NDArray[np.float32]]:
     """Describe a training cohort.
 
     Parameters
     ----------
     cache : SeriesCache
+    rows : sequence of int
+        Scans of the cohort: a cache may have others, which are in no fold.
 
     Returns
     -------
     summary : dict
         Numbers of scans, subjects, and of scans by label, site and sex; percentiles of age (years), mean FD (mm) and
-        of the distance to the mean connectivity; smallest and largest repetition time (s) and number of volumes.
+        of the distance to the mean connectivity of all other subjects; smallest and largest repetition time (s) and
+        number of volumes.
     connectivity : (R (R - 1) / 2,) array
         Mean over scans.
     """
-    index = cache.index.reindex(columns=[*COLUMNS, "length"])
-    connectivity = connectivity_of(cache, range(len(cache)))
+    index = cache.index.reindex(columns=[*COLUMNS, "length"]).iloc[list(rows)]
+    connectivity = connectivity_of(cache, rows)
     mean = connectivity.mean(axis=0)
-    distances = [distance(scan, mean) for scan in connectivity]
+    distances = []
+    for subject in index["subject"].unique():  # a scan is no nearer to a mean of which it is a part
+        own = (index["subject"] == subject).to_numpy()
+        others = (mean * len(own) - connectivity[own].sum(axis=0)) / max(1, (~own).sum())
+        distances += [distance(scan, others) for scan in connectivity[own]]
     summary: dict[str, Any] = {"scans": len(index), "subjects": int(index["subject"].nunique())}
     for column in ("label", "site", "sex"):
         counts = index[column].dropna().astype(str).value_counts().sort_index()
@@ -59,7 +67,7 @@ def summarise_cohort(cache: SeriesCache) -> tuple[dict[str, Any], NDArray[np.flo
 
 def distance(connectivity: NDArray[np.floating], mean: NDArray[np.floating]) -> float:
     """Return 1 minus the correlation of a scan's connectivity with the training cohort's mean: 0 is the mean itself."""
-    if connectivity.std() == 0 or mean.std() == 0:
+    if not connectivity.size or connectivity.std() == 0 or mean.std() == 0:
         return 1.0
     return 1 - float(np.corrcoef(connectivity.astype(float), mean.astype(float))[0, 1])
 

@@ -46,6 +46,7 @@ class RunPlace:
     atlas: str
     variant: str
     model: Path
+    folder: Path
 
     @classmethod
     def of(cls, folder: Path) -> RunPlace:
@@ -62,7 +63,7 @@ class RunPlace:
                 results = model.parents[3]
                 if not (results / "config.yaml").is_file():
                     raise DataError("no config.yaml in these results", where=results, hint="Run the workflow again")
-                return cls(results, model.parents[1].name, model.parents[0].name, model)
+                return cls(results, model.parents[1].name, model.parents[0].name, model, path)
         raise DataError(
             "not a run's folder", where=folder, hint="Give results/<dataset>/runs/<atlas>/<variant>/<model>"
         )
@@ -73,8 +74,9 @@ class RunPlace:
         return SeriesCache(self.results / "cache" / self.atlas / self.variant)
 
     def folds(self) -> list[Path]:
-        """Return the folders of all trained folds of all seeds, sorted."""
-        return sorted(path.parent for path in self.model.glob("seed-*/fold-*/status.json"))
+        """Return the folders of the folds in the folder that was given, sorted: of all seeds, of one, or one fold."""
+        places = (path.parent for path in self.model.glob("seed-*/fold-*/status.json"))
+        return sorted(place for place in places if place.is_relative_to(self.folder))
 
 
 def describe_run(place: RunPlace) -> Facts:
@@ -88,7 +90,8 @@ def describe_run(place: RunPlace) -> Facts:
     tests, done, failed = test_predictions(place)
     study, cache = _study(place), place.cache
     classes = study.dataset.classes
-    cohort, connectivity = summarise_cohort(cache)
+    in_folds = np.flatnonzero(cache.index["scan_id"].isin(roles_in(place).index))
+    cohort, connectivity = summarise_cohort(cache, in_folds.tolist())
     about: dict[str, Any] = {
         "dataset": study.dataset.name,
         "label": study.dataset.label,
@@ -97,6 +100,7 @@ def describe_run(place: RunPlace) -> Facts:
         "rois": cache.rois.where(cache.rois.notna(), None).to_dict("list"),
         "series": _series(place, study),
         "cohort": cohort,
+        "scheme": study.config.folds.scheme,
         "runs": {"trained": done, "failed": failed, "seeds": sorted(tests["seed"].unique().tolist())},
         "metrics": _metrics(tests, classes),
         "temperature": None if classes is None else _temperature(tests, classes),
@@ -135,7 +139,7 @@ def _metrics(tests: pd.DataFrame, classes: list[str] | None) -> dict[str, Any]:
 
 def _temperature(tests: pd.DataFrame, classes: list[str]) -> float:
     truth, _, probability = class_arrays(tests, classes)
-    return round(fit_temperature(probability, truth), 4)
+    return round(fit_temperature(probability, truth, tests["seed"].nunique()), 4)
 
 
 def _atlas(place: RunPlace, study: Study, cache: SeriesCache) -> dict[str, Any]:

@@ -74,11 +74,13 @@ def predict_floor(member: Member, cache: SeriesCache) -> pd.DataFrame | None:
     Returns
     -------
     DataFrame or None
-        predicted and ``p_<class>``, indexed by scan; None unless all of the model's confounds are known of most scans.
+        predicted and ``p_<class>``, indexed by scan; None unless all of the model's confounds are known of most scans,
+        and text (sex) is written as in the training cohort.
     """
-    names = member.info["model"]["covariates"]
-    if any(cache.index[name].notna().mean() < KNOWN for name in names):
-        return None
+    for column in member.info["covariates"]:
+        values, levels = cache.index[column["column"]], column.get("levels")
+        if (values.notna() if levels is None else values.isin(levels)).mean() < KNOWN:
+            return None
     probability, classes = predict_each([member], cache)[0], member.info["classes"]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes], index=cache.index["scan_id"])
     return table.assign(predicted=[classes[k] for k in probability.argmax(axis=1)])

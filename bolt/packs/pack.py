@@ -14,17 +14,17 @@ from safetensors.numpy import load_file, save_file
 
 from bolt.api.loading import load
 from bolt.api.members import Member, load_member
-from bolt.api.saved import ABOUT, save_estimator
+from bolt.api.saved import ABOUT, FLOOR, save_estimator
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, sha256, write_json, write_text
 from bolt.packs.card import model_card
-from bolt.packs.facts import Facts, RunPlace, describe_run, roles_in
-from bolt.packs.floor import fit_floor
+from bolt.packs.facts import Facts, RunPlace, describe_run
+from bolt.packs.floor import fit_floor, floor_name
 from bolt.training.outputs import checked_info
 
 log = logging.getLogger("bolt")
 
-ARRAYS, FLOOR = "cohort.safetensors", "floor"
+ARRAYS = "cohort.safetensors"
 SUMS = "sha256.json"
 
 
@@ -83,7 +83,8 @@ def pack(options: argparse.Namespace) -> None:
         floor.save(options.out / FLOOR)
     with atomic(options.out / ARRAYS) as temporary:
         save_file({"connectivity": facts.connectivity}, temporary)
-    write_text(model_card(estimator, facts.about, options.licence), options.out / "README.md")
+    about_floor = "" if floor is None else floor_name(floor)
+    write_text(model_card(estimator, facts.about, options.licence, about_floor), options.out / "README.md")
     files = sorted(path for path in options.out.rglob("*") if path.is_file() and path.name != SUMS)
     write_json({path.relative_to(options.out).as_posix(): sha256(path) for path in files}, options.out / SUMS)
     n, failed = len(estimator.members_), facts.about["runs"]["failed"]
@@ -117,10 +118,22 @@ def read_pack(folder: Path) -> Pack:
             about["atlas"]["name"],
             about["atlas"]["sha256"],
         )
+        _check_cohort(about["cohort"], about["series"])
         if None in needed[:3] or not 0 < float(about["temperature"] or 1) < 1000 or about["series"].get("crop") is None:
             raise ValueError("the cohort, the atlas or the series are not described")
     floor = load_member(folder / FLOOR) if (folder / FLOOR).is_dir() else None
     return Pack(estimator, Facts(about, connectivity), None, floor)
+
+
+def _check_cohort(cohort: dict[str, Any], series: dict[str, Any]) -> None:
+    """Refuse a foreign description with which scans cannot be compared (ValueError, TypeError, KeyError)."""
+    ends = [cohort["volumes"], *([cohort["tr"]] if cohort.get("tr") else [])]
+    ends += [[cohort[name]["5"], cohort[name]["95"]] for name in ("mean_fd", "age") if cohort.get(name)]
+    numbers = [[float(low), float(high)] for low, high in ends]
+    if not np.isfinite(numbers).all() or not len(cohort["distance"]) or not np.isfinite(cohort["distance"]).all():
+        raise ValueError("the cohort is not described in finite numbers")
+    if not isinstance(series.get("denoising"), dict | None) or not isinstance(cohort.get("site"), dict | None):
+        raise TypeError("denoising or sites are not described")
 
 
 def _mean_connectivity(folder: Path, rois: list[int]) -> NDArray[np.float32]:
@@ -132,21 +145,3 @@ def _mean_connectivity(folder: Path, rois: list[int]) -> NDArray[np.float32]:
     if mean.shape != (len(rois) * (len(rois) - 1) // 2,) or not np.isfinite(mean).all():
         raise DataError(f"connectivity of shape {mean.shape} for {len(rois)} ROIs", where=folder / ARRAYS)
     return mean
-
-
-def members_for(pack: Pack, scan: str | None) -> NDArray[np.bool_]:
-    """Return which models may predict a scan: all, or, for a scan of the training cohort, those it was a test scan of.
-
-    Parameters
-    ----------
-    pack : Pack
-    scan : str or None
-        Name of the same recording in the training cohort; None if it is new.
-    """
-    members = pack.estimator.members_
-    if scan is None or pack.place is None:
-        return np.ones(len(members), bool)
-    roles = roles_in(pack.place)
-    if scan not in roles.index:
-        return np.ones(len(members), bool)
-    return np.array([roles.at[scan, member.info["fold"]] == "test" for member in members])

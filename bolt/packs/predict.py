@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ from numpy.typing import NDArray
 
 from bolt.api.members import predict_each
 from bolt.evaluate.metrics import metrics_of, pooled
-from bolt.folds.check import name_contents
 from bolt.io.errors import DataError
 from bolt.packs.calibration import with_temperature
 from bolt.packs.cohort import distance, flags, percentile, refusal
 from bolt.packs.floor import floor_name, predict_floor
-from bolt.packs.pack import Pack, members_for
+from bolt.packs.known import KNOWN, TRAINED, Known, known_scans
+from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
+
+log = logging.getLogger(__name__)
 
 COLUMNS = {
     "scan_id": "Scan",
@@ -29,7 +32,7 @@ COLUMNS = {
     "spread": "Standard deviation (ddof 0) over models of the predicted class's probability, or of the number",
     "n_models": "Models that were averaged",
     "training_scan": "The same recording in the training cohort: it is predicted by those models alone that were not "
-    "trained on it, if there are any; n/a: a new scan",
+    "trained on its subject, if there are any; n/a: none, or the models are a pack, which does not know its cohort",
     "n_volumes": "Volumes of the series",
     "tr": "Repetition time in seconds",
     "mean_fd": "Mean framewise displacement in mm",
@@ -49,8 +52,6 @@ METRIC_COLUMNS = {
     "n_scans": "Labelled scans",
     "n_groups": "Their subjects or families",
 }
-TRAINED = "every model was trained on this scan"
-"""Flag of predictions that say nothing about new scans, and are left out of metrics."""
 
 
 def wanted_by(pack: Pack) -> Wanted:
@@ -82,49 +83,48 @@ def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple
     excluded : DataFrame
         `EXCLUDED`.
 
-    Raises
-    ------
-    DataError
-        A covariate that the model needs is missing.
     """
     excluded = [(name, "predict", reason) for name, reason in scans.excluded]
-    cache, rows, cohort = scans.cache, list[dict[str, Any]](), pack.about.get("cohort", {})
-    if cache is not None:
-        twins = _twins(pack, cache)
-        values = predict_each(pack.estimator.members_, cache, pack.estimator.device)
-        for i, scan in enumerate(cache.index.itertuples()):
-            reason = "" if any_tr else refusal(scan, cohort)
-            if reason:
-                excluded.append((str(scan.scan_id), "predict", reason))
-                continue
-            used = members_for(pack, twins[i])
-            known = [] if used.any() else [TRAINED]
-            used = used if used.any() else ~used
-            row = {"scan_id": scan.scan_id, "subject": scan.subject, "group": scan.group, "training_scan": twins[i]}
-            row |= {"label": scans.labels.iloc[i]} if scans.labels is not None else {}
-            row |= _combined(pack, values[used, i]) | {"n_models": int(used.sum())}
-            row |= {"n_volumes": scan.length, "tr": scan.tr, "mean_fd": scan.mean_fd}
-            place = None
-            if pack.facts is not None:
-                away = distance(connectivity(cache.series(i)), pack.facts.connectivity)
-                place = percentile(away, cohort["distance"])
-                row |= {"distance": away, "distance_percentile": place}
-            found = flags(scan, int(scans.n_uncovered[i]), place, cohort)
-            row |= {"n_uncovered": int(scans.n_uncovered[i]), "flags": "; ".join(known + found)}
-            rows.append(row)
+    cache, used, rows = scans.cache, list[int](), list[dict[str, Any]]()
+    for i, scan in enumerate(cache.index.itertuples() if cache is not None else ()):
+        reason = _unseen_site(pack, scan.site)
+        reason = reason or ("" if any_tr else refusal(scan, pack.about.get("cohort", {})))
+        if reason:
+            excluded.append((str(scan.scan_id), "predict", reason))
+        else:
+            used.append(i)
+    if cache is not None and used:
+        known = known_scans(pack, cache)
+        values = predict_each(pack.estimator.members_, cache, pack.estimator.device, used)
+        scan_rows = list(cache.index.itertuples())
+        for position, i in enumerate(used):
+            compared = _compared(pack, scan_rows[i], cache.series(i), int(scans.n_uncovered[i]), known[i])
+            label = {"label": scans.labels.iloc[i]} if scans.labels is not None else {}
+            rows.append(label | _combined(pack, values[known[i].models, position]) | compared)
     return _ordered(pd.DataFrame(rows), pack), pd.DataFrame(excluded, columns=list(EXCLUDED))
 
 
-def _twins(pack: Pack, cache: Any) -> list[str | None]:
-    """Return the training cohort's scan with the same recording for each new scan, or None."""
-    if pack.place is None:
-        return [None] * len(cache)
-    cohort = pack.place.cache
-    known = {f"0{scan}": cohort.series(i) for i, scan in enumerate(cohort.index["scan_id"])}
-    new = {f"1{i}": cache.series(i) for i in range(len(cache))}
-    names = name_contents(known | new)  # the first with the same content, so that of the cohort
-    found = [names.get(f"1{i}", "1") for i in range(len(cache))]
-    return [name[1:] if name.startswith("0") else None for name in found]
+def _compared(pack: Pack, scan: Any, series: NDArray[np.floating], n_uncovered: int, known: Known) -> dict[str, Any]:
+    """Return what a scan is, which models predict it, and in what it differs from the training cohort."""
+    row = {"scan_id": scan.scan_id, "subject": scan.subject, "group": scan.group, "training_scan": known.twin}
+    row |= {"n_models": int(known.models.sum()), "n_volumes": scan.length, "tr": scan.tr, "mean_fd": scan.mean_fd}
+    cohort, place = pack.about.get("cohort", {}), None
+    if pack.facts is not None:
+        away = distance(connectivity(series), pack.facts.connectivity)
+        place = percentile(away, cohort["distance"])
+        row |= {"distance": away, "distance_percentile": place}
+    found = [known.flag, *flags(scan, n_uncovered, place, cohort)]
+    return row | {"n_uncovered": n_uncovered, "flags": "; ".join(filter(None, found))}
+
+
+def _unseen_site(pack: Pack, site: Any) -> str:
+    """Return why models that remove site effects cannot read a scan of this site; empty if they can."""
+    for member in pack.estimator.members_:
+        combat = getattr(member.model, "combat", None)
+        if combat is not None and member.info["model"]["unseen_site"] != "pooled" and site not in combat.sites:
+            name = f"site '{site}'" if isinstance(site, str) else "no site"
+            return f"{name}, but the models remove the effects of the sites that they know: {', '.join(combat.sites)}"
+    return ""
 
 
 def _combined(pack: Pack, values: NDArray[np.float64]) -> dict[str, Any]:
@@ -202,7 +202,13 @@ def external_metrics(pack: Pack, table: pd.DataFrame, scans: NewScans) -> pd.Dat
         p = known[[f"calibrated_{name}" for name in classes or ()]].to_numpy()
         named = {f"p_{name}": p[:, k] for k, name in enumerate(classes or ())}
         judged["model, calibrated"] = known.assign(predicted=[(classes or [])[k] for k in p.argmax(axis=1)], **named)
-    floor = predict_floor(pack.floor, scans.cache) if pack.floor is not None and scans.cache is not None else None
+    of_cohort = known["training_scan"].notna() | known["flags"].str.contains(KNOWN, regex=False)
+    if of_cohort.any() and pack.floor is not None:
+        log.info(
+            "no confound floor: %d of these scans are of the training cohort, to which it is fitted", of_cohort.sum()
+        )
+    can = pack.floor is not None and scans.cache is not None and not of_cohort.any()
+    floor = predict_floor(pack.floor, scans.cache) if can else None  # type: ignore[arg-type]
     if floor is not None and pack.floor is not None:
         judged[floor_name(pack.floor)] = known[["scan_id", "label", "group"]].join(floor, on="scan_id")
     rows = []

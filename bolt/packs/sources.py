@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ from bolt.series.cache import SeriesCache, zscore
 
 ABOUT_SCANS = ("scan_id", "subject", "group", "session", "run", "task", "site", "age", "sex", "mean_fd", "tr")
 """Columns of a table of series that are read, if there are any."""
+NUMBERS = ("age", "mean_fd", "tr")
+LONGEST = 200
+"""Bytes of a scan's name, which becomes that of a folder."""
 
 
 @dataclass
@@ -101,6 +105,7 @@ def read_new_scans(source: Sequence[Path], wanted: Wanted, tr: float | None, lab
     for row in table.index:
         name = str(table.at[row, "scan_id"])
         try:
+            _require_numbers(table.loc[row])
             values, missing, about = _read(Path(table.at[row, "file"]), wanted)
         except DataError as error:
             excluded.append((name, str(error)))
@@ -122,8 +127,15 @@ def _table_of(source: Sequence[Path]) -> pd.DataFrame:
     if len(source) == 1 and source[0].suffix in (".tsv", ".csv") and source[0].is_file():
         first = source[0].read_bytes()[:100_000].splitlines()[:1]
         header = first[0].decode("utf-8-sig", "replace").replace('"', "") if first else ""
-        if {"subject", "file"} <= set(header.split("\t" if source[0].suffix == ".tsv" else ",")):
-            return _named(read_text(source[0], "\t" if source[0].suffix == ".tsv" else ","), source[0].parent)
+        separator, name = ("\t", "tabs") if source[0].suffix == ".tsv" else (",", "commas")
+        if {"subject", "file"} <= set(header.split(separator)):
+            return _named(read_text(source[0], separator), source[0].parent)
+        if {"subject", "file"} & set(re.split("[\t,;]", header.casefold())):
+            raise DataError(
+                "not a table with the columns 'subject' and 'file'",
+                where=source[0],
+                hint=f"Name them so; columns of a {source[0].suffix} are separated by {name}",
+            )
     for path in source:
         if not path.is_file():
             raise DataError(
@@ -144,10 +156,25 @@ def _named(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     stems = table["file"].map(lambda file: Path(file).name.split(".")[0])
     table = table.assign(file=[str(folder / file) for file in table["file"]])
     table["scan_id"] = table["scan_id"].fillna(stems) if "scan_id" in table else stems
+    for name in table["scan_id"]:
+        if not name.isprintable() or "/" in name or name in (".", "..") or len(name.encode()) > LONGEST:
+            raise DataError(
+                f"'{name[:50]}' cannot name a scan", hint="Give names without '/', as 'scan_id' or file names"
+            )
     twice = table["scan_id"][table["scan_id"].duplicated()]
     if len(twice):
         raise DataError(f"two scans are called '{twice.iloc[0]}'", hint="Add a column 'scan_id' with unique names")
     return table
+
+
+def _require_numbers(row: pd.Series) -> None:
+    """Refuse a scan of which age, motion or repetition time cannot be read (DataError)."""
+    for column in NUMBERS:
+        if column in row and pd.notna(row[column]):
+            if np.isnan(pd.to_numeric(row[column], errors="coerce")):
+                raise DataError(f"{column} '{row[column]}' is not a number", hint="Give a number, or n/a")
+            if column == "tr":
+                require_tr(float(row[column]), "tr")
 
 
 def _read(path: Path, wanted: Wanted) -> tuple[NDArray[np.float32], int, dict[str, Any]]:
@@ -195,7 +222,7 @@ def _scans(rows: pd.DataFrame, tr: float | None) -> pd.DataFrame:
     for column in ABOUT_SCANS:
         if column in rows:
             scans[column] = rows[column].to_numpy()
-    for column in ("age", "mean_fd", "tr"):
+    for column in NUMBERS:
         scans[column] = pd.to_numeric(scans[column], errors="coerce")
     scans["group"] = rows["group"].fillna(rows["subject"]).to_numpy() if "group" in rows else rows["subject"].to_numpy()
     return scans if tr is None else scans.assign(tr=scans["tr"].fillna(tr))

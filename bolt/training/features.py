@@ -252,6 +252,9 @@ def load_trained(folder: str | Path) -> Trained:
     info = read_json(folder / "checkpoint.json")
     with checked_weights(folder) as weights, checked_info(folder):
         arrays = load_file(weights)
+        for name, value in arrays.items():
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise RuntimeError(f"{name} has NaN or infinite weights")
         settings = with_covariates(info["model"]["hyper"], len(Covariates(info["covariates"])))
         model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
         model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})

@@ -48,6 +48,8 @@ LOOKING |= {
 """Arguments of a `snakemake` that changes nothing; the last is one job of a run that holds the lock."""
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of a file system without locks."""
+PATIENCE = 0.5
+"""Seconds for which a lock without an owner is waited for: a run that shared the folder holds it when it ends."""
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _held: dict[Path, IO[str]] = {}
 
@@ -124,12 +126,15 @@ def _hold_one(folder: Path, *, shared: bool) -> None:
     if path in _held:
         return
     folder.mkdir(parents=True, exist_ok=True)
+    patient_until = time.monotonic() + PATIENCE
     while True:
         file = path.open("a+", encoding="utf-8")
         locked = _lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        if locked is None or _same(file, path):
+        ending = locked is None and _read(file) is None and time.monotonic() < patient_until
+        if not ending and (locked is None or _same(file, path)):
             break
-        file.close()  # an ending run has just removed it
+        file.close()  # an ending run has just removed it, or is about to
+        time.sleep(0.02 if ending else 0)
     if shared and locked:
         _held[path] = file
         atexit.register(_release, path, os.getpid())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import pickle
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +20,7 @@ import bolt
 from bolt.api.members import load_member
 from bolt.config import known, load_model
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_table
+from bolt.io.files import read_json, read_table, write_json
 from bolt.models.registry import inputs_of
 from bolt.training.checkpoint import load_checkpoint
 from bolt.training.roles import Training
@@ -255,6 +257,23 @@ def test_validation_groups_are_held_out_whole():
         ({"validation": np.arange(24)}, DataError, "one True or False per scan"),
         ({"validation": np.ones(24, bool)}, DataError, "all scans are for validation"),
         ({"validation": np.arange(24) < 3, "groups": np.arange(24) // 2}, DataError, "group '1' is in training and"),
+        ({"X": [np.ma.masked_less(values, -1) for values in SERIES]}, DataError, "scan 0: nan at volume"),
+        ({"X": [torch.tensor(values, requires_grad=True) for values in SERIES]}, DataError, "requires grad"),
+        ({"X": [values.astype("datetime64[s]") for values in SERIES]}, DataError, "scan 0: not an array of numbers"),
+        ({"y": np.where(LABELS == "a", "a", "a ")}, DataError, "labels: 'a ' .* has spaces around it"),
+        ({"y": np.where(LABELS == "a", "a", "n/a")}, DataError, "labels: 'n/a' is empty"),
+        ({"y": np.where(LABELS == "a", "a", "b\rc")}, DataError, "characters that do not print"),
+        ({"y": np.where(LABELS == "a", b"a", b"b")}, DataError, "labels of type bytes_"),
+        (
+            {"y": np.array([1 if label == "a" else "1" for label in LABELS], object)},
+            DataError,
+            "labels of several types",
+        ),
+        ({"y": np.linspace(0, 1, 24)}, DataError, "Use a regressor"),
+        ({"groups": [""] * 24}, DataError, "groups: '' is empty"),
+        ({"validation": "0.1"}, DataError, "validation is 0.1"),
+        ({"scans": "x"}, DataError, "scans: not a table"),
+        ({"scans": {"age": ["old"] * 24}}, DataError, "scans: age 'old' is not a number"),
         ({"scans": {"height": np.arange(24)}}, DataError, "unknown column 'height'. Known: site"),
         ({"scans": {"age": [1.0]}}, DataError, "1 rows for 24 scans"),
     ],
@@ -402,3 +421,50 @@ def test_what_is_no_model_is_refused(tmp_path):
         bolt.load("someone/bolt-abide")
     with pytest.raises(DataError, match="no trained model in this folder"):
         bolt.load(tmp_path)
+
+
+def test_a_fit_that_fails_leaves_what_was_fitted():
+    model = bolt.estimator("svm").fit(SERIES, LABELS)
+    expected = model.predict(SERIES)
+    with pytest.raises(DataError):
+        model.fit(SERIES, np.where(LABELS == "a", "c", "d"), validation=np.ones(24, bool))
+    np.testing.assert_array_equal(model.predict(SERIES), expected)
+
+
+@pytest.mark.parametrize("other", [np.array([1.0, 2.0] * 12), ["1", "2"] * 12, [" 1", "2 "] * 12])
+def test_sites_and_sexes_are_the_same_as_numbers_and_as_text(other):
+    sites = np.array([1, 2] * 12)
+    svm = bolt.estimator("svm", harmonise="combat").fit(SERIES, LABELS, scans={"site": sites})
+    expected = svm.predict_proba(SERIES, scans={"site": sites})
+    np.testing.assert_array_equal(svm.predict_proba(SERIES, scans={"site": other}), expected)
+    model = small(epochs=1, covariates=("sex",)).fit(SERIES, LABELS, scans={"sex": sites})
+    expected = model.predict_proba(SERIES, scans={"sex": sites})
+    np.testing.assert_array_equal(model.predict_proba(SERIES, scans={"sex": other}), expected)
+    unknown = model.predict_proba(SERIES, scans={"sex": ["n/a"] * 24})
+    np.testing.assert_array_equal(unknown, model.predict_proba(SERIES))
+    assert not np.array_equal(unknown, expected)
+
+
+def test_a_foreign_model_does_not_choose_where_files_are_written(tmp_path):
+    bolt.estimator("svm").fit(SERIES, LABELS).save(tmp_path / "model")
+    about = tmp_path / "model" / "model.json"
+    stated = read_json(about)
+    stated["settings"]["folder"] = str(tmp_path / "elsewhere")
+    write_json(stated, about)
+    bolt.load(tmp_path / "model").fit(SERIES, LABELS)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_same_fit_in_another_process_is_waited_for(tmp_path):
+    expected = bolt.estimator("svm", folder=tmp_path).fit(SERIES, LABELS).predict_proba(SERIES)
+    (folder,) = tmp_path.iterdir()
+    (folder / "fold-0" / "status.json").unlink()
+    again = bolt.estimator("svm", folder=tmp_path)
+    with (folder / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread = threading.Thread(target=again.fit, args=(SERIES, LABELS))
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive() and not hasattr(again, "members_")
+    thread.join()
+    np.testing.assert_array_equal(again.predict_proba(SERIES), expected)

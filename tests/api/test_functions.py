@@ -10,7 +10,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GroupKFold, KFold
 
 import bolt
 from bolt.config import Folds, Simulate
@@ -180,3 +180,20 @@ def test_import_is_lazy():
     assert bolt.explain is sys.modules["bolt.explain"] and bolt.explain.relevance.relevance
     with pytest.raises(AttributeError, match="no attribute 'classify'"):
         _ = bolt.classify
+
+
+def test_folds_that_are_an_iterator_are_audited():
+    groups = np.arange(24) // 2
+    with pytest.raises(LeakError, match="group"):
+        bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(groups), groups=groups)
+    bolt.check_leaks(GroupKFold(3).split(groups, groups=groups), groups=groups)
+    with pytest.raises(DataError, match="no folds"):
+        bolt.check_leaks([])
+    with pytest.raises(DataError, match="3 and 1 scans"):
+        bolt.check_leaks([([0, 1], [2])], groups=[1, 2, 3], series=[np.ones((9, 2))])
+
+
+@pytest.mark.parametrize("labels", [["a", None, "b"] * 4, [["a"], ["b"]] * 6, ["a", "a ", "b"] * 4])
+def test_labels_that_cannot_be_split_are_refused(labels):
+    with pytest.raises(DataError, match="labels"):
+        bolt.folds(labels, outer=2)

@@ -17,9 +17,10 @@ import yaml
 from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.new_study import name_of
+from bolt.cli.new_study import name_of, read_filter, source_of_folder
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets import COLUMNS
+from bolt.io.errors import ConfigError
 from bolt.io.files import read_table, write_table
 from tests.fake_bids import write_bids
 from tests.fake_fmriprep import write_fmriprep
@@ -143,6 +144,9 @@ def test_options_become_keys(bids, tmp_path, called):
         (["group", "--label", "diagnosis", "--set", "qualty.max_mean_fd=1"], "unknown key 'qualty'.*did you mean"),
         (["group", "--label", "diagnosis", "--participant-label", "77"], "--participant-label 77: not in"),
         (["participant", "--profile", "slrm"], "--profile slrm: no such profile"),
+        (["participant", "--n-cpus", "-3"], "--n-cpus is -3. Give 1 or more"),
+        (["participant", "--n-cpus", "0"], "--n-cpus is 0"),
+        (["participant", "--mem-mb", "0"], "--mem-mb is 0"),
         (["participant", "--name", "a b"], "'a b' cannot name a dataset"),
         (["participant", "--space", "../x"], "space"),
     ],
@@ -256,3 +260,63 @@ def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path):
     assert len(made) == 10 and set(made["label"]) == {"control", "patient"}
     metrics = read_table(tmp_path / "images_metrics.tsv")
     assert set(metrics["model"]) == {"model", "model, calibrated", "motion, age and sex alone"}
+
+
+@pytest.mark.parametrize(
+    "name", ['it\'s "quoted"', "new\nline: x\nsource", "nel\x85x", "back\\slash", "ünï 😀", "# hash"]
+)
+def test_any_folder_name_is_written_as_it_is(tmp_path, called, name):
+    data = write_bids(tmp_path / name, 4)
+    assert run(data, tmp_path / "out", "group", "--label", "diagnosis", "--name", "x") == 0
+    assert yaml.safe_load((tmp_path / "out/datasets/x.yaml").read_text())["path"] == str(data)
+
+
+def series_table(tmp_path, name="t.tsv", separator="\t", **columns):
+    about = {"subject": [f"p{i // 3}" for i in range(12)], "file": [f"x{i}.npy" for i in range(12)]}
+    about |= {"dx": ["a"] * 6 + ["b"] * 6}
+    pd.DataFrame(about | columns).to_csv(tmp_path / name, sep=separator, index=False)
+    return tmp_path / name
+
+
+def test_folds_count_people_and_not_scans(tmp_path):
+    assert main(["init", str(series_table(tmp_path)), "--out", str(tmp_path), "--label", "dx"]) == 0
+    assert load_config(tmp_path / "t.yaml").folds.outer == 2, "two people of each class, with three scans each"
+    options = ["--label", "dx", "--set", "folds.validation=0.2"]
+    assert main(["init", str(tmp_path / "t.tsv"), "--out", str(tmp_path), *options]) == 0
+    folds = load_config(tmp_path / "t.yaml").folds
+    assert (folds.outer, folds.validation) == (2, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "t.csv", "separator": ","}, "Save the table as .tsv"),
+        ({"separator": ","}, "no such column"),
+        ({"dx": ["Patient", "patient", "control"] * 4}, "differ in case alone: Patient, control, patient"),
+    ],
+)
+def test_tables_of_series_that_cannot_be_used(tmp_path, capsys, table, message):
+    place = series_table(tmp_path, **table)
+    assert main(["init", str(place), "--out", str(tmp_path / "o"), "--label", "dx"]) == 2
+    assert message in said(capsys)
+
+
+def test_a_table_of_participants_is_no_table_of_series(bids, tmp_path, capsys):
+    assert main(["init", str(bids / "participants.tsv"), "--out", str(tmp_path), "--label", "diagnosis"]) == 2
+    assert "a table of series subject: no such column" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{"PipelineDescription": {"Name": "fMRIPrep"}}, {"GeneratedBy": {"Name": "fMRIPrep"}}, {"GeneratedBy": "fMRIPrep"}],
+)
+def test_descriptions_of_older_fmriprep_are_read(tmp_path, about):
+    (tmp_path / "dataset_description.json").write_text(json.dumps(about))
+    assert source_of_folder(tmp_path) == "fmriprep"
+
+
+@pytest.mark.parametrize("value", [None, [], [None], True, {"x": 1}])
+def test_filters_that_are_no_values_are_refused(tmp_path, value):
+    (tmp_path / "filter.json").write_text(json.dumps({"bold": {"task": value}}))
+    with pytest.raises(ConfigError, match="'bold: task' is"):
+        read_filter(tmp_path / "filter.json")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 import bolt
@@ -87,7 +89,7 @@ def files(tmp_path):
 
 
 def run_predict(model, source, out, **options):
-    defaults = {"label": None, "tr": None, "any_tr": False, "explain": None}
+    defaults = {"label": None, "tr": None, "any_tr": False, "explain": None, "atlas": None}
     source = source if isinstance(source, list) else [source]
     predict(argparse.Namespace(model=model, source=source, out=out, **defaults | options))
     return read_table(out, text=("scan_id", "subject", "training_scan", "label", "predicted", "flags"))
@@ -162,10 +164,13 @@ def test_what_is_no_run_is_refused(run, tmp_path, place):
         ({"cohort": None}, "not a model's description"),
         ({"temperature": "hot"}, "not a model's description"),
         ({"atlas": None}, "not a model's description"),
+        ({"cohort": {"volumes": "x", "distance": [1], "tr": None}}, "not a model's description"),
+        ({"cohort": {"volumes": [1, 2], "distance": [], "tr": None}}, "not described in finite numbers"),
+        ({"cohort": {"volumes": [1, 2], "distance": [1], "tr": ["a", 2]}}, "not a model's description"),
+        ({"series": {"crop": 30, "denoising": "24p"}}, "not described"),
     ],
 )
 def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
-    import shutil
 
     shutil.copytree(packed, tmp_path / "model")
     about = tmp_path / "model" / "model.json"
@@ -176,7 +181,6 @@ def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
 
 
 def test_damaged_arrays_are_refused(packed, tmp_path):
-    import shutil
 
     shutil.copytree(packed, tmp_path / "model")
     (tmp_path / "model" / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
@@ -240,8 +244,9 @@ def test_the_floor_learns_from_the_training_cohort(packed):
 
     predicted = predict_floor(floor, cache)["p_b"].to_numpy()
     assert (np.diff(predicted) > 0).all() and predicted[0] < 0.3 and predicted[-1] > 0.7
-    cache.index["sex"] = None
-    assert predict_floor(floor, cache) is None
+    for unknown in (None, "female"):
+        cache.index["sex"] = unknown
+        assert predict_floor(floor, cache) is None
     assert floor.info["model"]["hyper"]["C"] == LogisticRegression().C
 
 
@@ -342,12 +347,14 @@ def test_temperature_scaling():
 
 def test_the_distance_to_a_cohort(tmp_path):
     cache = SeriesCache(make_cache(tmp_path, SERIES, scan_table(LABELS)))
-    summary, mean = summarise_cohort(cache)
+    summary, mean = summarise_cohort(cache, range(24))
     each = [connectivity(cache.series(i)) for i in range(24)]
     np.testing.assert_allclose(mean, np.mean(each, axis=0), atol=1e-6)
-    away = [1 - np.corrcoef(c, np.mean(each, axis=0))[0, 1] for c in each]
+    others = [np.mean(each[:i] + each[i + 1 :], axis=0) for i in range(24)]
+    away = [1 - np.corrcoef(c, mean_of_others)[0, 1] for c, mean_of_others in zip(each, others, strict=True)]
     np.testing.assert_allclose(summary["distance"], np.percentile(away, range(1, 100)), atol=1e-4)
     assert distance(mean, mean) == pytest.approx(0, abs=1e-6) and distance(-mean, mean) == pytest.approx(2, abs=1e-6)
+    assert distance(np.zeros(0), np.zeros(0)) == 1, "one ROI has no connectivity"
     assert percentile(-1, summary["distance"]) == 0 and percentile(9, summary["distance"]) == 100
     assert abs(percentile(float(np.median(away)), summary["distance"]) - 50) <= 3
     assert summary["volumes"] == [min(map(len, SERIES)), max(map(len, SERIES))] and summary["tr"] == [2, 2]
@@ -396,3 +403,124 @@ def test_refusal_by_repetition_time(tr, refused):
 
 def test_errors_are_of_bolt():
     assert issubclass(DataError, BoltError)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.rename(columns={"file": "path"}), "not a table with the columns 'subject' and 'file'"),
+        (lambda t: t.rename(columns=str.upper), "not a table with the columns 'subject' and 'file'"),
+        (lambda t: t.assign(scan_id=[f"../x{i}" for i in range(24)]), "'../x0' cannot name a scan"),
+        (lambda t: t.assign(scan_id=[f"a\n{i}" for i in range(24)]), "cannot name a scan"),
+        (lambda t: t.assign(tr="2,0"), "none of the 24 scans can be predicted"),
+        (lambda t: t.assign(tr=-2), "none of the 24 scans can be predicted"),
+        (lambda t: t.assign(age="old"), "none of the 24 scans can be predicted"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused(packed, files, tmp_path, change, message):
+    change(pd.read_csv(files, sep="\t")).to_csv(files, sep="\t", index=False)
+    with pytest.raises(DataError, match=message):
+        run_predict(packed, files, tmp_path / "out.tsv")
+
+
+def test_semicolons_are_named(packed, files, tmp_path):
+    pd.read_csv(files, sep="\t").to_csv(tmp_path / "scans.csv", sep=";", index=False)
+    with pytest.raises(DataError, match="columns of a .csv are separated by commas"):
+        run_predict(packed, tmp_path / "scans.csv", tmp_path / "out.tsv")
+
+
+def test_the_table_of_scans_is_not_overwritten(packed, files):
+    before = files.read_bytes()
+    with pytest.raises(ConfigError, match="is a source"):
+        run_predict(packed, files, files)
+    assert files.read_bytes() == before
+
+
+def test_weights_that_are_not_finite_are_refused(packed, tmp_path):
+    shutil.copytree(packed, tmp_path / "model")
+    weights = tmp_path / "model" / "member-0" / "checkpoint.safetensors"
+    arrays = load_file(weights)
+    name = next(name for name, value in arrays.items() if value.dtype.kind == "f")
+    save_file(arrays | {name: np.full_like(arrays[name], np.nan)}, weights)
+    with pytest.raises(DataError, match="NaN or infinite weights"):
+        read_pack(tmp_path / "model")
+
+
+# ---- honesty ----
+def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
+    rng = np.random.default_rng(5)
+    for name in ("named", "recognised", "stranger"):
+        np.save(files.parent / f"{name}.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    rows = [("sub-p002", "named.npy"), ("p7", "x7.npy"), ("p7", "recognised.npy"), ("q", "stranger.npy")]
+    table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50.0])
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    table["file"] = [str(files.parent / file) for file in table["file"]]
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    folds = read_table(run.parents[3] / "folds.tsv", text=("scan_id",)).query("role == 'test'").set_index("scan_id")
+    predicted = run_predict(run, tmp_path / "t.tsv", tmp_path / "out.tsv", label="label").set_index("scan_id")
+    assert predicted["n_models"].tolist() == [2, 2, 2, 6], "one fold of each seed did not train on a known subject"
+    flags = predicted["flags"].fillna("")
+    assert flags.str.contains("is in the training cohort").tolist() == [True, False, True, False]
+    values = np.load(files.parent / "named.npy")
+    members = [bolt.load(run / f"seed-{seed}" / f"fold-{folds.at['s002', 'fold']}") for seed in (0, 1)]
+    expected = np.mean([member.predict_proba([values])[0] for member in members], axis=0)
+    np.testing.assert_allclose(predicted.loc["named", ["p_a", "p_b"]].astype(float), expected)
+    models = set(read_table(tmp_path / "out_metrics.tsv")["model"])
+    assert models == {"model", "model, calibrated"}, "the confound floor was fitted to these scans"
+    fold = next(k for k in range(3) if k != folds.at["s002", "fold"])
+    alone = run_predict(run / "seed-0" / f"fold-{fold}", tmp_path / "t.tsv", tmp_path / "o.tsv").set_index("scan_id")
+    assert alone.at["named", "flags"].startswith("every model was trained on this subject")
+
+
+def test_a_pack_of_one_seed_is_described_by_that_seed(run, tmp_path):
+    pack(argparse.Namespace(run=run / "seed-1", out=tmp_path / "model", licence=None))
+    about = read_json(tmp_path / "model" / "model.json")
+    assert about["runs"] == {"trained": 3, "failed": 0, "seeds": [1]} and len(about["members"]) == 3
+    pack(argparse.Namespace(run=run / "seed-1" / "fold-2", out=tmp_path / "one", licence=None))
+    card = (tmp_path / "one" / "README.md").read_text()
+    assert "In 8 scans of the training cohort" in card and "the mean of" not in card
+
+
+def test_the_card_says_what_is_true_of_the_model(packed):
+    card = (packed / "README.md").read_text()
+    assert "Crops of" not in card, "an SVM reads whole scans"
+    assert "reports what motion, age and sex alone achieves" in card and "a folder with fMRIPrep" not in card
+    assert "not trained on its\nsubject or family" in card and "single models" in card and "over 2 seeds" in card
+
+
+def test_seeds_are_not_scans():
+    truth, p = np.array([0, 1] * 6), np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
+    once = fit_temperature(p, truth)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5), 5) == pytest.approx(once, rel=1e-3)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5)) < 0.9 * once
+
+
+def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
+    run = build_run(tmp_path, "svm", seeds=(0,), harmonise="combat")
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    expected = run_predict(tmp_path / "model", files, tmp_path / "all.tsv").set_index("scan_id")
+    table = pd.read_csv(files, sep="\t")
+    table.loc[[3, 5], "site"] = ["mars", None]
+    table.to_csv(files, sep="\t", index=False)
+    predicted = run_predict(tmp_path / "model", files, tmp_path / "out.tsv").set_index("scan_id")
+    pd.testing.assert_series_equal(predicted["p_b"], expected["p_b"].drop(["x3", "x5"]))
+    reasons = read_table(tmp_path / "out_exclusions.tsv").set_index("scan_id")["reason"]
+    assert reasons["x3"].startswith("site 'mars', but the models remove") and reasons["x5"].startswith("no site")
+
+
+def test_explanations_are_of_the_models_that_predict(tmp_path, files):
+    training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
+    run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
+    table = run_predict(run, [files.parent / "x1.npy"], tmp_path / "out.tsv", explain=tmp_path / "explained")
+    explained = read_json(tmp_path / "explained" / "x1" / "explanation.json")
+    assert table["n_models"].tolist() == [1]
+    assert explained["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
+
+
+def test_a_pack_that_is_written_again_keeps_nothing_of_the_first(packed, run, tmp_path):
+    out = tmp_path / "model"
+    shutil.copytree(packed, out)
+    assert (out / "floor").is_dir() and (out / "member-5").is_dir()
+    bolt.load(run / "seed-0" / "fold-0").save(out)
+    assert not (out / "floor").exists() and [path.name for path in out.glob("member-*")] == ["member-0"]
+    assert len(bolt.load(out).members_) == 1

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 
@@ -158,3 +159,27 @@ def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path):
 def test_by_hand_or_into_a_pipe_nobody_waits(env):
     command = [sys.executable, "-c", WORKER.format(0)]
     assert subprocess.run(command, env=os.environ | env, capture_output=True, check=True, timeout=20).stdout
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_that_is_just_ending_is_waited_for(tmp_path, shared):
+    ending = (tmp_path / NAME).open("a+")
+    fcntl.flock(ending, fcntl.LOCK_EX)
+    timer = threading.Timer(0.1, ending.close)
+    timer.start()
+    lock._hold_one(tmp_path, shared=shared)
+    timer.join()
+    assert tmp_path / NAME in lock._held
+
+
+def test_runs_of_participants_share_a_folder_and_keep_others_out(tmp_path, monkeypatch):
+    first = (tmp_path / NAME).open("a+")
+    fcntl.flock(first, fcntl.LOCK_SH)
+    monkeypatch.setenv(lock.SHARED, "1")
+    hold([tmp_path], RUN)
+    lock._release(tmp_path / NAME, os.getpid())
+    assert (tmp_path / NAME).exists(), "the first run still uses it"
+    monkeypatch.delenv(lock.SHARED)
+    assert "another run is active here" in refusal(tmp_path)
+    first.close()
+    hold([tmp_path], RUN)
