@@ -5,13 +5,16 @@ Weights are safetensors and all else is JSON, so that loading a folder from othe
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bolt import __version__
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table
+from bolt.io.resource_errors import explain_shortages
 
 ABOUT = "model.json"
 FLOOR = "floor"
@@ -21,24 +24,44 @@ NOT_SETTINGS = ("folder", "threads", "progress", "device")
 """Parameters that belong to a machine, not to a model."""
 
 
-def save_estimator(estimator: Any, folder: Path, **facts: Any) -> None:
-    """Write a trained estimator; `facts` are added to ``model.json``.
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `folder` when the block ends without an error.
+
+    Raises
+    ------
+    ConfigError
+        The folder holds something else than a saved model.
+    """
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / ABOUT).is_file())):
+        raise ConfigError("not an empty folder, nor a saved model", where=folder, hint="Give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with explain_shortages(folder.parent), TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+        made = Path(place) / "new"
+        made.mkdir()
+        yield made
+        if folder.exists():
+            folder.rename(Path(place) / "earlier")
+        made.rename(folder)
+
+
+def save_estimator(estimator: Any, folder: Path) -> None:
+    """Write a trained estimator, in place of one that was saved there before.
 
     Raises
     ------
     ConfigError
         The folder holds something else.
     """
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / ABOUT).is_file())):
-        raise ConfigError("not an empty folder, nor a saved model", where=folder, hint="Give a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ABOUT).unlink(missing_ok=True)  # incomplete from here to the end
+    with new_folder(folder) as place:
+        write_estimator(estimator, place)
+
+
+def write_estimator(estimator: Any, folder: Path, **facts: Any) -> None:
+    """Write a trained estimator into an empty folder; `facts` are added to ``model.json``."""
     names = [f"member-{i}" for i in range(len(estimator.members_))]
     for name, member in zip(names, estimator.members_, strict=True):
         member.save(folder / name)
-    for earlier in {*folder.glob("member-*"), folder / FLOOR} - {folder / name for name in names}:
-        shutil.rmtree(earlier, ignore_errors=True)  # of a larger model that was saved here before
-    (folder / "history.tsv").unlink(missing_ok=True)
     if len(estimator.history_):
         write_table(estimator.history_, folder / "history.tsv", {column: column for column in estimator.history_})
     about = {

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from bolt.api.loading import load
 from bolt.api.members import Member, load_member
-from bolt.api.saved import ABOUT, FLOOR, save_estimator
+from bolt.api.saved import ABOUT, FLOOR, new_folder, write_estimator
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_json, sha256, write_json, write_text
+from bolt.io.files import read_json, sha256, write_json, write_text
 from bolt.packs.card import model_card
 from bolt.packs.facts import Facts, RunPlace, describe_run
 from bolt.packs.floor import fit_floor, floor_name
@@ -78,17 +78,28 @@ def pack(options: argparse.Namespace) -> None:
     place = RunPlace.of(options.run)
     facts = describe_run(place)
     estimator = load(options.run)
-    save_estimator(estimator, options.out, **facts.about)
-    if (floor := fit_floor(place.cache, estimator.members_[0].info["classes"])) is not None:
-        floor.save(options.out / FLOOR)
-    with atomic(options.out / ARRAYS) as temporary:
-        save_file({"connectivity": facts.connectivity}, temporary)
-    about_floor = "" if floor is None else floor_name(floor)
-    write_text(model_card(estimator, facts.about, options.licence, about_floor), options.out / "README.md")
-    files = sorted(path for path in options.out.rglob("*") if path.is_file() and path.name != SUMS)
-    write_json({path.relative_to(options.out).as_posix(): sha256(path) for path in files}, options.out / SUMS)
+    with new_folder(options.out) as out:
+        _write(estimator, facts, fit_floor(place.cache, estimator.members_[0].info["classes"]), options.licence, out)
     n, failed = len(estimator.members_), facts.about["runs"]["failed"]
     log.info("%s: %d models%s", options.out, n, f" ({failed} trainings have failed)" if failed else "")
+
+
+def _write(estimator: Any, facts: Facts, floor: Member | None, licence: str | None, out: Path) -> None:
+    """Write the files of a pack into an empty folder."""
+    write_estimator(estimator, out, **facts.about)
+    if floor is not None:
+        floor.save(out / FLOOR)
+    save_file({"connectivity": facts.connectivity}, out / ARRAYS)
+    write_text(
+        model_card(estimator, facts.about, licence, "" if floor is None else floor_name(floor)), out / "README.md"
+    )
+    write_json(_sums(out), out / SUMS)
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """Return the checksums of all files of a pack but the list of them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
 def read_pack(folder: Path) -> Pack:
@@ -108,6 +119,7 @@ def read_pack(folder: Path) -> Pack:
     about = read_json(folder / ABOUT)
     if "cohort" not in about:
         return Pack(estimator)
+    _require_unaltered(folder)
     with checked_info(folder, ABOUT):
         connectivity = _mean_connectivity(folder, about["rois"]["value"])
         if estimator.members_[0].info["rois"] != about["rois"]["value"]:
@@ -123,6 +135,19 @@ def read_pack(folder: Path) -> Pack:
             raise ValueError("the cohort, the atlas or the series are not described")
     floor = load_member(folder / FLOOR) if (folder / FLOOR).is_dir() else None
     return Pack(estimator, Facts(about, connectivity), None, floor)
+
+
+def _require_unaltered(folder: Path) -> None:
+    """Refuse a pack of which a file that is read is missing or altered (DataError); its card may be edited."""
+    if not (folder / SUMS).is_file():
+        return
+    known, actual = read_json(folder / SUMS), _sums(folder)
+    if not isinstance(known, dict):
+        raise DataError("not a list of checksums", where=folder / SUMS, hint="Get the pack again")
+    for name in sorted(known.keys() | actual.keys()):
+        if name.endswith((".json", ".safetensors")) and known.get(name) != actual.get(name):
+            problem = "missing" if name not in actual else "altered, or cut off"
+            raise DataError(f"'{name}' is {problem}", where=folder, hint="Get the pack again")
 
 
 def _check_cohort(cohort: dict[str, Any], series: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -171,8 +172,7 @@ def test_what_is_no_run_is_refused(run, tmp_path, place):
     ],
 )
 def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
-
-    shutil.copytree(packed, tmp_path / "model")
+    shutil.copytree(packed, tmp_path / "model", ignore=shutil.ignore_patterns("sha256.json"))
     about = tmp_path / "model" / "model.json"
     write_json(read_json(about) | change, about)
     with pytest.raises(DataError, match=message):
@@ -181,11 +181,38 @@ def test_a_hostile_pack_is_refused(packed, tmp_path, files, change, message):
 
 
 def test_damaged_arrays_are_refused(packed, tmp_path):
-
-    shutil.copytree(packed, tmp_path / "model")
+    shutil.copytree(packed, tmp_path / "model", ignore=shutil.ignore_patterns("sha256.json"))
     (tmp_path / "model" / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
     with pytest.raises(DataError, match="not readable"):
         read_pack(tmp_path / "model")
+
+
+def test_a_pack_that_was_altered_is_refused(packed, tmp_path):
+    shutil.copytree(packed, tmp_path / "model")
+    card = tmp_path / "model" / "README.md"
+    card.write_text(card.read_text() + "\nMore about the cohort.\n")
+    read_pack(tmp_path / "model")  # people may add to the card
+    info = tmp_path / "model" / "member-1" / "checkpoint.json"
+    write_json(read_json(info) | {"seed": 9}, info)
+    with pytest.raises(DataError, match="'member-1/checkpoint.json' is altered"):
+        read_pack(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model" / "floor")
+    with pytest.raises(DataError, match="'floor/checkpoint.json' is missing"):
+        read_pack(tmp_path / "model")
+
+
+def test_a_pack_that_cannot_be_written_leaves_the_earlier_one(run, packed, tmp_path, monkeypatch):
+    shutil.copytree(packed, tmp_path / "model")
+    before = {path: path.read_bytes() for path in (tmp_path / "model").rglob("*.*") if path.is_file()}
+
+    def full(text, path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("bolt.packs.pack.write_text", full)
+    with pytest.raises(BoltError, match=f"{tmp_path}.*no space left"):
+        pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    assert {path: path.read_bytes() for path in (tmp_path / "model").rglob("*.*") if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 # ---- predictions ----
