@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bolt.api.estimators import BolTClassifier, BolTRegressor, estimator
-    from bolt.api.functions import check_leaks, parcellate, plot_importance, simulate
+    from bolt.api.functions import parcellate, plot_importance, simulate
     from bolt.api.loading import load
+    from bolt.api.splits import check_leaks
     from bolt.io.series_files import read_series
 
 __all__ = [
@@ -29,7 +30,7 @@ BEGUN = time.monotonic()
 _MODULES = {
     "BolTClassifier": "api.estimators",
     "BolTRegressor": "api.estimators",
-    "check_leaks": "api.functions",
+    "check_leaks": "api.splits",
     "estimator": "api.estimators",
     "explain": "explain",  # rooms of the package, which can be called
     "folds": "folds",

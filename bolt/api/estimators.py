@@ -20,8 +20,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bolt.api.fitting import Fitting, roles_of
+from bolt.api.labels import classes_of, numbers_of, with_groups
 from bolt.api.members import Member, predict_each
-from bolt.api.scans import SeriesInMemory, as_series, one_per_scan, require_length, require_plain, scan_table
+from bolt.api.scans import SeriesInMemory, as_series, one_per_scan, require_length, scan_table
 from bolt.api.settings import configured, parameters_of
 from bolt.config import Model, load_model, nearest
 from bolt.io.errors import ConfigError, DataError
@@ -90,7 +91,7 @@ class Estimator(BaseEstimator):
         model, own = configured(self.configuration, self.get_params(deep=False))
         series, about = as_series(X), scan_table(len(X), scans)
         require_length(max(2, shortest_of(model.model, model.hyper)), series)
-        about, classes = self._labelled(_grouped(about, groups), y)
+        about, classes = self._labelled(with_groups(about, groups), y)
         validation = self._validation(model) if validation is None else validation
         about["role"] = roles_of(about, validation, isinstance(self, RegressorMixin), own.seed)
         if self._validation(model) and not (about["role"] == "validation").any():
@@ -182,7 +183,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     def _labelled(self, scans: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, NDArray[Any] | None]:
         labels = one_per_scan(y, len(scans), "labels")
-        return scans.assign(label=[str(label) for label in labels]), _classes(labels)
+        return scans.assign(label=[str(label) for label in labels]), classes_of(labels)
 
     def predict_proba(self, X: Any, scans: Any = None) -> NDArray[np.float64]:
         """Predict class probabilities, the mean over members.
@@ -212,48 +213,11 @@ class Regressor(RegressorMixin, Estimator):
     def _labelled(self, scans: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, NDArray[Any] | None]:
         if fitted_at_once(self.configuration.model):
             raise ConfigError(f"model '{self.configuration.name}' predicts classes only", hint="Use another model")
-        labels = one_per_scan(y, len(scans), "labels")
-        try:
-            if labels.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
-                raise TypeError(f"{labels.dtype} is not real")
-            numbers = labels.astype(float)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"labels are no numbers ({error})", hint="Use a classifier for classes") from None
-        if not np.isfinite(numbers).all():
-            raise DataError(f"label {int((~np.isfinite(numbers)).argmax())} is NaN or infinite", hint="Leave it out")
-        return scans.assign(label=numbers), None
+        return scans.assign(label=numbers_of(y, len(scans))), None
 
     def predict(self, X: Any, scans: Any = None) -> NDArray[np.float64]:
         """Predict the number for each scan, in the unit of the labels; the mean over members."""
         return self._predictions(X, scans).mean(axis=0)
-
-
-def _classes(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes, sorted; refuse those that cannot be learned or saved (DataError)."""
-    try:
-        classes = np.unique(labels)
-    except TypeError:
-        raise DataError("labels of several types", hint="Give labels of one type") from None
-    names = [str(name) for name in classes]
-    if len(names) < 2:
-        raise DataError(f"only one class: {names[0]}", hint="Give labels of at least two classes")
-    if not all(isinstance(name, str | int | float) for name in classes.tolist()):
-        raise DataError(f"labels of type {type(classes[0]).__name__}", hint="Give text or whole numbers")
-    if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
-        raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
-    for name in names:
-        require_plain(name, "labels")
-    return classes
-
-
-def _grouped(scans: pd.DataFrame, groups: Any) -> pd.DataFrame:
-    """Add groups to a table of scans; without any, each scan is one of its own."""
-    if groups is None:
-        return scans
-    names = [str(group) for group in one_per_scan(groups, len(scans), "groups")]
-    for name in set(names):
-        require_plain(name, "groups")
-    return scans.assign(subject=names, group=names)
 
 
 def _same_random_state(model: Model) -> Any:

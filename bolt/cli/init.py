@@ -7,7 +7,8 @@ import sys
 
 import pandas as pd
 
-from bolt.cli.new_study import MOST_CLASSES, Wishes, columns_of, name_of, write_study
+from bolt.cli.new_study import MOST_CLASSES, columns_of, name_of, write_study
+from bolt.cli.wishes import Wishes
 from bolt.io.files import read_text
 from bolt.io.places import snakemake_command
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bolt.atlases.description import describe_atlas
-from bolt.cli.new_study import Wishes, source_of_folder, write_study
+from bolt.cli.new_study import source_of_folder, write_study
+from bolt.cli.wishes import Wishes
 from bolt.config import ROOT, known
 from bolt.config.layout import Layout
 from bolt.io.errors import BoltError, ConfigError, DataError

@@ -15,7 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bolt.cli.new_study import Wishes, name_of, read_filter, write_study
+from bolt.cli.new_study import name_of, write_study
+from bolt.cli.wishes import Wishes, read_filter
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
 from bolt.datasets import TEXT_COLUMNS

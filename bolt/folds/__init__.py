@@ -2,4 +2,4 @@
 
 from bolt.io.callable import make_callable
 
-make_callable(__name__, "bolt.api.functions", "folds")
+make_callable(__name__, "bolt.api.splits", "folds")

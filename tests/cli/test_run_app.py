@@ -17,7 +17,8 @@ import yaml
 from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.new_study import name_of, read_filter, source_of_folder
+from bolt.cli.new_study import name_of, source_of_folder
+from bolt.cli.wishes import read_filter
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
