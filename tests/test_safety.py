@@ -24,8 +24,9 @@ from bolt.datasets import index
 from bolt.datasets.hcp import _is_onsets
 from bolt.datasets.hcp_files import HcpScan, _read_people
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import SAFE_LOADER, _Loader, read_yaml
+from bolt.io.files import read_yaml
 from bolt.io.names import FOLDER, NAME, PREFIX, is_name, is_path
+from bolt.io.yaml_text import SAFE_LOADER, _Loader
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint, load_resume, save_checkpoint
 from bolt.training.features import load_trained

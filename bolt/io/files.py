@@ -27,14 +27,13 @@ import yaml
 from numpy.typing import NDArray
 
 from bolt.io.errors import BoltError, DataError
+from bolt.io.yaml_text import parse_yaml
 
 MISSING = "n/a"  # a missing value in BIDS tables
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, where PyYAML has it
 UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
-MAX_YAML, MAX_ALIASES, MAX_DEPTH = 10_000_000, 30, 100
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
 """Process, host and final name of a temporary file."""
@@ -169,56 +168,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     Raises
     ------
     DataError
-        The file is missing, invalid or larger than `MAX_YAML`, or has a key twice, more than `MAX_DEPTH` levels, or
-        more than `MAX_ALIASES` aliases, each of which may double what the file stands for.
+        The file is missing, or as `bolt.io.yaml_text.parse_yaml`.
     """
-    text = _read_text(path)
-    if len(text) > MAX_YAML:
-        raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)
-    try:
-        _refuse_bomb(text, path)
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise DataError(f"not valid YAML ({' '.join(str(error).split())})", where=path) from None
-    if not isinstance(data, dict):
-        raise DataError("expected a mapping of keys to values", where=path)
-    return data
-
-
-def _refuse_bomb(text: str, path: str | Path) -> None:
-    """Refuse what would exhaust memory, or the stack of libyaml, once it is built."""
-    depth = aliases = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        aliases += isinstance(event, yaml.AliasEvent)
-        if aliases > MAX_ALIASES:
-            raise DataError(f"more than {MAX_ALIASES} aliases (*)", where=path, hint="Write out what they stand for")
-        if depth > MAX_DEPTH:
-            raise DataError(f"lists and mappings in more than {MAX_DEPTH} levels", where=path)
-
-
-class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
-    """A safe loader that refuses what YAML silently takes for something else.
-
-    Of a key that is there twice it would keep the last; 010 would be 8, and 1:30 would be 90.
-    """
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        if re.fullmatch(r"[-+]?0[0-9_]+|.*:.*", node.value):
-            problem = f"'{node.value}' would be read as another number; put it in quotes, or write a decimal number"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return int(super().construct_yaml_int(node))
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen - {"<<"}:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+    return parse_yaml(_read_text(path), path)
 
 
 def _read_text(path: str | Path) -> str:
