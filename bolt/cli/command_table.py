@@ -39,6 +39,8 @@ class Command:
     instead : str
         For a command that is also a stage of the workflow: the option with which it is called without a configuration.
         Its options and their help are the stage's.
+    threads : bool
+        Whether it computes in threads.
     """
 
     group: str
@@ -46,6 +48,7 @@ class Command:
     function: str
     options: Callable[[argparse.ArgumentParser], None] | None = None
     instead: str = ""
+    threads: bool = False
 
     def handles(self, options: argparse.Namespace) -> bool:
         """Return whether this command was called, and not the stage of the same name."""
@@ -197,6 +200,7 @@ COMMANDS = {
         "Predict new scans with trained models, and say how far they resemble the training cohort.",
         "bolt.cli.predict:predict",
         _predict_options,
+        threads=True,
     ),
     "explain": Command(
         PURPOSES,

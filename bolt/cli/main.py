@@ -83,9 +83,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="bolt", dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
     )
 
-    def command(name: str, help: str) -> argparse.ArgumentParser:
+    def command(name: str, help: str, threads: bool = True) -> argparse.ArgumentParser:
         subparser = commands.add_parser(name, description=help)
-        subparser.add_argument("--threads", type=int, default=1)
+        about_threads = "of the processor [1]" if threads else argparse.SUPPRESS
+        subparser.add_argument("--threads", type=int, default=1, help=about_threads)
         return subparser
 
     for stage in STAGES.values():
@@ -93,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, about in COMMANDS.items():
         if about.instead:
             continue  # a stage
-        subparser = command(name, about.help)
+        subparser = command(name, about.help, about.threads)
         if about.options is not None:
             about.options(subparser)
     return parser

@@ -75,6 +75,11 @@ class Night:
             time.sleep(0.2)
         raise AssertionError(self.output.read_text())
 
+    def full_log(self) -> str:
+        """Return Snakemake's messages of all starts, which it keeps in its folder of logs."""
+        logs = sorted((self.folder / ".snakemake" / "log").glob("*.log"), key=lambda path: path.stat().st_mtime_ns)
+        return "\n".join(path.read_text() for path in logs)
+
     def wait(self) -> int:
         return self.process.wait(timeout=PATIENCE)
 
@@ -159,7 +164,7 @@ def night(raw, tmp_path_factory):
     night.running("rule_train_folds")
     night.process.kill()
     night.wait()
-    name = re.findall(r"SLURM run ID: (\S+)", night.output.read_text())[-1]
+    name = re.findall(r"SLURM run ID: (\S+)", night.full_log())[-1]
     subprocess.run(["scancel", "--name", name], check=True)
     night.between = night.results("scans.tsv", "manifest.json", "folds.tsv")
 
