@@ -34,6 +34,8 @@ SHOWN_TWICE = "RuleException:\nCalledProcessError"
 """Start of Snakemake's message about a job that is shown as a failure."""
 COSTLESS = 1.0
 """Seconds of a job of unknown cost."""
+ENOUGH = 0.02
+"""Share of the expected work that must be done before the time left is told from it."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,8 @@ class Progress(logging.Handler):
         remaining = sum((n - done.get(rule, 0)) * (self.seconds(rule) or COSTLESS) for rule, n in total.items())
         left = (self.clock() - self.begun) * remaining / spent if spent else 0.0
         text = f"run: {sum(done.values())} of {sum(total.values())} jobs"
-        return f"{text}, about {duration(left)} left" if spent and remaining else text
+        is_known = remaining and spent >= ENOUGH * (spent + remaining)
+        return f"{text}, about {duration(left)} left" if is_known else text
 
     def _write(self, text: str) -> None:
         """Write lines; secrets in them are masked."""

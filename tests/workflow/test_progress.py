@@ -57,6 +57,14 @@ class Story:
         return [re.sub(r" +", " ", line).rstrip() for line in lines]
 
 
+def test_no_time_is_told_from_next_to_nothing():
+    story = Story({"template": 1, "train_fold": 10}, {"template": 1.0, "train_fold": 100.0})
+    story.start(1, "template")
+    story.clock.now = 14  # a thousandth of the work, which took long
+    story.finish(1)
+    assert story.lines[2:] == ["template 1 of 1 in 14 s run: 1 of 11 jobs"]
+
+
 def test_a_stage_is_one_line_with_its_time_and_that_of_the_run():
     story = Story({"index": 1, "cache": 1, "train_fold": 4}, {"train_fold": 10.0, "cache": 5.0})
     assert story.lines == ["BolT: 6 jobs on 2 cores; results in results/mine", "Full log: run.log"]
