@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import time
 from collections import Counter
@@ -30,6 +31,7 @@ SHOWN_STARTS = ("Nothing to be done", "Shutting down", "Will exit", "Terminating
 """Starts of messages that are shown, whichever module they are from."""
 SHOWS_ITS_LOG = "; exit 1)"
 """End of the commands of rules that write their log to the terminal when they fail (`LOGGED` in the Snakefile)."""
+ENDED_BY_SCHEDULER = re.compile(r"slurmstepd\S*: error|oom.kill|DUE TO TIME LIMIT|DUE TO PREEMPTION")
 SHOWN_TWICE = "RuleException:\nCalledProcessError"
 """Start of Snakemake's message about a job that is shown as a failure."""
 COSTLESS = 1.0
@@ -140,16 +142,21 @@ class Progress(logging.Handler):
         self._draw(rule)
 
     def _on_finish(self, record: Any) -> None:
-        job = self.jobs.pop(record.job_id, None)
+        job = self.jobs.pop(record.job_id, None) or self._unannounced(record)
         if job is None:
             return
         self._show_failures(job)
-        stage = self.stages[job.rule]
+        stage = self.stages.setdefault(job.rule, StageProgress(self.begun))
         stage.done += 1
         is_over = stage.done == self.totals.get(job.rule, 0)
         if is_over or (not self.live and self.clock() - max(stage.written, stage.begun) >= INTERVAL):
             self._write_stage(job.rule)
         self._draw(job.rule)
+
+    def _unannounced(self, record: Any) -> Started | None:
+        """Return a job of whose start nothing was said, as with SLURM: its rule alone; None for a target."""
+        named = re.search(r"\(Rule: (\w+)\)", record.getMessage())
+        return Started(named[1], "", ()) if named and named[1] in self.totals else None
 
     def _show_failures(self, job: Started) -> None:
         """Show the reason of a scan or fold that failed in this job, although that ended well."""
@@ -293,7 +300,9 @@ def _read_status(path: Path) -> dict[str, Any]:
 
 
 def _tail(path: Path, n_lines: int) -> list[str]:
+    """Return the last lines of a log, or those in which a scheduler says why it has ended the job."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-n_lines:]
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
+    return list(dict.fromkeys(line for line in lines if ENDED_BY_SCHEDULER.search(line)))[:n_lines] or lines[-n_lines:]

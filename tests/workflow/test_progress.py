@@ -185,6 +185,25 @@ def test_joined_jobs_show_the_schedulers_log_once(tmp_path):
     assert "parcellate sub-02: the job failed" in story.lines
 
 
+def test_jobs_of_whose_start_nothing_is_said_are_counted():
+    """As with SLURM, whose executor announces no rule."""
+    story = Story({"train_folds": 2})
+    story.clock.now = 30
+    story.tell("job_finished", "Finished jobid: 12 (Rule: train_folds)", job_id=12)
+    story.tell("job_finished", "Finished jobid: 13 (Rule: train_folds)", job_id=13)
+    story.tell("job_finished", "Finished jobid: 0 (Rule: all)", job_id=0)
+    assert story.lines[-1] == "train_folds 2 of 2 in 30 s run: 2 of 2 jobs"
+
+
+def test_the_schedulers_reason_is_shown_and_not_what_follows_it(tmp_path):
+    log = tmp_path / "15.log"
+    reason = "slurmstepd-vm: error: StepId=15.0 exceeded memory limit (1352720384 > 1258291200), being killed"
+    log.write_text("\n".join(["start", reason, reason, *["Shutting down"] * 40]))
+    story = Story({"train_fold": 1})
+    story.tell("group_error", level=logging.ERROR, groupid="trainings", aux_logs=[str(log)], job_error_info=[])
+    assert story.stream.getvalue().count("exceeded memory limit") == 1 and "Shutting down" not in "".join(story.lines)
+
+
 def test_a_scan_that_fails_without_a_crash_is_shown(tmp_path):
     good, bad = tmp_path / "good_status.json", tmp_path / "bad_status.json"
     write_json({"state": "ok", "stage": "parcellate"}, good)
