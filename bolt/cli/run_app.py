@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bolt.cli.new_study import name_of, write_study
 from bolt.cli.wishes import Wishes, read_filter
+from bolt.cohort.quality import is_judged
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
 from bolt.datasets import TEXT_COLUMNS
@@ -62,7 +63,8 @@ def run_app(options: argparse.Namespace) -> int:
             log.info("the report: %s", options.output_dir / layout.report)
         return status
     if not options.participant_label:
-        return _snakemake(options, place, ["series"])
+        pages = ["quality_pages"] if is_judged(config, dataset) else []
+        return _snakemake(options, place, ["series", *pages])
     return _participants(options, place, config, dataset, layout)
 
 

@@ -78,7 +78,10 @@ def test_group_writes_the_configuration_and_calls_the_workflow(bids, tmp_path, c
 def test_participants_need_no_labels(bids, tmp_path, called):
     (bids / "participants.tsv").unlink()
     assert run(bids, tmp_path / "out", "participant") == 0
-    assert called[0][0][3] == "series" and load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
+    assert (
+        called[0][0][3:5] == ["series", "quality_pages"]
+        and load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
+    )
 
 
 def index_of(out: Path, **excluded: str) -> None:
