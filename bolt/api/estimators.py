@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.models.registry import fitted_at_once, shortest_of
 
 
-class Estimator(BaseEstimator):
+class Estimator(BaseEstimator, ABC):
     """What classifiers and regressors have in common; see `estimator` for creating them.
 
     Attributes
@@ -104,9 +105,9 @@ class Estimator(BaseEstimator):
             self.classes_ = classes
         return self
 
+    @abstractmethod
     def _labelled(self, scans: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, NDArray[Any] | None]:
         """Add the column ``label``, and return the classes; refuse labels that cannot be learned."""
-        raise NotImplementedError
 
     def _validation(self, model: Model) -> float:
         """Return the share of groups that is held out by default."""

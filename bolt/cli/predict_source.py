@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from bolt.atlases.description import describe_atlas
 from bolt.cli.new_study import source_of_folder, write_study
+from bolt.cli.run_app import call_workflow
 from bolt.cli.wishes import Wishes
-from bolt.config import ROOT, known
+from bolt.config import known
 from bolt.config.layout import Layout
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_yaml
@@ -70,10 +68,7 @@ def _of_images(folder: Path, options: argparse.Namespace, pack: Pack, wanted: Wa
     work = options.work_dir or options.out.with_name(f"{options.out.stem}_work")
     place, config, _ = write_study(work, NAME, folder, _wishes(options, pack, wanted, work))
     for target in ["resources"] * options.fetch + ["series"]:
-        command = [sys.executable, "-m", "snakemake", target, "--snakefile", str(ROOT / "Snakefile")]
-        command += ["--directory", str(work), "--configfile", str(place.resolve())]
-        command += ["--cores", str(options.n_cpus or os.cpu_count() or 1)]
-        if subprocess.run(command, check=False).returncode:
+        if call_workflow(work, place, [target], options.n_cpus):
             raise DataError(
                 "the series of these images could not be made", where=work, hint="See above; the same command resumes"
             )
@@ -88,7 +83,7 @@ def _wishes(options: argparse.Namespace, pack: Pack, wanted: Wanted, work: Path)
     """Return the settings with which the model's series were made."""
     series = pack.about["series"]
     settings: dict[str, Any] = {
-        "preprocess": {**(series["preprocessing"] or {}), "space": wanted.space, "output": series["output"]},
+        "preprocess": {**(series["preprocessing"] or {}), "space": series["space"], "output": series["output"]},
         "parcellate": {"coverage": series["coverage"], "uncovered": "zero"},
         "denoise": _denoise(series["denoising"], work),
     }

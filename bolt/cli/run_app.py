@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bolt.cli.new_study import name_of, write_study
@@ -109,13 +110,19 @@ def _wishes(options: argparse.Namespace) -> Wishes:
 
 def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, shared: bool = False) -> int:
     """Run the workflow in the output folder; with `shared`, other participants may be made at the same time."""
-    command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--directory", str(options.output_dir), "--configfile", str(place.resolve())]
-    command += ["--cores", str(options.n_cpus or os.cpu_count() or 1)]
-    command += ["--resources", f"mem_mb={options.mem_mb}"] if options.mem_mb else []
-    if options.profile:
-        command += ["--workflow-profile", _profile(options.profile)]
-    command += ["--dry-run"] if options.dry_run else []
+    more = ["--resources", f"mem_mb={options.mem_mb}"] if options.mem_mb else []
+    more += ["--workflow-profile", _profile(options.profile)] if options.profile else []
+    more += ["--dry-run"] if options.dry_run else []
+    return call_workflow(options.output_dir, place, [*targets, *more], options.n_cpus, shared=shared)
+
+
+def call_workflow(
+    folder: Path, configuration: Path, arguments: Sequence[str], cores: int | None, *, shared: bool = False
+) -> int:
+    """Call Snakemake in a folder, and return its exit status; all cores by default."""
+    command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(folder), "--configfile", str(configuration.resolve())]
+    command += ["--cores", str(cores or os.cpu_count() or 1)]
     log.info("%s", shlex.join(command))
     environment = os.environ | ({SHARED: "1"} if shared else {})
     try:

@@ -19,6 +19,7 @@ from bolt.packs.known import KNOWN, TRAINED, Known, known_scans
 from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
+from bolt.series.native_space import NATIVE
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ def wanted_by(pack: Pack) -> Wanted:
     denoising = (series.get("denoising") or {}).get("name")
     shortest = max(member.shortest for member in pack.estimator.members_)
     atlas = about.get("atlas", {"name": "", "sha256": None})
-    return Wanted(pd.DataFrame(rois), atlas["name"], atlas["sha256"], series.get("space"), denoising, shortest)
+    space = NATIVE if series.get("output") == NATIVE else series.get("space")
+    return Wanted(pd.DataFrame(rois), atlas["name"], atlas["sha256"], space, denoising, shortest)
 
 
 def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:

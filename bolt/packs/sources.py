@@ -254,5 +254,5 @@ def read_results(results: Path, atlas: str, variant: str, wanted: Wanted) -> New
     uncovered = np.array([int((~scan.any(axis=0)).sum()) for scan in series])
     found = SeriesInMemory(series, cache.index[[column for column in cache.index if column in COLUMNS]])
     found.rois = wanted.rois
-    labels = cache.index["label"] if cache.index["label"].notna().all() else None
+    labels = cache.index["label"] if cache.index["label"].notna().any() else None
     return NewScans(found, uncovered, labels)

@@ -6,14 +6,17 @@ import argparse
 import subprocess
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cli import predict_source
-from bolt.cli.predict_source import scans_to_predict
+from bolt.cli import run_app
+from bolt.cli.predict_source import _wishes, scans_to_predict
 from bolt.config import load_config, load_denoise
 from bolt.io.errors import DataError
-from bolt.packs.sources import Wanted
+from bolt.io.files import write_json
+from bolt.packs.predict import wanted_by
+from bolt.packs.sources import Wanted, read_new_scans
 from tests.fake_fmriprep import write_fmriprep
 
 SPACE = "MNI152NLin6Asym"
@@ -24,11 +27,11 @@ MADE = {"space": SPACE, "made_by": "fMRIPrep", "output": "template", "coverage":
 def test_series_are_made_with_the_settings_of_the_model(tmp_path, monkeypatch, fetch):
     targets = []
 
-    def run(command, check):
+    def run(command, env, check):
         targets.append(command[3])
         return subprocess.CompletedProcess(command, int(command[3] == "series"))
 
-    monkeypatch.setattr(predict_source.subprocess, "run", run)
+    monkeypatch.setattr(run_app.subprocess, "run", run)
     series = MADE | {"denoising": load_denoise("24p").model_dump(mode="json")}
     pack = SimpleNamespace(about={"series": series}, classes=["control", "patient"])
     rois = pd.DataFrame({"value": [1], "name": ["a"]})
@@ -41,3 +44,21 @@ def test_series_are_made_with_the_settings_of_the_model(tmp_path, monkeypatch, f
     assert targets == (["resources", "series"] if fetch else ["series"])
     config = load_config(tmp_path / "new_work/new.yaml")
     assert (config.atlases, config.denoise, config.parcellate.coverage) == (["dosenbach160"], "24p", 0.4)
+
+
+def test_series_in_native_space_fit_models_of_such_series(tmp_path):
+    """Their sidecars state `native`, while the template's space is kept for making more of them."""
+    rois = {"value": [1, 2], "name": ["a", "b"]}
+    series = MADE | {"output": "native", "denoising": load_denoise("none").model_dump(mode="json")}
+    info = {"rois": [1, 2], "classes": ["a", "b"], "model": {"model": "svm", "hyper": {}}}
+    member = SimpleNamespace(info=info, shortest=2)
+    about = {"series": series, "rois": rois, "atlas": {"name": "toy", "sha256": None}}
+    wanted = wanted_by(SimpleNamespace(about=about, estimator=SimpleNamespace(members_=[member])))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 2)))
+    for space, excluded in (("native", 0), (SPACE, 1)):
+        write_json({"Space": space, "RepetitionTime": 2.0}, tmp_path / "x.json")
+        scans = read_new_scans([tmp_path / "x.npy"], wanted, None, None)
+        assert len(scans.excluded) == excluded, scans.excluded
+    options = argparse.Namespace(label=None, atlas="dosenbach160")
+    wishes = _wishes(options, SimpleNamespace(about=about, classes=None), wanted, tmp_path)
+    assert wishes.settings["preprocess"] == {"space": SPACE, "output": "native"}
