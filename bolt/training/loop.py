@@ -195,7 +195,7 @@ class Fit:
             optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
                 x = self._inputs(batch, random)
-            step_loss, step_logits = self._step(optimizer, x, batch_covariates, truth, seed)
+            step_loss, step_logits = self._step(optimizer, x, self._lengths(batch), batch_covariates, truth, seed)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -230,6 +230,12 @@ class Fit:
             order.append(positions)
         return torch.cat(matrices)[torch.cat(order).argsort()]
 
+    def _lengths(self, batch: Tensor) -> Tensor:
+        """Return the volumes of each input of a batch; connectivity matrices have no length, and count as equal."""
+        if isinstance(self.net, ConnectivityModel):
+            return torch.full((len(batch),), self.crop)
+        return self.train.scans.lengths_of(batch, self.crop)
+
     def _forward(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
         """Apply the model to the output of `_inputs`."""
         return self.net.classify(x) if isinstance(self.net, ConnectivityModel) else forward(self.net, x, covariates)
@@ -245,13 +251,16 @@ class Fit:
         self,
         optimizer: torch.optim.Optimizer,
         x: Tensor,
+        lengths: Tensor,
         covariates: Tensor | None,
         truth: Tensor,
         seed: Callable[[], None],
     ) -> tuple[Tensor, Tensor]:
         """Learn from one batch; return loss and logits, on the device.
 
-        `seed` is called before each attempt, so that random draws do not depend on attempts that did not fit in memory.
+        Scans shorter than a crop pass the model apart from the others, so that nothing is made up to fill the crop; a
+        mixture is as long as the shorter of its two scans. `seed` is called before each attempt, so that random draws
+        do not depend on attempts that did not fit in memory.
 
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.
@@ -260,7 +269,8 @@ class Fit:
         share, partner = 1.0, torch.arange(len(x), device=x.device)
         if training.mixup:  # Zhang et al. 2018, arXiv:1710.09412; one share for the whole batch
             share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
-            partner = torch.randperm(len(x)).to(x.device)
+            partner = torch.randperm(len(x))
+            lengths, partner = torch.minimum(lengths, lengths[partner]), partner.to(x.device)
             x = share * x + (1 - share) * x[partner]
             covariates = None if covariates is None else share * covariates + (1 - share) * covariates[partner]
         while True:
@@ -268,9 +278,9 @@ class Fit:
             seed()
             try:
                 parts = [
-                    self._gradient(x[part], covariates if covariates is None else covariates[part],
+                    self._gradient(x[part][:, :length], covariates if covariates is None else covariates[part],
                                    truth[part], truth[partner[part]], share, len(x))
-                    for part in self.splitter.parts(len(x))
+                    for length, part in self._parts(lengths)
                 ]  # fmt: skip
                 break
             except (RuntimeError, MemoryError) as error:
@@ -284,7 +294,15 @@ class Fit:
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer.step()  # the first step allocates two numbers per weight
         losses, logits = zip(*parts, strict=True)
-        return torch.stack(losses).sum(), torch.cat(logits)
+        order = torch.cat([torch.arange(len(x))[part] for _, part in self._parts(lengths)]).argsort()
+        return torch.stack(losses).sum(), torch.cat(logits)[order.to(x.device)]
+
+    def _parts(self, lengths: Tensor) -> list[tuple[int | None, slice | Tensor]]:
+        """Return the parts of a batch that pass the model together: their length (None: all there is) and positions."""
+        if len(lengths.unique()) == 1 and lengths[0] == self.crop:
+            return [(None, part) for part in self.splitter.parts(len(lengths))]
+        groups = [(int(length), (lengths == length).nonzero()[:, 0]) for length in lengths.unique()]
+        return [(length, group[part]) for length, group in groups for part in self.splitter.parts(len(group))]
 
     def _gradient(
         self, x: Tensor, covariates: Tensor | None, truth: Tensor, other: Tensor, share: float, n: int

@@ -98,15 +98,20 @@ class Scans:
         return len(self.lengths)
 
     def crops(self, which: Tensor, length: int, random: torch.Generator) -> Tensor:
-        """Draw a random crop of each scan, (len(which), length, rois), on the device; shorter scans are repeated.
+        """Draw a random crop of each scan, (len(which), length, rois), on the device.
 
-        `which` and `random` are on the host.
+        Shorter scans are whole; what follows their end has no meaning and must not be read (`lengths_of`). `which` and
+        `random` are on the host.
         """
         draws = torch.rand(len(which), generator=random, dtype=torch.float64)
         total = self._length[which]
         start = (draws * (total - length + 1).clamp(min=1)).long()
-        volumes = (start[:, None] + torch.arange(length)) % total[:, None]
+        volumes = torch.minimum(start[:, None] + torch.arange(length), total[:, None] - 1)
         return self._take(self._offset[which][:, None] + volumes)
+
+    def lengths_of(self, which: Tensor, length: int) -> Tensor:
+        """Return how many volumes of each scan are in a crop, (len(which),), on the host."""
+        return self._length[which].clamp(max=length)
 
     def whole(self, which: Sequence[int]) -> Tensor:
         """Return whole scans of equal length, (len(which), time, rois), on the device."""

@@ -52,7 +52,8 @@ def registered(monkeypatch):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    return write_toy(tmp_path_factory.mktemp("memory"))
+    """Training scans that all fill a crop, so that batches are not parted by length."""
+    return write_toy(tmp_path_factory.mktemp("memory"), lengths=[30] * 8 + [24, 18, 24, 30])
 
 
 def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):

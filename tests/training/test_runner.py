@@ -540,7 +540,7 @@ def test_a_gpu_that_is_not_there(toy, tmp_path):
 
 
 # ---- crops and the schedule ------------------------------------------------------------------------------------------
-def test_crops_are_parts_of_their_scan_and_short_scans_repeat(tmp_path):
+def test_crops_are_parts_of_their_scan_and_short_scans_are_whole(tmp_path):
     def number(series):  # every value identifies scan and volume
         for i, values in enumerate(series):
             values[:] = 100 * i + np.arange(len(values))[:, None]
@@ -550,11 +550,58 @@ def test_crops_are_parts_of_their_scan_and_short_scans_repeat(tmp_path):
     which, starts = torch.tensor([3, 0, 5]), set()
     for _ in range(200):
         crops = scans.crops(which, 20, random)[..., 0]
-        np.testing.assert_array_equal(crops[0], 300 + np.arange(20) % 18)  # 18 volumes: repeated
+        np.testing.assert_array_equal(crops[0, :18], 300 + np.arange(18))
         starts.add(int(crops[1, 0]))
         np.testing.assert_array_equal(crops[1:].diff(dim=1), 1)
     assert starts == set(range(11))  # both ends can be drawn
+    assert scans.lengths_of(which, 20).tolist() == [18, 20, 20]
     np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
+
+
+@pytest.mark.parametrize("mixup", [0.0, 1.0])
+def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup):
+    """A jump from a scan's end to its start would mark the short scans, which may all be of one site."""
+
+    def number(series):
+        for values in series:
+            values[:] = np.arange(len(values))[:, None]
+
+    seen, real = [], loop.Fit._gradient
+
+    def note(self, x, *rest):
+        seen.append(x[..., 0])
+        return real(self, x, *rest)
+
+    monkeypatch.setattr(loop.Fit, "_gradient", note)
+    run(write_toy(tmp_path, change=number), tmp_path / "run", toy_model(mixup=mixup))
+    assert {x.shape[1] for x in seen} == {18, 20} and sum(map(len, seen)) == 8 * 4
+    for x in seen:
+        torch.testing.assert_close(x.diff(dim=1), torch.ones_like(x[:, 1:]))
+
+
+def test_a_batch_with_short_scans_gives_the_gradient_of_its_mean_loss(tmp_path, monkeypatch):
+    """And the logits of its scans in their order."""
+    out = {}
+    for size in (8, 1):
+        steps = []
+
+        def note(self, *step, real=loop.Fit._step, steps=steps):
+            result = real(self, *step)
+            steps.append(([p.grad.clone() for p in self.net.parameters()], result))
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop.Fit, "_step", note)
+            patch.setattr(torch.optim.AdamW, "step", lambda *_, **__: None)
+            model = toy_model(batch_size=size, epochs=1)
+            model.hyper["dropout"] = 0.0
+            run(write_toy(tmp_path / str(size)), tmp_path / f"run{size}", model)
+        out[size] = steps
+    ((gradient, (loss, logits)),) = out[8]
+    torch.testing.assert_close(logits, torch.cat([single for _, (_, single) in out[1]]))
+    torch.testing.assert_close(loss, torch.stack([single for _, (single, _) in out[1]]).mean())
+    for i, whole in enumerate(gradient):
+        torch.testing.assert_close(whole, torch.stack([g[i] for g, _ in out[1]]).mean(0), rtol=1e-3, atol=1e-6)
 
 
 def test_series_are_the_caches_file_and_no_copy_of_it(tmp_path):
