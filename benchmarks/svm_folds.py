@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from bolt.config import ROOT
-from bolt.io.files import write_yaml
+from bolt.io.files import read_yaml, write_yaml
 from tests.abide import write_series
 
 
@@ -33,7 +33,8 @@ def configure(series: Path, out: Path) -> Path:
         "classes": ["control", "autism"],
         "tr": 2.0,
     }
-    write_yaml(dataset | {"site": "site"}, out / "abide.yaml")
+    institutions = read_yaml(ROOT / "config/datasets/abide1.yaml")["institutions"]
+    write_yaml(dataset | {"site": "site", "institutions": institutions}, out / "abide.yaml")
     keys = {"dataset": str(out / "abide.yaml"), "models": ["svm"], "atlases": ["cc200"], "denoise": "none"}
     write_yaml(keys | {"folds": {"outer": 10}, "seeds": [0]}, out / "config.yaml")
     return out / "config.yaml"

@@ -110,6 +110,9 @@ class Dataset(Keys):
     )
     group: str | None = Field(None, description="column that names the family; default: the subject")
     site: str | None = None
+    institutions: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
+        {}, description="institution to the sites (values of the column `site`) that are samples of it and count as one"
+    )
     age: str | None = None
     sex: str | None = None
     tasks: list[str] | None = None
@@ -169,6 +172,15 @@ class Dataset(Keys):
     def _different_classes(self) -> Dataset:
         if self.classes and len(set(self.classes)) != len(self.classes):
             raise ValueError("'classes' has duplicate entries")
+        return self
+
+    @model_validator(mode="after")
+    def _each_site_in_one_institution(self) -> Dataset:
+        if self.institutions and self.site is None:
+            raise ValueError("'institutions' needs sites: name their column ('site')")
+        listed = [name for names in self.institutions.values() for name in names]
+        if repeated := sorted({name for name in listed if listed.count(name) > 1}):
+            raise ValueError(f"'institutions' lists {', '.join(repeated)} twice")
         return self
 
     @model_validator(mode="after")

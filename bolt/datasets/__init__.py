@@ -10,6 +10,7 @@ be downloaded).
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from pathlib import Path
 from types import ModuleType
@@ -18,10 +19,12 @@ import pandas as pd
 
 from bolt.config import Config, Dataset
 from bolt.config.layout import folder_of
+from bolt.datasets.institutions import similar_sites_note
 from bolt.datasets.participants import INDEX, check_labels, exclude
 from bolt.io.errors import DataError
 from bolt.io.names import FOLDER, RULE, is_name
 
+log = logging.getLogger("bolt")
 COLUMNS = {
     "scan_id": "Name of the scan, unique in the dataset; the start of the names of all files made from it",
     "subject": "Person scanned",
@@ -29,7 +32,7 @@ COLUMNS = {
     "run": "Run, if the dataset has runs",
     "task": "Task (BIDS entity)",
     "group": "Unit that never straddles a split: the family where it is known, else the subject",
-    "site": "Place or scanner of acquisition",
+    "site": "Place or scanner of acquisition; the institution, if the dataset's file lists its samples",
     "label": "Class or number to predict",
     "age": "Age in years",
     "sex": "Sex as recorded by the source",
@@ -104,6 +107,10 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     check_labels(table, dataset)
     without_stage = table.exclude_reason.notna() & table.exclude_stage.isna()
     table["exclude_stage"] = table.exclude_stage.mask(without_stage, INDEX)
+    if config.folds.scheme == "leave-site-out":
+        used = table.site[table.exclude_reason.isna()]
+        if note := similar_sites_note(used, dataset.institutions):
+            log.warning("%s", note)
     return table
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Dataset
+from bolt.datasets.institutions import name_institutions
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import MISSING, read_text
@@ -89,6 +90,8 @@ def refuse_duplicates(subjects: pd.Series, path: Path) -> None:
 def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:
     """Fill label, group, site, age and sex of each scan from its subject's row, and apply the dataset's selection.
 
+    The site is the institution, if the dataset lists institutions; the selection goes by the table's own names.
+
     Parameters
     ----------
     scans : DataFrame
@@ -111,6 +114,9 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
     known = subjects.reindex(scans.subject)
     for key, column in columns.items():
         scans[key] = known[column].to_numpy() if column is not None else pd.NA
+    if dataset.site is not None:
+        sites = name_institutions(subjects[dataset.site], dataset.institutions, where)
+        scans["site"] = sites.reindex(scans.subject).to_numpy()
     scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
         n = scans.subject[scans.group.isna()].nunique()

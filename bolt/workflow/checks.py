@@ -11,6 +11,7 @@ from bolt.atlases.spaces import carried_from, find_transform, refuse_space, serv
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, source_of, subjects_table
+from bolt.datasets.institutions import check_institutions
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
@@ -176,6 +177,8 @@ def check_learning(config: Config, dataset: Dataset) -> None:
                 where=table,
                 hint=f"Set '{key}' in the dataset's file to one of these{nearest(column, header)}",
             )
+    if dataset.site is not None:
+        check_institutions(subjects[dataset.site], dataset.institutions, table)
     labels = subjects[dataset.label]
     absent = [name for name in dataset.classes or () if name not in set(labels)]
     if absent:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, verify_image
 from bolt.datasets import subjects_table
+from bolt.datasets.institutions import name_institutions, similar_sites_note
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_text
@@ -95,6 +96,9 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     yield "classes" if dataset.classes else "label", _label(run, people)
     if dataset.site is not None or people is not None:
         yield "sites", _counts(people["site"] if people is not None else None, known_column=dataset.site)
+    if people is not None and run.config.folds.scheme == "leave-site-out":
+        note = similar_sites_note(people["site"], dataset.institutions)
+        yield from [("note", note)] if note else []
     yield "confounds", _confounds(run, people)
 
 
@@ -116,6 +120,7 @@ def _people(run: Run) -> tuple[pd.DataFrame | None, str]:
     for key in ("label", "site", "group", "age", "sex"):
         column = getattr(dataset, key)
         columns[key] = subjects[column] if column in subjects else pd.Series(pd.NA, subjects.index, dtype=object)
+    columns["site"] = name_institutions(columns["site"], dataset.institutions, table)
     if "mean_fd" in subjects:
         columns["mean_fd"] = subjects["mean_fd"]
     return pd.DataFrame(columns).drop_duplicates("subject"), how

@@ -48,7 +48,7 @@ def test_the_papers_selection_on_the_real_table(config):
     assert len(scans) == 1112
     kept = scans[scans.exclude_reason.isna()]
     assert kept.label.value_counts().to_dict() == {"control": 468, "autism": 403}
-    assert kept.subject.nunique() == len(kept) == 871 and kept.site.nunique() == 20
+    assert kept.subject.nunique() == len(kept) == 871 and kept.site.nunique() == 17
     assert kept[["age", "sex", "site", "mean_fd"]].notna().all().all()
     assert set(kept.sex) == {"M", "F"} and (kept.group == kept.subject).all()
     assert set(kept.kind) == {"series"} and kept.n_volumes.isna().all()

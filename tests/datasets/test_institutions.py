@@ -1,0 +1,165 @@
+"""Samples of one institution count as one site."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Config, Dataset, Folds, load_dataset, parse
+from bolt.datasets import index
+from bolt.datasets.institutions import name_institutions, similar_sites
+from bolt.folds.splits import make_folds
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import write_yaml
+from bolt.workflow.readiness import readiness
+from bolt.workflow.run import Run
+from tests.shared import shared_data
+
+SITES = ["UM_1", "UM_2", "USM", None, "NYU"]
+PAIRS = {"LEUVEN": ["LEUVEN_1", "LEUVEN_2"], "UCLA": ["UCLA_1", "UCLA_2"], "UM": ["UM_1", "UM_2"]}
+
+
+def named(institutions, sites=SITES):
+    return name_institutions(pd.Series(sites, dtype=object), institutions, "people.csv")
+
+
+def write_study(folder, sites=("UM_1", "UM_2", "NYU", "USM"), per_site=6, **keys):
+    """Write ready series of several sites, and the dataset's file."""
+    random = np.random.default_rng(0)
+    rows = []
+    for i in range(per_site * len(sites)):
+        np.save(folder / f"p{i:02d}.npy", random.normal(size=(30, 200)).astype(np.float32))
+        label, site = ("control", "patient")[i // len(sites) % 2], sites[i % len(sites)]
+        rows.append({"subject": f"p{i:02d}", "file": f"p{i:02d}.npy", "diagnosis": label, "center": site})
+    pd.DataFrame(rows).to_csv(folder / "scans.tsv", sep="\t", index=False)
+    about = {"source": "series", "path": str(folder / "scans.tsv"), "label": "diagnosis", "site": "center", "tr": 2.0}
+    write_yaml(about | {"classes": ["control", "patient"], "crop": 20} | keys, folder / "study.yaml")
+
+
+def config_of(folder, scheme="leave-site-out", outer=3, **keys):
+    write_study(folder, **keys)
+    about = {"dataset": str(folder / "study.yaml"), "atlases": ["cc200"], "models": ["svm"], "denoise": "none"}
+    paths = {"results": str(folder / "results"), "work": str(folder / "work")}
+    return about | {"folds": {"scheme": scheme, "outer": outer}, "paths": paths}
+
+
+def indexed(folder, **keys):
+    config = Config(**config_of(folder, **keys))
+    return index(config, load_dataset(config.dataset))
+
+
+def test_samples_get_the_name_of_their_institution():
+    assert named({"UM": ["UM_1", "UM_2"]}).tolist() == ["UM", "UM", "USM", None, "NYU"]
+    assert named({}).tolist() == SITES
+
+
+@pytest.mark.parametrize(
+    ("institutions", "message"),
+    [
+        ({"UM": ["UM_1", "UM2"]}, r"lists site 'UM2' \(UM\), which no subject has; did you mean 'UM_2'\?"),
+        ({"UM": ["UM_1", "UM_2", "Ann Arbor"]}, r"lists site 'Ann Arbor' \(UM\), which no subject has\. "),
+        ({"A": ["um_1", "um_2"]}, r"lists site 'um_1' \(A\), which no subject has; did you mean 'UM_1'\?"),
+        ({"USM": ["UM_1", "UM_2"]}, "joins UM_1, UM_2 as 'USM', which is also the name of a site"),
+    ],
+)
+def test_names_that_do_not_occur_are_refused(institutions, message):
+    with pytest.raises(DataError, match=message) as caught:
+        named(institutions)
+    assert "institutions" in caught.value.hint or "institution" in caught.value.hint
+
+
+def test_an_institution_without_any_subject_is_a_warning(caplog):
+    """A table of fewer subjects still works with the shipped list."""
+    with caplog.at_level(logging.WARNING, "bolt"):
+        assert named({"UM": ["UM_1", "UM_2"], "LEUVEN": ["LEUVEN_1", "LEUVEN_2"]}).tolist()[:2] == ["UM", "UM"]
+    assert "no subject is from institution 'LEUVEN' (LEUVEN_1, LEUVEN_2)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"site": "s", "institutions": {"A": ["a", "b"], "B": ["b"]}}, "lists b twice"),
+        ({"site": "s", "institutions": {"A": ["a", "a"]}}, "lists a twice"),
+        ({"site": "s", "institutions": {"A": []}}, "institutions"),
+        ({"institutions": {"A": ["a"]}}, "needs sites"),
+    ],
+)
+def test_a_sample_has_one_institution(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(Dataset, {"name": "x", "source": "series", "path": "scans.tsv", "label": "y", **keys}, "x.yaml")
+
+
+def test_numbers_are_names_of_sites_too(tmp_path):
+    scans = indexed(tmp_path, sites=("1", "2", "7", "9"), institutions={"both": [1, 2]})
+    assert sorted(scans["site"].unique()) == ["7", "9", "both"]
+
+
+def test_selection_goes_by_the_tables_own_names(tmp_path):
+    """A selection may remove a whole institution, or one of its samples, without a change of the list."""
+    institutions = {"UM": ["UM_1", "UM_2"]}
+    scans = indexed(tmp_path, institutions=institutions, exclude={"center": ["UM_2"]})
+    used = scans[scans["exclude_reason"].isna()]
+    assert used["site"].value_counts().to_dict() == {"NYU": 6, "UM": 6, "USM": 6}
+    scans = indexed(tmp_path, institutions=institutions, include={"center": ["NYU", "USM"]})
+    assert set(scans["site"][scans["exclude_reason"].isna()]) == {"NYU", "USM"}
+
+
+def test_folds_never_train_on_the_institution_that_they_test(tmp_path):
+    scans = indexed(tmp_path, institutions={"UM": ["UM_1", "UM_2"]})
+    folds = make_folds(scans, Folds(scheme="leave-site-out", outer=3)).merge(scans[["scan_id", "site"]], on="scan_id")
+    assert (folds.groupby(["fold", "site"])["role"].nunique() == 1).all()
+    um = folds[(folds["role"] == "test") & (folds["site"] == "UM")]
+    assert len(um) == 12 and um["fold"].nunique() == 1
+
+
+def test_names_that_look_alike():
+    def found(*sites, **institutions):
+        return similar_sites(pd.Series(sites), institutions)
+
+    assert found("UM_1", "UM_2", "NYU", "nyu", "A-1", "A-2") == [["A-1", "A-2"], ["NYU", "nyu"], ["UM_1", "UM_2"]]
+    assert found("UM", "UM_2", "NYU") == [["UM", "UM_2"]]
+    assert found("UM_1", "NYU", "SITE2", "SITE3", None) == []
+    assert found("site_1", "site_2", "site_3") == []  # numbered sites
+    assert found("site_1", "Site_1", "site_2") == [["Site_1", "site_1", "site_2"]]
+    assert found("UM_1", "UM_2", "NYU", UM_1=["UM_1"], UM_2=["UM_2"]) == []  # settled: they are two
+
+
+def test_only_leave_site_out_warns_of_names_that_look_alike(tmp_path, caplog):
+    words = "UM_1 and UM_2 look like samples of one institution"
+    with caplog.at_level(logging.WARNING, "bolt"):
+        indexed(tmp_path, scheme="kfold")
+        indexed(tmp_path, institutions={"UM": ["UM_1", "UM_2"]})
+        assert words not in caplog.text
+        indexed(tmp_path)
+    assert words in caplog.text
+
+
+def test_check_shows_institutions_and_names_that_look_alike(tmp_path):
+    def facts(**keys):
+        return readiness(Run(config_of(tmp_path, **keys)))
+
+    def lines(name, **keys):
+        return " ".join(text for key, text in facts(**keys).facts if key == name)
+
+    assert "UM_1 and UM_2 look like samples of one institution" in lines("note", outer=4)
+    joined = {"institutions": {"UM": ["UM_1", "UM_2"]}}
+    assert "look like" not in lines("note", **joined)
+    assert lines("sites", **joined) == "3: UM 12, NYU 6, USM 6"
+    problems = facts(institutions={"UM": ["UM_1", "UM_3"]}).problems
+    assert ["lists site 'UM_3'" in str(problem) for problem in problems] == [True]
+
+
+@pytest.mark.parametrize("name", ["abide1", "abide1_images"])
+def test_abide_has_seventeen_sites(name, tmp_path):
+    """The real table; the repetition time is still that of the sample."""
+    real = shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv"
+    dataset = load_dataset(name).model_copy(update={"subjects_table": real})
+    scans = index(Config(dataset=name, folds={"scheme": "leave-site-out", "outer": 17}), dataset)
+    assert dataset.institutions == PAIRS
+    assert scans["site"].nunique() == 17 and not set(scans["site"]) & {name for pair in PAIRS.values() for name in pair}
+    used = scans[scans["exclude_reason"].isna()]
+    assert used.groupby("site").size()[["LEUVEN", "UCLA", "UM"]].tolist() == [56, 85, 120]
+    assert set(used["tr"][used["site"] == "UCLA"]) == {3.0} and set(used["tr"][used["site"] == "UM"]) == {2.0}
+    folds = make_folds(scans, Folds(scheme="leave-site-out", outer=17)).merge(used[["scan_id", "site"]], on="scan_id")
+    assert folds["fold"].nunique() == 17 and (folds.groupby(["fold", "site"])["role"].nunique() == 1).all()
