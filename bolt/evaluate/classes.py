@@ -36,6 +36,8 @@ def scores(
     predicted: NDArray[Any],
     probability: NDArray[np.floating],
     weight: NDArray[np.floating] | None = None,
+    stratum: NDArray[np.integer] | None = None,
+    ranking: NDArray[np.floating] | None = None,
 ) -> dict[str, NDArray[np.floating]]:
     """Compute the metrics of predictions, under one or more weightings of the rows.
 
@@ -46,12 +48,17 @@ def scores(
     probability : float array (n, classes)
     weight : float array (draws, n), optional
         Weights of the rows, such as counts of bootstrap draws; by default all 1.
+    stratum : int array (n,), optional
+        Model that made each prediction. The AUC compares predictions of one model only, because models of different
+        folds may score on different scales (Airola et al. 2011, doi:10.1016/j.csda.2010.11.023).
+    ranking : float array (n, classes), optional
+        Scores that the AUC ranks in place of `probability`.
 
     Returns
     -------
     dict
         For each of `CLASS_METRICS` an array (draws,). Recall is NaN if its class does not occur; the AUC is NaN unless
-        every class occurs.
+        every class occurs beside another one.
     """
     n, n_classes = probability.shape
     weight = np.ones((1, n)) if weight is None else weight
@@ -63,7 +70,9 @@ def scores(
     precision = np.divide(hits, called, out=np.zeros_like(hits), where=called > 0)
     precision[actual == 0] = np.nan  # a class that does not occur is not part of the average
     averaged = [1] if n_classes == 2 else list(range(n_classes))
-    auc = np.stack([_auc(truth == c, probability[:, c], weight) for c in averaged])
+    stratum = np.zeros(n, int) if stratum is None else stratum
+    ranking = probability if ranking is None else ranking
+    auc = np.stack([_auc(truth == c, ranking[:, c], weight, stratum) for c in averaged])
     return {
         "accuracy": hits.sum(axis=1) / weight.sum(axis=1),
         "recall": mean_of_finite(recall[:, averaged]),
@@ -83,18 +92,28 @@ def mean_of_finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _auc(
-    positive: NDArray[np.bool_], score: NDArray[np.floating], weight: NDArray[np.floating]
+    positive: NDArray[np.bool_],
+    score: NDArray[np.floating],
+    weight: NDArray[np.floating],
+    stratum: NDArray[np.integer],
 ) -> NDArray[np.floating]:
     """Compute the AUC for each row of `weight`: the share of positive-negative pairs in order, ties counted half.
 
-    Scikit-learn's `roc_auc_score` takes one weighting per call, which is too slow for a bootstrap.
+    Both members of a pair are of the same stratum. Scikit-learn's `roc_auc_score` takes one weighting per call, which
+    is too slow for a bootstrap, and no strata.
     """
-    order = np.argsort(score, kind="stable")
-    starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))  # first of each run of equal scores
+    order = np.lexsort((score, stratum))
+    score, stratum = score[order], stratum[order]
+    first = np.diff(stratum, prepend=stratum[:1] - 1) != 0
+    starts = np.flatnonzero(first | (np.diff(score, prepend=-np.inf) != 0))  # first of each run of equal scores
     positives = np.add.reduceat((weight * positive)[:, order], starts, axis=1)
     negatives = np.add.reduceat((weight * ~positive)[:, order], starts, axis=1)
-    ordered = (positives * (negatives.cumsum(axis=1) - negatives / 2)).sum(axis=1)
-    pairs = positives.sum(axis=1) * negatives.sum(axis=1)
+    before = negatives.cumsum(axis=1) - negatives
+    opening = np.flatnonzero(first[starts])  # runs that open a stratum: pairs with earlier strata do not count
+    sizes = np.diff(opening, append=len(starts))
+    before -= np.repeat(before[:, opening], sizes, axis=1)
+    ordered = (positives * (before + negatives / 2)).sum(axis=1)
+    pairs = (np.add.reduceat(positives, opening, axis=1) * np.add.reduceat(negatives, opening, axis=1)).sum(axis=1)
     return np.divide(ordered, pairs, out=np.full_like(ordered, np.nan), where=pairs > 0)
 
 
@@ -131,9 +150,10 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
     """Return the entries of ``summary.json`` besides the metrics.
 
     ``majority_accuracy`` (always predicting the most frequent test label), ``n_scans``, ``classes``, ``confusion``
-    (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`) and, for two classes, ``roc``.
+    (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`) and, for two classes, ``roc``, the
+    mean of the folds' curves.
     """
-    from sklearn.metrics import confusion_matrix, roc_curve  # slow to import, and the report needs only names
+    from sklearn.metrics import confusion_matrix  # slow to import, and the report needs only names
 
     truth, predicted, probability = class_arrays(predictions, classes)
     counts = np.bincount(truth, minlength=len(classes))
@@ -145,6 +165,29 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
         "calibration": reliability(truth, predicted, probability),
     }
     if len(classes) == 2 and (counts > 0).all():
-        false_rate, true_rate, _ = roc_curve(truth, probability[:, 1])
-        summary["roc"] = {"false_positive_rate": false_rate, "true_positive_rate": true_rate}
+        summary["roc"] = _mean_roc(truth, probability[:, 1], model_of(predictions))
     return summary
+
+
+def model_of(predictions: pd.DataFrame) -> NDArray[np.intp]:
+    """Return a number of the model, its fold and seed, that made each prediction; all 0 if neither is known."""
+    known = [column for column in ("fold", "seed") if column in predictions]
+    if not known:
+        return np.zeros(len(predictions), np.intp)
+    return predictions.groupby(known, sort=True).ngroup().to_numpy()
+
+
+def _mean_roc(truth: NDArray[Any], score: NDArray[np.floating], model: NDArray[np.intp]) -> dict[str, Any]:
+    """Average the ROC curves of models with test scans of both classes, at equally spaced false-positive rates."""
+    from sklearn.metrics import roc_curve  # slow to import
+
+    grid, curves = np.linspace(0, 1, 101), []
+    for number in np.unique(model):
+        mine = model == number
+        if len(np.unique(truth[mine])) == 2:
+            false_rate, true_rate, _ = roc_curve(truth[mine], score[mine])
+            curves.append(np.interp(grid, false_rate, true_rate))
+    if not curves:
+        return {}
+    mean = np.mean(curves, axis=0)
+    return {"false_positive_rate": [0.0, *grid], "true_positive_rate": [0.0, *mean]}

@@ -15,12 +15,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.evaluate.classes import CLASS_COLUMNS, CLASS_METRICS, class_arrays, class_summary, mean_of_finite, scores
+from bolt.evaluate.chance import compare_with_chance
+from bolt.evaluate.classes import (
+    CLASS_COLUMNS,
+    CLASS_METRICS,
+    class_arrays,
+    class_summary,
+    mean_of_finite,
+    model_of,
+    scores,
+)
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.io.files import read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
+RANK = "rank_"
+"""Start of the columns of `_with_ranks`."""
 LOWER_IS_BETTER = ("brier", "ece", "mae")
 COLUMNS = {
     "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds",
@@ -48,7 +59,23 @@ def _scores(
     """Compute metrics under one or more weightings, (draws, n), of the rows."""
     if classes is None:
         return number_scores(*number_arrays(predictions), weight)
-    return scores(*class_arrays(predictions, classes), weight)
+    ranks = [f"{RANK}{name}" for name in classes]
+    if set(ranks) <= set(predictions):  # comparable between folds
+        ranking, stratum = predictions[ranks].to_numpy(float), model_of(predictions[["seed"]])
+    else:
+        ranking, stratum = None, model_of(predictions)
+    return scores(*class_arrays(predictions, classes), weight, stratum, ranking)
+
+
+def _with_ranks(predictions: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    """Add the rank of each probability among the test scans of its model, from 0 to 1.
+
+    A site has too few scans per fold to be compared within folds. Ranks remove what differs between models; folds are
+    stratified, or are the sites themselves.
+    """
+    model = model_of(predictions)
+    ranks = {f"{RANK}{name}": predictions[f"p_{name}"].groupby(model).rank(pct=True) for name in classes}
+    return predictions.assign(**ranks)
 
 
 def by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
@@ -95,7 +122,7 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
     table : DataFrame
         One row per fold (columns of `COLUMNS` that apply), then ``mean`` and ``sd``.
     predictions : DataFrame
-        Test predictions of all finished folds.
+        Test predictions of all finished folds, and ``n_train``, the training scans of the fold.
     """
     rows, tests = [], []
     for fold in folds:
@@ -106,7 +133,7 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
             absent = [c for c in classes or () if c not in set(test["label"])]
             note = f"AUC undefined: no test scan of {', '.join(absent)}" if absent else ""
             row |= {"n_test": len(test), "note": note, **fold_metrics(test, classes)}
-            tests.append(test)
+            tests.append(test.assign(n_train=(predictions["role"] == "train").sum()))
         rows.append(row)
     columns = ["fold", "state", "n_test", *metrics_of(classes), "note"]
     table = pd.DataFrame(rows).reindex(columns=columns)
@@ -190,8 +217,12 @@ def _interval(sample: NDArray[np.floating]) -> tuple[float, float]:
 def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:
     """Compute `pooled` metrics of each site, sorted by site; an empty list if there are fewer than two sites.
 
+    The AUC of a site compares ranks among all test scans of a fold, because a site may have few scans per fold.
+
     Each entry is ``{site, n_scans, n_groups, majority_accuracy (of classes), <metric>: {value, low, high}}``.
     """
+    if classes is not None and {"fold", "seed"} <= set(predictions):
+        predictions = _with_ranks(predictions, classes)
     sites = sorted(predictions.dropna(subset=["site"]).groupby("site"))
     kept = ("n_scans", "n_groups", "majority_accuracy", *metrics_of(classes))
     summaries = [(site, pooled(part, classes)) for site, part in sites] if len(sites) > 1 else []
@@ -216,7 +247,7 @@ def by_subject(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.D
     subjects = predictions.groupby("subject", sort=True)
     if not subjects.size().gt(1).any() or subjects["label"].nunique().gt(1).any():
         return None
-    averaged = subjects[["scan_id", "group", "label"]].first()
+    averaged = subjects[["scan_id", "group", "label", *predictions.columns.intersection(["fold"])]].first()
     if classes is None:
         numbers = predictions["predicted"].astype(float).groupby(predictions["subject"]).mean()
         return averaged.assign(predicted=numbers).reset_index()
@@ -226,13 +257,14 @@ def by_subject(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.D
 
 
 def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Sequence[int], out: Path) -> None:
-    """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, and by site) into `out`."""
+    """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, against chance, by site) into `out`."""
     table, predictions = summarise(seed_folder, folds, classes)
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
         "missing_folds": [int(f) for f in table.loc[~table["state"].isin(["ok", ""]), "fold"]],
         "positive_class": classes[-1] if classes and len(classes) == 2 else None,
         "pooled": pooled(predictions, classes) if len(predictions) else None,
+        "chance": compare_with_chance(predictions, classes) if len(predictions) else None,
         "sites": by_site(predictions, classes),
     }
     if len(predictions) and (subjects := by_subject(predictions, classes)) is not None:

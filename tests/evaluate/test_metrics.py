@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -270,3 +271,45 @@ def test_the_summary_names_the_positive_one_of_two_classes(tmp_path: Path) -> No
     write_fold(tmp_path / "three", 0, three)
     write_metrics(tmp_path / "three", [*CLASSES, "other"], [0], tmp_path / "three")
     assert json.loads((tmp_path / "three/summary.json").read_text())["positive_class"] is None
+
+
+def test_the_auc_compares_predictions_of_one_model_only() -> None:
+    """Ties, classes that a fold lacks and weights included: the pairs within folds, counted one by one."""
+    random = np.random.default_rng(4)
+    n = 60
+    truth, fold, p = random.integers(2, size=n), random.integers(5, size=n), random.integers(1, 9, n) / 10
+    truth[fold == 4] = 1
+    probability, weights = np.c_[1 - p, p], random.integers(0, 3, (4, n)).astype(float)
+    found = scores(truth, (p > 0.5).astype(int), probability, weights, fold)["auc"]
+    for draw, weight in enumerate(weights):
+        pairs = ordered = 0.0
+        for i, j in product(np.flatnonzero(truth), np.flatnonzero(truth == 0)):
+            if fold[i] == fold[j]:
+                pairs += weight[i] * weight[j]
+                ordered += weight[i] * weight[j] * ((p[i] > p[j]) + 0.5 * (p[i] == p[j]))
+        assert found[draw] == pytest.approx(ordered / pairs)
+
+
+def test_a_model_that_sees_nothing_is_at_chance_whatever_its_folds_hold(tmp_path: Path) -> None:
+    """Leave-site-out: the majority of the other sites is the minority of the tested one, which would give AUC 0."""
+    tables = []
+    for fold, share in enumerate((0.2, 0.5, 0.8)):
+        labels = ["patient"] * round(20 * share) + ["control"] * round(20 * (1 - share))
+        tables.append(predictions(labels, [0.5 - 0.3 * (share - 0.5)] * 20, fold).assign(site=f"site{fold}"))
+    table = pd.concat(tables, ignore_index=True).assign(scan_id=lambda t: [f"s{i}" for i in range(len(t))])
+    assert roc_auc_score(table.label == "patient", table.p_patient) < 0.4
+    assert pooled(table, CLASSES)["auc"]["value"] == 0.5
+    assert [site["auc"]["value"] for site in by_site(table, CLASSES)] == [0.5] * 3
+
+
+def test_sites_are_compared_by_ranks_within_folds() -> None:
+    """A shift between folds does not reach the AUC of a site whose scans are spread over them."""
+    random = np.random.default_rng(5)
+    fold, site = np.repeat(range(5), 40), np.tile(["a", "b"], 100)
+    labels = np.where(random.random(200) < 0.5, "patient", "control")
+    logit = random.normal(np.where(labels == "patient", 1.0, 0.0)) + np.array([0, 4, -4, 2, -2])[fold]
+    table = predictions(list(labels), list(1 / (1 + np.exp(-logit)))).assign(fold=fold, site=site)
+    for about in by_site(table, CLASSES):
+        assert about["auc"]["value"] > 0.7
+        own = table[table.site == about["site"]]
+        assert roc_auc_score(own.label == "patient", own.p_patient) < 0.65

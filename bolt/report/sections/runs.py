@@ -6,6 +6,7 @@ import pandas as pd
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.evaluate.chance import LEVEL
 from bolt.explain.explainable import has_importance
 from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
@@ -14,6 +15,7 @@ from bolt.report.runs import run_anchor, run_figure, run_title
 from bolt.report.sections.explanation.questions import counted, verdicts_of
 from bolt.report.sections.explanation.regions import brain_picture
 from bolt.report.tables import readable
+from bolt.report.tables.numbers import decimal, p_value
 
 METRICS = "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans."
 PERFORMANCE = "Left: metrics of all test scans with 95 % bootstrap intervals over subjects, and of each fold. {others}"
@@ -45,6 +47,7 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
         *_unfinished(metrics),
         Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit), file),
     ]
+    blocks += _chance(summary.get("chance"))
     if summary["pooled"]:
         blocks += _calibration(study, run, metrics, summary["pooled"])
     if summary["sites"]:
@@ -62,6 +65,21 @@ def _unfinished(metrics: pd.DataFrame) -> list[Block]:
     return [Text(f"Without fold {', '.join(folds)}: not finished, see the table.", warning=True)]
 
 
+def _chance(found: dict | None) -> list[Block]:
+    """State whether the model predicts better than chance."""
+    if not found or found["value"] is None:
+        return []
+    name = "AUC" if found["metric"] == "auc" else "correlation"
+    folds = f"mean over {found['n_folds']} folds" if found["n_folds"] > 1 else "one fold"
+    value, bar = decimal(found["value"]), decimal(found["bar"])
+    side = "above" if found["p"] <= LEVEL else "not above"
+    text = (
+        f"Compared with chance: {name} {value} ({folds}), {side} {bar}, which one in forty models that predict nothing "
+        f"would reach (permuted labels, one-sided p {p_value(found['p'])})."
+    )
+    return [Text(text, warning=found["p"] > LEVEL)]
+
+
 def _calibration(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dict) -> list[Block]:
     if "brier" not in pooled:
         return []
@@ -76,8 +94,8 @@ def _performance(study: Study, run: ModelRun, metrics: pd.DataFrame, pooled: dic
         figures.predicted_numbers(pooled, picture, study.dataset.label or "")
         return Picture(picture, NUMBERS)
     figures.performance(metrics, pooled, picture)
-    others = "Middle: ROC curve. Right: confusion matrix." if pooled.get("roc") else "Right: confusion matrix."
-    return Picture(picture, PERFORMANCE.format(others=others))
+    roc = "Middle: ROC curve, mean over folds. " if pooled.get("roc") else ""
+    return Picture(picture, PERFORMANCE.format(others=f"{roc}Right: confusion matrix."))
 
 
 def _training(study: Study, run: ModelRun) -> list[Block]:

@@ -27,13 +27,16 @@ class Answer(NamedTuple):
     facts: dict[str, str]
 
 
-def prediction(summary: dict[str, Any], chance: float) -> Answer | None:
-    """Compare the AUC over all test scans with chance."""
-    auc = (summary["pooled"] or {}).get("auc", {"value": None})
-    if auc["value"] is None:
+def prediction(summary: dict[str, Any], level: float) -> Answer | None:
+    """Compare the AUC, mean over folds, with that of permuted labels (`bolt.evaluate.chance`)."""
+    found = summary["chance"]
+    if not found or found["value"] is None:
         return None
-    facts = {"auc": decimal(auc["value"]), "low": decimal(auc["low"]), "high": decimal(auc["high"])}
-    return Answer(_outcome(auc["low"] > chance), f"{facts['auc']} [{facts['low']}, {facts['high']}]", facts)
+    folds = found["n_folds"]
+    facts = {"auc": decimal(found["value"]), "bar": decimal(found["bar"]), "p": p_value(found["p"])}
+    facts["folds"] = f"mean over {folds} folds" if folds > 1 else "one fold"
+    value = f"{facts['auc']} ({facts['folds']}), p {facts['p']}"
+    return Answer(_outcome(found["p"] < level), value, facts)
 
 
 def moments(table: pd.DataFrame, gain: float, share: float) -> Answer | None:

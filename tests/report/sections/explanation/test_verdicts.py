@@ -63,13 +63,20 @@ def test_what_has_no_file_is_not_tested_and_says_nothing(evidence: Evidence) -> 
 
 
 @pytest.mark.parametrize(
-    ("low", "state", "words"), [(0.55, SUPPORTED, "decision to explain"), (0.48, NOT_SUPPORTED, "nothing to explain")]
+    ("p", "state", "words"), [(0.01, SUPPORTED, "decision to explain"), (0.04, NOT_SUPPORTED, "nothing to explain")]
 )
 def test_a_model_that_predicts_nothing_has_nothing_to_explain(
-    evidence: Evidence, low: float, state: str, words: str
+    evidence: Evidence, p: float, state: str, words: str
 ) -> None:
-    write_json({"pooled": {"auc": {"value": 0.62, "low": low, "high": 0.7}}}, evidence.run / "summary.json")
-    says(ask("prediction", evidence), state, "AUC 0.62", words)
+    chance = {"metric": "auc", "value": 0.62, "p": p, "bar": 0.6, "n_folds": 10}
+    write_json({"chance": chance}, evidence.run / "summary.json")
+    says(ask("prediction", evidence), state, "AUC 0.62 (mean over 10 folds", f"p {p}", words)
+
+
+def test_a_metric_that_is_undefined_is_not_tested(evidence: Evidence) -> None:
+    for chance in (None, {"metric": "auc", "value": None, "p": None, "bar": None, "n_folds": 0}):
+        write_json({"chance": chance}, evidence.run / "summary.json")
+        says(ask("prediction", evidence), NOT_TESTED)
 
 
 def test_important_moments_must_be_ahead_by_enough_and_in_most_folds(evidence: Evidence) -> None:

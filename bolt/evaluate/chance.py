@@ -1,0 +1,110 @@
+"""Does a model predict at all? Its AUC (for numbers its correlation), mean over folds, against permuted labels.
+
+Labels of the test scans are permuted within folds, between the largest units that have one label each, while the
+predictions stay as they are. This is exact for one fold, but not for the mean over several: their training sets
+overlap, so that what chance gives to one fold it gives to others, too. The spread of the permutations is therefore
+widened by Nadeau and Bengio's factor, sqrt(1 + k n_test / n_train) for k folds (2003, doi:10.1023/A:1024068626366). On
+labels without any relation to the data, the share of models that pass is then at most the nominal one
+(``benchmarks/verdicts.tsv``). A pooled bootstrap interval passes 5 to 12 %, where 2.5 % are promised.
+
+Permuting labels and training again (Ojala and Garriga 2010, JMLR 11:1833) needs no such factor, but a hundred
+cross-validations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from bolt.evaluate.classes import class_arrays, mean_of_finite
+from bolt.evaluate.numbers import number_arrays
+from bolt.folds.units import label_units
+
+LEVEL = 0.025
+"""One-sided level of the verdict, as of a two-sided 95 % interval."""
+DRAWS = 1999
+
+
+def compare_with_chance(
+    tests: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = DRAWS, seed: int = 0
+) -> dict[str, Any]:
+    """Compare the mean over folds with that of permuted labels.
+
+    Parameters
+    ----------
+    tests : DataFrame
+        Test rows of the ``predictions.tsv`` of all folds and seeds, and ``n_train``, the training scans of the fold.
+    classes : sequence of str or None
+    draws : int
+        Permutations.
+    seed : int
+
+    Returns
+    -------
+    dict
+        ``metric`` (auc or r), ``value`` (its mean over folds, each the mean over seeds), ``p`` (one-sided), ``bar``
+        (the value that p = `LEVEL` needs), ``n_folds``, ``n_units``, ``widened`` (factor). Value, p and bar are None if
+        the metric is undefined in every fold.
+    """
+    random = np.random.default_rng(seed)
+    observed, null, n_units = [], [], 0
+    for _, fold in tests.groupby("fold"):
+        scans = fold.drop_duplicates("scan_id").sort_values("scan_id", ignore_index=True)
+        unit, first = np.unique(label_units(scans), return_index=True)
+        member = np.searchsorted(unit, label_units(scans))
+        code = _codes(scans, classes)
+        permuted = random.permuted(np.tile(code[first], (draws, 1)), axis=1)[:, member]
+        labels = np.concatenate([code[None], permuted])
+        values = [_values(part.set_index("scan_id").loc[scans["scan_id"]].reset_index(), classes, labels)
+                  for _, part in fold.groupby("seed")]  # fmt: skip
+        mean = np.mean(values, axis=0)
+        if np.isfinite(mean[0]):
+            observed.append(mean[0])
+            null.append(mean[1:])
+            n_units += len(unit)
+    k = len(observed)
+    about: dict[str, Any] = {"metric": "r" if classes is None else "auc", "n_folds": k, "n_units": n_units}
+    if not k:
+        return about | {"value": None, "p": None, "bar": None, "widened": None}
+    ratio = (tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()).mean()
+    widened = float(np.sqrt(1 + k * ratio)) if k > 1 else 1.0
+    means = mean_of_finite(np.stack(null, axis=1))
+    means = means.mean() + widened * (means - means.mean())
+    value = float(np.mean(observed))
+    return about | {
+        "value": value,
+        "p": float((1 + (means >= value - 1e-12).sum()) / (1 + draws)),
+        "bar": float(np.quantile(means, 1 - LEVEL, method="higher")),
+        "widened": widened,
+    }
+
+
+def _codes(scans: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[Any]:
+    """Return labels as positions in `classes`, or as numbers."""
+    return number_arrays(scans)[0] if classes is None else class_arrays(scans, classes)[0]
+
+
+def _values(scans: pd.DataFrame, classes: Sequence[str] | None, labels: NDArray[Any]) -> NDArray[np.floating]:
+    """Return the metric of one model under each row of `labels` (draws, scans); NaN where it is undefined."""
+    if classes is None:
+        predicted = number_arrays(scans)[1]
+        x = labels - labels.mean(axis=1, keepdims=True)
+        y = predicted - predicted.mean()
+        norm = np.sqrt((x**2).sum(axis=1) * (y @ y))
+        return np.divide(x @ y, norm, out=np.full(len(labels), np.nan), where=norm > 1e-12)
+    probability = class_arrays(scans, classes)[2]
+    averaged = [1] if len(classes) == 2 else range(len(classes))
+    return np.mean([_auc(labels == c, probability[:, c]) for c in averaged], axis=0)
+
+
+def _auc(positive: NDArray[np.bool_], score: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the AUC for each row of `positive`, from rank sums; NaN without both classes."""
+    n = positive.sum(axis=1)
+    pairs = n * (len(score) - n)
+    wins = positive @ rankdata(score) - n * (n + 1) / 2
+    return np.divide(wins, pairs, out=np.full(len(n), np.nan), where=pairs > 0)

@@ -1,0 +1,113 @@
+"""Whether a model predicts at all: the mean AUC over folds against permuted labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+
+from bolt.evaluate.chance import LEVEL, compare_with_chance
+from bolt.folds.units import label_units
+
+CLASSES = ["a", "b"]
+
+
+def cross_validated(seed: int, effect: float = 0.0, n: int = 60, folds: int = 6) -> pd.DataFrame:
+    """Predictions of a logistic regression on noise, in which 20 of 100 features differ between classes by `effect`."""
+    random = np.random.default_rng(seed)
+    x, y = random.standard_normal((n, 100)), random.permutation(np.arange(n) % 2)
+    x[:, :20] += effect * (y[:, None] - 0.5)
+    tables = []
+    for fold, (train, test) in enumerate(StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y)):
+        p = LogisticRegression(C=0.01).fit(x[train], y[train]).predict_proba(x[test])
+        tables.append(table_of(np.array(CLASSES)[y[test]], p, [f"s{i}" for i in test], fold, len(train)))
+    return pd.concat(tables, ignore_index=True)
+
+
+def table_of(labels, p, scans, fold: int, n_train: int, seed: int = 0) -> pd.DataFrame:
+    p = np.asarray(p, float)
+    columns = {"scan_id": scans, "subject": scans, "group": scans, "label": labels}
+    columns |= {"predicted": np.array(CLASSES)[p.argmax(1)], "p_a": p[:, 0], "p_b": p[:, 1]}
+    return pd.DataFrame(columns).assign(fold=fold, seed=seed, n_train=n_train)
+
+
+def test_models_of_noise_pass_no_more_often_than_promised_and_real_ones_do() -> None:
+    noise = [compare_with_chance(cross_validated(seed), CLASSES, draws=199)["p"] for seed in range(100)]
+    assert np.mean(np.array(noise) <= LEVEL) <= 0.05  # 2.5 % promised, of 100
+    effect = [compare_with_chance(cross_validated(seed, 1.2), CLASSES, draws=199)["p"] for seed in range(10)]
+    assert np.mean(np.array(effect) <= LEVEL) >= 0.9
+
+
+def test_the_value_is_the_mean_over_folds_of_the_mean_over_seeds() -> None:
+    table = cross_validated(0, 0.5)
+    other = table.assign(seed=1, p_b=np.random.default_rng(1).permutation(table["p_b"]))
+    both = pd.concat([table, other.assign(p_a=1 - other["p_b"])], ignore_index=True)
+    found = compare_with_chance(both, CLASSES, draws=99)
+    due = [roc_auc_score(part["label"] == "b", part["p_b"]) for _, part in both.groupby(["fold", "seed"])]
+    assert found["value"] == pytest.approx(np.mean(due))
+    assert (found["n_folds"], found["n_units"], found["metric"]) == (6, 60, "auc")
+    assert found["widened"] == pytest.approx(np.sqrt(1 + 6 * 10 / 50))
+    assert found["p"] <= LEVEL if found["value"] > found["bar"] else found["p"] > LEVEL
+
+
+def test_one_fold_is_an_exact_permutation_test() -> None:
+    """Three of each class, all in order: 1 of the 20 arrangements."""
+    table = table_of(["a"] * 3 + ["b"] * 3, [(1 - p, p) for p in np.linspace(0.1, 0.9, 6)], list("uvwxyz"), 0, 20)
+    found = compare_with_chance(table, CLASSES, draws=4999)
+    assert found["value"] == 1 and found["widened"] == 1
+    assert found["p"] == pytest.approx(1 / 20, abs=0.015)
+
+
+def test_labels_are_permuted_between_people_not_scans() -> None:
+    """Eight scans each of four people, perfectly told apart, are four facts: p is that of 1 of 6 arrangements."""
+    people = np.repeat(list("abcd"), 8)
+    labels = np.where(np.isin(people, ["c", "d"]), "b", "a")
+    p = np.where(labels == "b", 0.9, 0.1)
+    table = table_of(labels, np.c_[1 - p, p], [f"s{i}" for i in range(32)], 0, 100).assign(subject=people, group=people)
+    found = compare_with_chance(table, CLASSES, draws=1999)
+    assert found["n_units"] == 4 and found["p"] == pytest.approx(1 / 6, abs=0.04)
+
+
+def test_offsets_between_folds_change_nothing() -> None:
+    table = cross_validated(3, 0.6)
+    logit = np.log(table["p_b"] / table["p_a"]) + 3 * np.sin(table["fold"])
+    moved = table.assign(p_b=1 / (1 + np.exp(-logit)), p_a=1 / (1 + np.exp(logit)))
+    assert compare_with_chance(moved, CLASSES, draws=99) == compare_with_chance(table, CLASSES, draws=99)
+
+
+def test_three_classes_and_numbers() -> None:
+    random = np.random.default_rng(0)
+    labels = np.array(list("xyz"))[np.arange(60) % 3]
+    p = random.dirichlet(np.ones(3), 60) + 0.5 * np.eye(3)[np.arange(60) % 3]
+    scans = [f"s{i}" for i in range(60)]
+    table = pd.DataFrame(
+        {"scan_id": scans, "subject": scans, "group": scans, "label": labels, "fold": np.arange(60) % 2}
+    )
+    table = table.assign(
+        seed=0, n_train=30, predicted="x", **{f"p_{c}": p[:, i] / p.sum(1) for i, c in enumerate("xyz")}
+    )
+    assert compare_with_chance(table, list("xyz"), draws=199)["p"] <= LEVEL
+    numbers = table.assign(label=np.arange(60.0), predicted=np.arange(60) + 10 * random.standard_normal(60))
+    found = compare_with_chance(numbers, None, draws=199)
+    due = [np.corrcoef(part["label"], part["predicted"])[0, 1] for _, part in numbers.groupby("fold")]
+    assert found["metric"] == "r" and found["value"] == pytest.approx(np.mean(due)) and found["p"] <= LEVEL
+
+
+def test_folds_without_both_classes_do_not_count() -> None:
+    one = table_of(["a"] * 4, [(0.6, 0.4)] * 4, list("mnop"), 1, 20)
+    two = table_of(["a", "a", "b", "b"], [(0.6, 0.4)] * 4, list("qrst"), 0, 20)
+    found = compare_with_chance(pd.concat([one, two], ignore_index=True), CLASSES, draws=99)
+    assert (found["n_folds"], found["value"]) == (1, 0.5) and found["p"] > 0.5
+    nothing = compare_with_chance(one, CLASSES, draws=99)
+    assert nothing["value"] is None and nothing["p"] is None
+
+
+def test_units_are_the_largest_with_one_label() -> None:
+    table = pd.DataFrame({"scan_id": list("abcd"), "subject": list("ppqq"), "group": ["f"] * 4, "label": list("0011")})
+    assert label_units(table).tolist() == list("ppqq")  # the family has two labels
+    assert label_units(table.assign(label="0")).tolist() == ["f"] * 4
+    assert label_units(table.assign(label=list("0101"))).tolist() == list("abcd")
+    assert label_units(table.assign(group=None, label=list("0011"))).tolist() == list("ppqq")
