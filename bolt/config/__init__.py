@@ -91,6 +91,9 @@ class Folds(Keys):
         None, description="train only these outer folds, for all models or by model; null: all"
     )
     side_by_side: bool = Field(False, description="train all folds of a run in one job, taking turns on the device")
+    permutations: int = Field(
+        0, ge=0, description="repeat the cross-validation of models that are fitted at once on permuted labels"
+    )
 
     @model_validator(mode="after")
     def _same_for_all(self) -> Folds:

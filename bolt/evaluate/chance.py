@@ -7,8 +7,8 @@ widened by Nadeau and Bengio's factor, sqrt(1 + k n_test / n_train) for k folds 
 labels without any relation to the data, the share of models that pass is then at most the nominal one
 (``benchmarks/verdicts.tsv``). A pooled bootstrap interval passes 5 to 12 %, where 2.5 % are promised.
 
-Permuting labels and training again (Ojala and Garriga 2010, JMLR 11:1833) needs no such factor, but a hundred
-cross-validations.
+Permuting labels and training again (`bolt.training.permutations`) needs no such factor, but a hundred
+cross-validations: an option for models that are fitted at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ DRAWS = 1999
 
 
 def compare_with_chance(
-    tests: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = DRAWS, seed: int = 0
+    tests: pd.DataFrame,
+    classes: Sequence[str] | None,
+    repeated: NDArray[np.floating] | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Compare the mean over folds with that of permuted labels.
 
@@ -40,6 +45,9 @@ def compare_with_chance(
     tests : DataFrame
         Test rows of the ``predictions.tsv`` of all folds and seeds, and ``n_train``, the training scans of the fold.
     classes : sequence of str or None
+    repeated : float array (permutations,), optional
+        The mean over folds of the same model trained on permuted labels (`bolt.training.permutations`); then nothing is
+        permuted within folds.
     draws : int
         Permutations.
     seed : int
@@ -48,8 +56,8 @@ def compare_with_chance(
     -------
     dict
         ``metric`` (auc or r), ``value`` (its mean over folds, each the mean over seeds), ``p`` (one-sided), ``bar``
-        (the value that p = `LEVEL` needs), ``n_folds``, ``n_units``, ``widened`` (factor). Value, p and bar are None if
-        the metric is undefined in every fold.
+        (the value that p = `LEVEL` needs), ``n_folds``, ``n_units``, ``n_permutations``, ``widened`` (factor; None if
+        the cross-validation was repeated). Value, p and bar are None if the metric is undefined in every fold.
     """
     random = np.random.default_rng(seed)
     observed, null, n_units = [], [], 0
@@ -70,17 +78,23 @@ def compare_with_chance(
     k = len(observed)
     about: dict[str, Any] = {"metric": "r" if classes is None else "auc", "n_folds": k, "n_units": n_units}
     if not k:
-        return about | {"value": None, "p": None, "bar": None, "widened": None}
+        return about | {"value": None, "p": None, "bar": None, "widened": None, "n_permutations": 0}
+    if repeated is not None and np.isfinite(repeated).any():
+        return about | _judged(float(np.mean(observed)), repeated[np.isfinite(repeated)]) | {"widened": None}
     ratio = (tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()).mean()
     widened = float(np.sqrt(1 + k * ratio)) if k > 1 else 1.0
     means = mean_of_finite(np.stack(null, axis=1))
     means = means.mean() + widened * (means - means.mean())
-    value = float(np.mean(observed))
-    return about | {
+    return about | _judged(float(np.mean(observed)), means) | {"widened": widened}
+
+
+def _judged(value: float, null: NDArray[np.floating]) -> dict[str, Any]:
+    """Compare a value with those under permuted labels."""
+    return {
         "value": value,
-        "p": float((1 + (means >= value - 1e-12).sum()) / (1 + draws)),
-        "bar": float(np.quantile(means, 1 - LEVEL, method="higher")),
-        "widened": widened,
+        "p": float((1 + (null >= value - 1e-12).sum()) / (1 + len(null))),
+        "bar": float(np.quantile(null, 1 - LEVEL, method="higher")),
+        "n_permutations": len(null),
     }
 
 

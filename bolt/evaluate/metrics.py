@@ -256,15 +256,24 @@ def by_subject(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.D
     return averaged.join(probability).assign(predicted=predicted).reset_index()
 
 
-def write_metrics(seed_folder: Path, classes: Sequence[str] | None, folds: Sequence[int], out: Path) -> None:
-    """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, against chance, by site) into `out`."""
+def write_metrics(
+    seed_folder: Path,
+    classes: Sequence[str] | None,
+    folds: Sequence[int],
+    out: Path,
+    repeated: NDArray[np.floating] | None = None,
+) -> None:
+    """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, against chance, by site) into `out`.
+
+    `repeated` is as in `bolt.evaluate.chance.compare_with_chance`.
+    """
     table, predictions = summarise(seed_folder, folds, classes)
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
         "missing_folds": [int(f) for f in table.loc[~table["state"].isin(["ok", ""]), "fold"]],
         "positive_class": classes[-1] if classes and len(classes) == 2 else None,
         "pooled": pooled(predictions, classes) if len(predictions) else None,
-        "chance": compare_with_chance(predictions, classes) if len(predictions) else None,
+        "chance": compare_with_chance(predictions, classes, repeated) if len(predictions) else None,
         "sites": by_site(predictions, classes),
     }
     if len(predictions) and (subjects := by_subject(predictions, classes)) is not None:

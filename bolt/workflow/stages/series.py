@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bolt.jobs.provenance import Inputs
     from bolt.workflow.job import Job
 
-NOT_OF_FOLDS = {"run", "side_by_side"}
+NOT_OF_FOLDS = {"run", "side_by_side", "permutations"}
 """Keys of `folds` that choose which folds are trained, and change no split."""
 
 

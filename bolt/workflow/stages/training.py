@@ -106,17 +106,26 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
 @stage(
     "Compute metrics per fold and over folds.",
     keys=OF_RUN,
-    code=("bolt.evaluate.metrics",),
+    code=("bolt.evaluate.metrics", "bolt.training.permutations"),
+    settings=lambda study: study.config.folds.permutations,
     jobs=lambda plan: plan.n_evaluated,
     cost=Cost(2, phantom=1),
 )
 def evaluate(job: Job) -> None:
     """Write the metrics of a run."""
-    from bolt.evaluate.metrics import write_metrics
+    from bolt.evaluate.metrics import fold_predictions, write_metrics
     from bolt.jobs.provenance import provenance_path
+    from bolt.models.registry import fitted_at_once
+    from bolt.training.roles import Training
 
-    folder = job.run.folder
-    write_metrics(folder, job.dataset.classes, job.folds, folder)
+    folder, n, repeated = job.run.folder, job.config.folds.permutations, None
+    finished = [fold for fold in job.folds if fold_predictions(job.run.fold(fold))[0] == "ok"]
+    if n and finished and job.dataset.classes and fitted_at_once(job.model.model):
+        from bolt.training.permutations import permuted_aucs
+
+        trainings = [Training(fold, job.options.seed, job.run.fold(fold)) for fold in finished]
+        repeated = permuted_aucs(job.run.cache, job.layout.folds, job.model, job.dataset, trainings, n)
+    write_metrics(folder, job.dataset.classes, job.folds, folder, repeated)
     predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
     job.note(provenance_path(folder / "metrics.tsv"), predictions, seed=job.options.seed)
 
