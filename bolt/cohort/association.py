@@ -32,10 +32,9 @@ SIZES = {
     "rank correlation": (0.1, 0.3),
     "η²": (0.01, 0.06),
     "Cramér's V": (0.1, 0.3),
-    "Kendall's W": (0.1, 0.3),
 }
 """Small and medium effects by convention (Cohen 1988). Those of rank-biserial correlations belong to d = 0.2 and 0.5 of
-normal values: 2Φ(d/√2) − 1 between classes, 2Φ(d√2) − 1 for pairs."""
+normal values: 2Φ(d/√2) − 1 between classes, 2Φ(d√2) − 1 for pairs. Kendall's W: `_concordance_sizes`."""
 
 
 class Association(NamedTuple):
@@ -107,18 +106,18 @@ def compare_pairs(values: Array, seed: int = 0) -> Association:
         difference = values[:, 1] - values[:, 0]
         test = stats.wilcoxon(difference)
         name, effect = "Wilcoxon signed-rank", Effect("matched rank-biserial r", _matched_rank_biserial)
-        data = difference
+        data, sizes = difference, SIZES[effect.name]
     else:
         test = stats.friedmanchisquare(*values.T)
         name, effect = "Friedman", Effect("Kendall's W", _concordance, _share)
-        data = stats.rankdata(values, axis=1)
+        data, sizes = stats.rankdata(values, axis=1), _concordance_sizes(values.shape[1])
     statistic, p = float(test.statistic), float(test.pvalue)
     random = np.random.default_rng(seed)
 
     def resample(chosen: NDArray[np.int_]) -> float:
         return effect.estimate(data[chosen])
 
-    return _with_interval(len(values), name, statistic, effect, resample, p, SIZES[effect.name], random)
+    return _with_interval(len(values), name, statistic, effect, resample, p, sizes, random)
 
 
 def _with_interval(
@@ -286,6 +285,12 @@ def _concordance(ranks: Array) -> float:
         return np.nan
     w = n * np.sum((ranks.mean(axis=0) - middle) ** 2) / total
     return float((n * w - 1) / (n - 1))
+
+
+def _concordance_sizes(n_classes: int) -> tuple[float, float]:
+    """Return Kendall's W if one class differs from all others by d = 0.2 or 0.5 of the paired differences."""
+    small, medium = (12 * (stats.norm.cdf(d) - 0.5) ** 2 / (n_classes + 1) for d in (0.2, 0.5))
+    return float(small), float(medium)
 
 
 def _sizes(name: str, label: Array, values: Array) -> tuple[float, float]:

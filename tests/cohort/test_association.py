@@ -52,15 +52,15 @@ def test_relatives_with_one_label_count_once():
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_relatives_raise_no_false_alarms(shared, monkeypatch):
-    """Of 120 cohorts without any difference about 6 are significant; single participants make it 20 to 25 if shared."""
+    """Of 60 cohorts without any difference about 3 are significant; single participants make it about 12 if shared."""
     monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 199)
     monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 3)
-    rows = [motion(families(seed, 25, shared), ["a", "b"]) for seed in range(120)]
-    assert sum(row.p < 0.05 for row in rows) <= 12
+    rows = [motion(families(seed, 25, shared), ["a", "b"]) for seed in range(60)]
+    assert sum(row.p < 0.05 for row in rows) <= 7
     assert all(row.units == 25 for row in rows)
     if shared:
-        parts = (families(seed, 25).groupby("label")["mean_fd"] for seed in range(120))
-        assert sum(stats.mannwhitneyu(*(part for _, part in each)).pvalue < 0.05 for each in parts) > 15
+        parts = (families(seed, 25).groupby("label")["mean_fd"] for seed in range(60))
+        assert sum(stats.mannwhitneyu(*(part for _, part in each)).pvalue < 0.05 for each in parts) > 7
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -102,7 +102,7 @@ def test_permuted_p_values_are_those_of_the_usual_test():
 
 
 def test_the_same_persons_in_several_tasks_are_paired():
-    scans = tasks(more=0.1)
+    scans = tasks(more=0.15)
     row = motion(scans, TASKS)
     wide = scans.pivot(index="subject", columns="label", values="mean_fd")[TASKS]
     expected = stats.friedmanchisquare(*wide.to_numpy().T)
@@ -156,7 +156,7 @@ def test_words_do_not_deny_a_plain_imbalance():
     scans = scans.assign(site=None, sex=None, mean_fd=np.nan)
     row = compare(scans, ["control", "patient"]).set_index("measure").loc["Age"]
     assert row.p > 0.05 and row.verdict == "may differ"
-    start = "Age may differ between classes: median 25.5 (control), 37 (patient) years; rank-biserial r 0.56 ["
+    start = "Age may differ between classes: median 25.5 (control), 37 (patient) years; rank-biserial r 0.44 ["
     assert row.words.startswith(start)
     assert row.words.endswith("; the effect is not small, but 12 participants are too few to tell.")
 
@@ -185,8 +185,9 @@ def test_numbers_as_labels_have_the_same_three_verdicts():
     assert few.loc["Age", "words"].startswith("Age may be associated with the label: rank correlation ")
 
 
-def test_intervals_hold_the_true_effect():
+def test_intervals_hold_the_true_effect(monkeypatch):
     """Of 100 samples about 95; d = 0.5 is a rank-biserial correlation of 0.28."""
+    monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 199)
     held = 0
     for seed in range(100):
         random = np.random.default_rng(seed)
@@ -194,6 +195,12 @@ def test_intervals_hold_the_true_effect():
         found = compare_families(groups, random.normal(size=80) + 0.5 * groups[:, 1], np.arange(80), seed)
         held += found.low < 0.2763 < found.high
     assert 89 <= held <= 99
+
+
+def test_a_task_that_differs_is_never_similar():
+    """10 % more motion in one of three tasks is d = 0.56 of the paired differences."""
+    verdicts = [motion(tasks(60, more=0.1, seed=seed), TASKS).verdict for seed in range(8)]
+    assert verdicts.count("similar") == 0 and "differs" in verdicts
 
 
 def test_effects_without_any_difference_are_about_zero():
