@@ -1,44 +1,47 @@
 """Association of the label with site, sex, age and head motion, which a classifier could exploit instead of the brain.
 
-Each participant is counted once per label (repeated scans add little; age and motion are averaged). Tests of ranks and
-counts need no distributional assumptions; p-values are Holm-corrected for the number of measures tested.
+The unit is the family (see `bolt.cohort.association`); age and motion are averaged over scans. p-values are
+Holm-corrected for the number of measures tested. "Similar" is said only of effects that are less than small, with an
+interval that excludes medium ones: a large p-value alone may mean that there are too few participants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from numpy.typing import NDArray
+
+from bolt.cohort.association import Association, compare_families, compare_pairs
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
 UNITS = {"age": "years", "mean_fd": "mm mean FD"}
 TEST_COLUMNS = {
     "measure": "Measure compared with the label",
-    "n": "Participants with known values; each is counted once per label",
+    "n": "Participants with known values",
+    "units": "Families, or participants without known relatives: the unit of tests and intervals",
     "test": "Statistical test",
     "statistic": "Test statistic",
     "effect": "Effect size; 0: no effect",
     "effect_name": "Name of the effect size",
+    "low": "Lower end of its 95 % interval (bootstrap over families)",
+    "high": "Upper end",
+    "small": "Small effect by convention (Cohen 1988)",
+    "medium": "Medium effect by convention",
     "p": "p-value",
     "p_holm": "p-value after Holm's correction for the measures tested",
+    "verdict": "differs: p_holm < 0.05; similar: effect less than small, and the interval excludes medium effects; "
+    "else may differ",
     "words": "Result in words",
 }
 LEVEL = 0.05
-N_PERMUTATIONS = 9999
-MIN_EXPECTED = 5  # smallest expected count for the chi-square approximation (Cochran)
-
-
-class Association(NamedTuple):
-    """Result of a test of association between two columns."""
-
-    test: str
-    statistic: float
-    effect: float
-    effect_name: str
-    p: float
+DIFFERS, MAY_DIFFER, SIMILAR = "differs", "may differ", "similar"
+VERBS = {
+    DIFFERS: ("differs between classes", "is associated with the label"),
+    MAY_DIFFER: ("may differ between classes", "may be associated with the label"),
+    SIMILAR: ("is similar in all classes", "is at most weakly associated with the label"),
+}
 
 
 def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0) -> pd.DataFrame:
@@ -47,11 +50,11 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
     Parameters
     ----------
     scans : DataFrame
-        subject, label, site, sex, age (years), mean_fd (mm).
+        subject, label, site, sex, age (years), mean_fd (mm); group (the family), if known.
     classes : sequence of str or None
         In the dataset's order; None if the label is a number.
     seed : int
-        Seed of permutation tests.
+        Seed of permutations and bootstrap.
 
     Returns
     -------
@@ -62,28 +65,72 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
     rows = []
     for column, name in MEASURES.items():
         known = participants.dropna(subset=[column])
-        row = {"measure": name, "n": len(known), "words": _nothing_to_compare(name, known, column, classes)}
+        row = {"measure": name, "n": known["subject"].nunique()}
+        row["words"] = _nothing_to_compare(name, known, column, classes)
         if not row["words"]:
-            row |= associate(known["label"], known[column], classes, seed)._asdict()
+            row |= associate(known, column, classes, seed)._asdict()
         rows.append(row)
-    table = pd.DataFrame(rows, columns=[*TEST_COLUMNS]).astype({"p": float})
+    table = pd.DataFrame(rows, columns=[*TEST_COLUMNS]).astype({"p": float, "verdict": object})
     table["p_holm"] = holm(table["p"])
     for i, (column, name) in enumerate(MEASURES.items()):
         if not table.loc[i, "words"]:
-            table.loc[i, "words"] = _words(name, column, participants.dropna(subset=[column]), classes, table.loc[i])
+            table.loc[i, "verdict"] = _verdict(table.loc[i])
+            known = participants.dropna(subset=[column])
+            table.loc[i, "words"] = _words(name, column, known, classes, table.loc[i])
     return table
 
 
-def associate(label: pd.Series, values: pd.Series, classes: Sequence[str] | None, seed: int = 0) -> Association:
-    """Test the association of one column with the label; the test depends on which of the two are numbers."""
+def associate(known: pd.DataFrame, column: str, classes: Sequence[str] | None, seed: int = 0) -> Association:
+    """Test the association of the label with one column.
+
+    Parameters
+    ----------
+    known : DataFrame
+        One row per participant and label: subject, group, label, and the column without missing values.
+    column : str
+    classes : sequence of str or None
+        None if the label is a number.
+    seed : int
+
+    Returns
+    -------
+    Association
+    """
+    pairs = None if classes is None else _pairs(known, column, classes)
+    if pairs is not None:
+        return compare_pairs(pairs, seed)
+    rows = known[["group", "label"]].join(_categories(known[column]))
+    if classes is not None:  # relatives with the same label are one row
+        rows = rows.groupby(["group", "label"], as_index=False).mean()
+    label, values = _categories(rows["label"], classes), rows.drop(columns=["group", "label"])
+    family = rows["group"].astype("category").cat.codes.to_numpy(int)
+    return compare_families(_array(label), _array(values), family, seed)
+
+
+def _categories(values: pd.Series, order: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return numbers as they are, and of categories a column each."""
     if pd.api.types.is_numeric_dtype(values):
-        if classes is None:
-            rho, p = stats.spearmanr(label, values)
-            return Association("Spearman correlation", float(rho), float(rho), "rank correlation", float(p))
-        return _ranks([values[label == name].to_numpy(float) for name in classes if (label == name).any()])
-    if classes is None:
-        return _ranks([part.to_numpy(float) for _, part in label.groupby(values)])
-    return _counts(pd.crosstab(label, values).to_numpy(), seed)
+        return values.astype(float).to_frame("value")
+    occurring = set(values)
+    names = sorted(occurring) if order is None else [name for name in order if name in occurring]
+    return pd.DataFrame({f"is {name}": (values == name).astype(float) for name in names})
+
+
+def _array(table: pd.DataFrame) -> NDArray[np.float64]:
+    """Return a single column as a vector, more as a matrix."""
+    values = table.to_numpy(float)
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _pairs(known: pd.DataFrame, column: str, classes: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return a value per family and class, if most participants have all labels and the number varies with them."""
+    if column not in UNITS:
+        return None
+    wide = known.pivot(index=["group", "subject"], columns="label", values=column)
+    complete = wide.reindex(columns=[name for name in classes if name in wide]).dropna()
+    if len(complete) < max(2, len(wide) / 2) or np.allclose(np.ptp(complete.to_numpy(), axis=1), 0):
+        return None
+    return complete.groupby("group").mean().to_numpy()
 
 
 def holm(p: pd.Series) -> pd.Series:
@@ -94,54 +141,28 @@ def holm(p: pd.Series) -> pd.Series:
 
 
 def _participants(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+    """Return one row per participant and label: numbers averaged over scans, and the family."""
     label = scans["label"].astype(str) if classes is not None else scans["label"].astype(float)
-    table = scans.assign(label=label).reindex(columns=["subject", "label", *MEASURES])
+    group = scans["group"].fillna(scans["subject"]) if "group" in scans else scans["subject"]
+    table = scans.assign(label=label, group=group).reindex(columns=["subject", "group", "label", *MEASURES])
     numbers = {column: pd.to_numeric(table[column], errors="coerce") for column in ("age", "mean_fd")}
-    how = {column: "mean" if column in numbers else "first" for column in MEASURES}
+    how = {"group": "first"} | {column: "mean" if column in numbers else "first" for column in MEASURES}
     return table.assign(**numbers).groupby(["subject", "label"], as_index=False).agg(how)
 
 
-def _ranks(parts: list[np.ndarray]) -> Association:
-    """Test two groups by Mann-Whitney, more by Kruskal-Wallis."""
-    if len(parts) == 2:
-        first, last = parts
-        u, p = stats.mannwhitneyu(last, first, alternative="two-sided")
-        return Association("Mann–Whitney", float(u), 2 * u / (len(first) * len(last)) - 1, "rank-biserial r", float(p))
-    h, p = stats.kruskal(*parts)
-    n = sum(map(len, parts))
-    effect = max(0.0, (h - len(parts) + 1) / (n - len(parts))) if n > len(parts) else np.nan
-    return Association("Kruskal–Wallis", float(h), effect, "η²", float(p))
-
-
-def _counts(table: np.ndarray, seed: int) -> Association:
-    """Test a table of counts by chi-square, or by Fisher's exact test or permutations if expected counts are small."""
-    test = stats.chi2_contingency(table, correction=False)
-    name, p = "chi-square", float(test.pvalue)
-    if test.expected_freq.min() < MIN_EXPECTED:
-        if table.shape == (2, 2):
-            name, p = "Fisher's exact test", float(stats.fisher_exact(table).pvalue)
-        else:
-            method = stats.PermutationMethod(n_resamples=N_PERMUTATIONS, batch=200, rng=np.random.default_rng(seed))
-            p = float(stats.chi2_contingency(table, correction=False, method=method).pvalue)
-            name = "chi-square by permutation"
-    return Association(name, float(test.statistic), _cramer(float(test.statistic), table), "Cramér's V", p)
-
-
-def _cramer(chi2: float, table: np.ndarray) -> float:
-    """Return Cramér's V corrected for the bias of many categories (Bergsma 2013, J Korean Stat Soc 42:323)."""
-    n, (rows, columns) = table.sum(), table.shape
-    excess = max(0.0, chi2 / n - (rows - 1) * (columns - 1) / (n - 1))
-    smaller = min(rows - (rows - 1) ** 2 / (n - 1), columns - (columns - 1) ** 2 / (n - 1))
-    return float(np.sqrt(excess / (smaller - 1))) if smaller > 1 else 0.0
-
-
 def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Sequence[str] | None) -> str:
+    """Return why a measure cannot be compared, or ""."""
     if known.empty:
         return f"{name} is unknown, so it cannot be compared."
     if known[column].nunique() == 1:
         return f"{name} is the same for all participants: {known[column].iloc[0]}."
-    if classes is not None and known["label"].nunique() < 2:
+    if classes is None:
+        return ""
+    people = known.groupby("label")["subject"].agg(frozenset)
+    if len(people) < 2:
         return f"{name} is known for one class only: {known['label'].iloc[0]}."
+    if people.nunique() == 1 and known.groupby("subject")[column].nunique().eq(1).all():
+        return f"{name} is the same in all classes, because these are the same participants."
     return ""
 
 
@@ -150,20 +171,43 @@ def effect_text(name: str, value: float) -> str:
     return f"{name} {round(value, 2) + 0.0:.2f}"  # no minus sign before a zero
 
 
+def interval_text(low: float, high: float) -> str:
+    """Format the 95 % interval of an effect size, such as ``[-0.07, 0.20]``; "" if there is none."""
+    return "" if np.isnan(low) else f" [{round(low, 2) + 0.0:.2f}, {round(high, 2) + 0.0:.2f}]"
+
+
+def _verdict(row: pd.Series) -> str:
+    """Judge a test by its p-value, else by the size of the effect and its interval."""
+    if row.p_holm < LEVEL:
+        return DIFFERS
+    small = abs(row.effect) < row.small and -row.medium < row.low and row.high < row.medium
+    return SIMILAR if small else MAY_DIFFER
+
+
 def _words(name: str, column: str, known: pd.DataFrame, classes: Sequence[str] | None, row: pd.Series) -> str:
     """Describe a result in one sentence."""
-    verb = "is associated with the label" if classes is None else "differs between classes"
-    verdict = f"{name} {verb}" if row.p_holm < LEVEL else f"No evidence that {name.lower()} {verb}"
-    summary = "" if classes is None else _summary(column, known, classes)
-    return f"{verdict}: {summary}{effect_text(row.effect_name, row.effect)}, {_p(row.p_holm)}."
+    verb = VERBS[row.verdict][classes is None]
+    effect = effect_text(row.effect_name, row.effect) + interval_text(row.low, row.high)
+    units = f"{row.units:.0f} {'participants' if row.units == row.n else 'families'}"
+    doubt = ""
+    if row.verdict == MAY_DIFFER:
+        is_small = abs(row.effect) < row.small
+        doubt = (
+            f"; {units} are too few to exclude a medium effect"
+            if is_small
+            else (f"; the effect is not small, but {units} are too few to tell")
+        )
+    return f"{name} {verb}: {_summary(column, known, classes)}{effect}, {_p(row.p_holm)}{doubt}."
 
 
-def _summary(column: str, known: pd.DataFrame, classes: Sequence[str]) -> str:
-    """Describe the classes by medians or shares, or the sites by their range of shares."""
+def _summary(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> str:
+    """Describe the classes by medians or shares, the sites by their range of shares, or categories by median labels."""
+    if classes is None:
+        return "" if column in UNITS else _medians(known.groupby(column)["label"].median(), "", "median label")
     parts = known.groupby("label")[column]
     if column in UNITS:
-        shown = [f"{parts.get_group(name).median():.3g} ({name})" for name in classes if name in parts.groups]
-        return f"median {', '.join(shown)} {UNITS[column]}; " if len(shown) < 4 else ""
+        medians = parts.median()
+        return _medians(medians.reindex([name for name in classes if name in medians]), f" {UNITS[column]}")
     if len(classes) > 2:
         return ""
     if column == "sex":
@@ -174,6 +218,15 @@ def _summary(column: str, known: pd.DataFrame, classes: Sequence[str]) -> str:
     low, high = (f"{100 * share:.0f}" for share in (sites.min(), sites.max()))
     shares = low if low == high else f"{low} to {high}"
     return f"{shares} % of participants at each site are labelled {classes[-1]}; "
+
+
+def _medians(medians: pd.Series, unit: str, what: str = "median") -> str:
+    """List up to three medians; of more, the lowest and the highest."""
+    shown = [f"{value:.3g} ({name})" for name, value in medians.items()]
+    if len(shown) < 4:
+        return f"{what} {', '.join(shown)}{unit}; "
+    low, high = (shown[int(i)] for i in (medians.argmin(), medians.argmax()))
+    return f"{what} from {low} to {high}{unit}; "
 
 
 def _p(value: float) -> str:

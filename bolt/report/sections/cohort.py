@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from bolt.cohort.confounding import LEVEL, TEST_COLUMNS, compare
+from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, TEST_COLUMNS, compare
 from bolt.cohort.exclusions import DUPLICATES
 from bolt.config.layout import Layout, folder_of
 from bolt.config.study import Study
@@ -17,8 +17,9 @@ from bolt.report.runs import figure_folder
 from bolt.report.tables import readable
 
 TESTS = (
-    "Association of the label with site, sex, age and head motion. Each participant is counted once per label, with "
-    "age and motion averaged over scans."
+    "Association of the label with site, sex, age and head motion, averaged over scans. Relatives count as one family, "
+    "and participants who have all labels are compared with themselves. 'Similar': the effect is less than small, and "
+    "its 95 % interval excludes medium effects (Cohen's conventions)."
 )
 
 
@@ -44,7 +45,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         *_duplicates(layout),
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
         Text("A model can exploit anything that varies with the label, not only the brain:"),
-        *[Text(row.words, warning=row.p_holm < LEVEL) for row in tests.itertuples()],
+        *[Text(row.words, warning=row.verdict in (DIFFERS, MAY_DIFFER)) for row in tests.itertuples()],
         Table(readable.cohort_tests(tests), TESTS, file),
         *_warnings(layout),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.cohort.confounding import effect_text
+from bolt.cohort.confounding import effect_text, interval_text
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.io.files import read_json, read_table
@@ -65,14 +65,20 @@ def _lowest_to_highest(values: pd.Series) -> str:
 def cohort_tests(table: pd.DataFrame) -> pd.DataFrame:
     """Return the tests of `bolt.cohort.confounding.compare` that could be computed."""
     done = table[table["p"].notna()]
+    families = {"families": done["units"].map(number)} if (done["units"] != done["n"]).any() else {}
+    effects = map(effect_text, done["effect_name"], done["effect"])
     return pd.DataFrame(
         {
             "": done["measure"],
             "participants": done["n"].map(number),
+            **families,
             "test": done["test"],
-            "effect": list(map(effect_text, done["effect_name"], done["effect"])),
+            "effect [95 %]": [
+                a + b for a, b in zip(effects, map(interval_text, done["low"], done["high"]), strict=True)
+            ],
             "p": done["p"].map(p_value),
             "p (Holm-corrected)": done["p_holm"].map(p_value),
+            "verdict": done["verdict"],
         }
     )
 

@@ -173,18 +173,23 @@ def test_cohort() -> None:
 
 
 def test_cohort_tests() -> None:
-    columns = ["measure", "n", "test", "effect_name", "effect", "p", "p_holm"]
+    columns = ["measure", "n", "units", "test", "effect_name", "effect", "low", "high", "p", "p_holm", "verdict"]
+    nothing = (np.nan,) * 5
     found = pd.DataFrame(
-        [("Site", 41.0, "χ²", "Cramér's V", 0.071, 0.012, 0.036), ("Age", 42.0, "U", "r", np.nan, np.nan, np.nan),
-         ("Sex", 43.0, "χ²", "φ", -0.224, 0.00012, 0.45)],
+        [("Site", 41.0, 30.0, "χ²", "Cramér's V", 0.071, 0.0, 0.123, 0.012, 0.036, "differs"),
+         ("Age", 42.0, 42.0, "U", "r", *nothing, None),
+         ("Sex", 43.0, 43.0, "χ²", "φ", -0.224, np.nan, np.nan, 0.00012, 0.45, "may differ")],
         columns=columns,
     )  # fmt: skip
     table = readable.cohort_tests(found)
-    assert list(table) == ["", "participants", "test", "effect", "p", "p (Holm-corrected)"]
+    names = ["", "participants", "families", "test", "effect [95 %]", "p", "p (Holm-corrected)", "verdict"]
+    assert list(table) == names
     assert rows(table) == [
-        ["Site", "41", "χ²", "Cramér's V 0.07", "0.012", "0.036"],
-        ["Sex", "43", "χ²", "φ -0.22", "< 0.001", "0.45"],
+        ["Site", "41", "30", "χ²", "Cramér's V 0.07 [0.00, 0.12]", "0.012", "0.036", "differs"],
+        ["Sex", "43", "43", "χ²", "φ -0.22", "< 0.001", "0.45", "may differ"],
     ]
+    unrelated = readable.cohort_tests(found.assign(units=found["n"]))
+    assert list(unrelated) == [name for name in names if name != "families"]
 
 
 def test_quality_counts_what_is_beyond_a_cutoff_but_not_the_cutoff_itself() -> None:
