@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
-from bolt.explain.trust.labels import people, permuted
+from bolt.explain.trust.labels import people
+from bolt.explain.trust.labels import permutations as permuted
 from bolt.explain.trust.logistic import regression_maps
 from bolt.explain.weights import read_importance
 
@@ -71,9 +72,10 @@ class Refits:
         self.table = index[index["scan_id"].isin(set(scans))].rename_axis("row").reset_index()
         self.position = {scan: i for i, scan in enumerate(self.table["scan_id"])}
         random = np.random.default_rng(seed)
-        drawn = [self.table["label"], *(permuted(self.table, random) for _ in range(permutations))]
         code = {name: i for i, name in enumerate(classes)}
-        self.labels = np.stack([labels.astype(str).map(code).to_numpy(int) for labels in drawn])
+        coded = self.table.assign(label=self.table["label"].astype(str).map(code))
+        drawn = permuted(coded, permutations, random)
+        self.labels = np.concatenate([coded["label"].to_numpy()[None], drawn]).astype(int)
         self.first_halves = [half_of_people(self.table, random) for _ in range(SPLITS)]
 
     def landmarks(self, folder: Path, role: str) -> Landmarks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 
 def label_units(scans: pd.DataFrame) -> pd.Series:
@@ -19,23 +20,22 @@ def people(scans: pd.DataFrame) -> pd.Series:
     return scans["group"].fillna(scans["subject"])
 
 
-def permuted(scans: pd.DataFrame, random: np.random.Generator) -> pd.Series:
+def permutations(scans: pd.DataFrame, n: int, random: np.random.Generator) -> NDArray[np.object_]:
     """Permute labels between units.
 
     Parameters
     ----------
     scans : DataFrame
         scan_id, subject, group, label.
+    n : int
+        Number of permutations.
     random : numpy.random.Generator
 
     Returns
     -------
-    Series
-        Labels by the index of `scans`. All scans of a unit get the same label, and the number of units with each label
-        stays the same.
+    array (n, scans) of str
+        All scans of a unit get the same label, and the number of units with each label stays the same.
     """
-    ordered = scans.sort_values("scan_id")
-    unit = label_units(ordered)
-    first = ordered.groupby(unit, sort=True)["label"].first()
-    drawn = dict(zip(first.index, random.permutation(first.to_numpy()), strict=True))
-    return unit.map(drawn).reindex(scans.index)
+    unit = pd.factorize(label_units(scans), sort=True)[0]
+    first = scans["label"].to_numpy(object)[np.unique(unit, return_index=True)[1]]
+    return np.stack([random.permutation(first)[unit] for _ in range(n)]) if n else np.empty((0, len(scans)), object)
