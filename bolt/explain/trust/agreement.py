@@ -76,7 +76,7 @@ class Refits:
         coded = self.table.assign(label=self.table["label"].astype(str).map(code))
         drawn = permuted(coded, permutations, random)
         self.labels = np.concatenate([coded["label"].to_numpy()[None], drawn]).astype(int)
-        self.first_halves = [half_of_people(self.table, random) for _ in range(SPLITS)]
+        self.seed = seed
 
     def landmarks(self, folder: Path, role: str) -> Landmarks:
         """Read the landmarks of one role's scans in the folder of a fold."""
@@ -98,9 +98,11 @@ class Refits:
         """Return the maps of the two halves of each split, fitted on test scans; [] if a half lacks a class."""
         tests = [self.landmarks(run / f"fold-{fold}", "test") for fold in folds]
         volumes, scan = np.concatenate([t.volumes for t in tests]), np.concatenate([t.scan for t in tests])
-        pairs = []
-        for first in self.first_halves:
-            halves = [Landmarks(volumes[part], scan[part]) for part in (first[scan], ~first[scan])]
+        tested, position = np.unique(scan, return_inverse=True)
+        random, pairs = np.random.default_rng(self.seed), []  # the same splits under every seed of the model
+        for _ in range(SPLITS):
+            first = half_of_people(self.table.iloc[tested], random)[position]
+            halves = [Landmarks(volumes[part], scan[part]) for part in (first, ~first)]
             if any(len(set(self.labels[0, half.scan])) < self.n_classes for half in halves):
                 return []
             pairs.append((self.fit(halves[0]), self.fit(halves[1])))
