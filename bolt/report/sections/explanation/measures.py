@@ -110,13 +110,15 @@ def agreement(table: pd.DataFrame, correlation: float, alpha: float, *, between:
         return None
     average = means.groupby(level="what")[["pearson", "pearson_null", "spearman", "p"]].mean()
     maps, halves = average.loc["regions"], average.loc["halves"]
-    curves = decimal(average["spearman"].get("importance"))
+    curves = average["spearman"].get("importance")
+    of_curves = "" if pd.isna(curves) else f"importance curves of the same scans {decimal(curves)}"
     facts = {
         **{"maps": decimal(maps["pearson"]), "null": decimal(maps["pearson_null"]), "p": p_value(maps["p"])},
-        **{"halves": decimal(halves["pearson"]), "p_halves": p_value(halves["p"]), "curves": curves},
+        **{"halves": decimal(halves["pearson"]), "p_halves": p_value(halves["p"])},
+        "curves": of_curves and f", {of_curves}",
     }
     value = "{maps} (permuted labels {null}, p {p}); halves of people {halves} (p {p_halves})".format(**facts)
-    value += f"; importance curves of the same scans {curves}"
+    value += of_curves and f"; {of_curves}"
     if maps["pearson"] < correlation:
         return Answer(NOT_SUPPORTED, value, facts)
     if (
