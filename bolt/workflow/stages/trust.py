@@ -66,7 +66,7 @@ def sanity(job: Job) -> None:
     code=("bolt.explain.trust.perturb",),
     settings=lambda study: [study.config.explain.faithfulness, study.config.device],
     jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
-    cost=Cost(10, 1.4, phantom=5),
+    cost=Cost(10, 2.4, phantom=8),
     memory_mb=4000,
     minutes=240,
     guarded=True,
@@ -114,7 +114,7 @@ def faithfulness(job: Job) -> None:
     code=("bolt.explain.trust.stability",),
     settings=lambda study: study.config.explain.model_dump(include={"top_rois", "tokens", "agreement"}),
     jobs=lambda plan: plan.n_checked,
-    cost=Cost(3, 0.02, phantom=2),
+    cost=Cost(5, 0.02, phantom=3),
     memory_mb=4000,
 )
 def stability(job: Job) -> None:
