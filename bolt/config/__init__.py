@@ -131,10 +131,16 @@ class Faithfulness(Keys):
 
     scans: int = Field(100, ge=0, description="test scans per fold, at most; 0: no curves of deletion and insertion")
     steps: int = Field(10, ge=2, description="steps from the intact to the fully replaced scan")
-    random_draws: int = Field(3, ge=1, description="random orders to average")
+    random_draws: int = Field(3, ge=1, description="random orders, and shifts of importance, to average")
     surrogates: int = Field(2, ge=1, description="phase-randomised copies of a scan to average")
     block: int = Field(5, ge=1, description="volumes replaced together by such a copy")
     gradient_steps: int = Field(16, ge=2, description="points on the path of integrated gradients")
+
+
+class Agreement(Keys):
+    """Agreement of maps between folds, seeds and halves of the people."""
+
+    permutations: int = Field(200, ge=20, description="permutations of the labels that agreement is compared with")
 
 
 class Explain(Keys):
@@ -164,6 +170,7 @@ class Explain(Keys):
 
     sanity: Sanity = Sanity()
     faithfulness: Faithfulness = Faithfulness()
+    agreement: Agreement = Agreement()
 
     @model_validator(mode="after")
     def _parts(self) -> Explain:

@@ -146,7 +146,8 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(parcellate={"coverage": 0.7}) == {"parcellate", "quality_pages"}
     assert changed(parcellate={"uncovered": "drop-scan"}) == {"cache"}
     assert changed(quality={"max_mean_fd": 0.5}) == {"quality"}
-    assert changed(explain={"tokens": 7}) == {"landmarks", "explanation"}
+    assert changed(explain={"tokens": 7}) == {"landmarks", "stability", "explanation"}
+    assert changed(explain={"agreement": {"permutations": 99}}) == {"stability", "explanation"}
     assert changed(explain={"hrf_shift": 5, "trial_types": ["go"]}) == {"tasks", "explanation"}
     assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
     assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}

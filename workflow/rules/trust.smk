@@ -97,6 +97,7 @@ rule faithfulness:
 
 rule stability:
     input:
+        cache=CACHE,
         coefficients=run.every_seed("coefficients.npy"),
         importance=run.every_fold("importance.tsv"),
     output:

@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
 from bolt.config.layout import ModelRun
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
 
-ORDERS = ("importance", "rollout", "integrated_gradients", "random")
+CONTROLS = ("random", "position", "shifted")
+"""Orders that know nothing of when the scan's decisive moments are."""
+ORDERS = ("importance", "rollout", "integrated_gradients", "position", "shifted", "random")
 REPLACEMENTS = ("mean", "surrogate")
 DIRECTIONS = ("deletion", "insertion")
 FEWEST_GROUPS = 6
@@ -32,7 +35,9 @@ _KEYS = {
     "phase-randomised copy of the scan, block by block",
     "direction": "deletion: most important volumes replaced first; insertion: restored first",
     "order": "order of the volumes: importance (Algorithm 1), rollout (attention without gradients), "
-    "integrated_gradients, random (mean over draws)",
+    "integrated_gradients; controls: position (mean importance of the fold's other test scans at the same position), "
+    "shifted (the scan's own importance, circularly shifted by at least a tenth of the scan, mean over draws), random "
+    "(mean over draws)",
 }
 _COUNTS = {
     "n_scans": "number of test scans",
@@ -58,7 +63,15 @@ AREA_COLUMNS = {
     "difference_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
     "difference_high": "upper end",
     "better_than_random": "yes: the interval of the difference is on the good side of 0; worse: on the other side; no: "
-    f"it contains 0; n/a: fewer than {FEWEST_GROUPS} families",
+    f"it contains 0; n/a: fewer than {FEWEST_GROUPS} families, or not compared",
+    "position_difference": "area minus that of the order by position alone; not for controls",
+    "position_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
+    "position_high": "upper end",
+    "better_than_position": "as better_than_random",
+    "shifted_difference": "area minus that of the order by shifted importance; not for controls",
+    "shifted_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
+    "shifted_high": "upper end",
+    "better_than_shifted": "as better_than_random",
     **_COUNTS,
 }
 INDEX_COLUMNS = {
@@ -93,6 +106,13 @@ def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[n
         folder = run / f"fold-{fold}"
         tables.append(read_table(folder / f"{CURVES}.tsv", text=tuple(INDEX_COLUMNS)))
         arrays.append(np.load(folder / f"{CURVES}.npy", allow_pickle=False).astype(float))
+        if arrays[-1].shape[1] != len(ORDERS):
+            raise DataError(
+                f"curves of {arrays[-1].shape[1]} orders of the volumes, but {len(ORDERS)} are compared: they were "
+                "written by another version",
+                where=folder / f"{CURVES}.npy",
+                hint="Delete the file and run again: bolt faithfulness-fold",
+            )
         if arrays[-1].shape[1:] != arrays[0].shape[1:] or len(arrays[-1]) != len(tables[-1]):
             raise DataError(
                 "these curves have other steps than those of the other folds, or do not match the scans of their index",
@@ -108,7 +128,7 @@ def areas(curves: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def summarise(
-    groups: Sequence[str], curves: NDArray[np.floating], *, draws: int = 1000, seed: int = 0
+    groups: Sequence[str], curves: NDArray[np.floating], *, draws: int = 4000, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return means over scans with their intervals.
 
@@ -126,12 +146,12 @@ def summarise(
     tuple of DataFrame
         `CURVE_COLUMNS` and `AREA_COLUMNS` without the folds.
     """
-    drawn = _drawn(groups, draws, seed)
+    drawn, n_groups = _drawn(groups, draws, seed), len(set(groups))
     scan_areas = areas(curves)
-    gains = scan_areas - scan_areas[:, ORDERS.index("random")][:, None]
-    curve, area, difference = (_with_interval(values, drawn) for values in (curves, scan_areas, gains))
+    ends = percentiles(n_groups)
+    curve, area = (_with_interval(values, drawn, ends) for values in (curves, scan_areas))
+    gains = {c: _with_interval(scan_areas - scan_areas[:, [ORDERS.index(c)]], drawn, ends) for c in CONTROLS}
     shares = np.linspace(0, 1, curves.shape[-1])
-    n_groups = len(set(groups))
     counts = {"n_scans": len(curves), "n_groups": n_groups}
     lines, rows = [], []
     for r, replacement in enumerate(REPLACEMENTS):
@@ -142,17 +162,31 @@ def summarise(
                 lines.append(pd.DataFrame({**key, "share": shares.round(6), **line, **counts}))
                 values = (float(part[o, r, d]) for part in area)
                 row: dict[str, Any] = dict(zip(("area", "low", "high"), values, strict=True))
-                if order != "random":
-                    mean, low, high = (float(part[o, r, d]) for part in difference)
-                    row |= {"difference": mean, "difference_low": low, "difference_high": high}
-                    row["better_than_random"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
+                for control in compared_with(order):
+                    mean, low, high = (float(part[o, r, d]) for part in gains[control])
+                    names = difference_columns(control)
+                    row |= dict(zip(names, (mean, low, high), strict=True))
+                    row[f"better_than_{control}"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
                 rows.append({**key, **row, **counts})
-    table = pd.DataFrame(rows)
-    return pd.concat(lines, ignore_index=True), table[[c for c in AREA_COLUMNS if c in table]]
+    return pd.concat(lines, ignore_index=True), pd.DataFrame(rows).reindex(
+        columns=[name for name in AREA_COLUMNS if name not in ("folds", "missing_folds")]
+    )
+
+
+def compared_with(order: str) -> tuple[str, ...]:
+    """Return the controls with which an order is compared; the controls themselves only with random orders."""
+    return CONTROLS if order not in CONTROLS else () if order == "random" else ("random",)
+
+
+def difference_columns(control: str) -> tuple[str, str, str]:
+    """Return the columns of the difference from a control, and of the ends of its interval."""
+    if control == "random":
+        return "difference", "difference_low", "difference_high"
+    return f"{control}_difference", f"{control}_low", f"{control}_high"
 
 
 def better(direction: str, low: float, high: float) -> str:
-    """Return whether an order is better than random, from the interval of the difference: yes, no or worse."""
+    """Return whether an order is better than a control, from the interval of the difference: yes, no or worse."""
     low, high = (low, high) if direction == "insertion" else (-high, -low)
     return "yes" if low > 0 else "worse" if high < 0 else "no"
 
@@ -196,9 +230,21 @@ def _drawn(groups: Sequence[str], draws: int, seed: int) -> NDArray[np.floating]
 
 
 def _with_interval(
-    values: NDArray[np.floating], drawn: NDArray[np.floating]
+    values: NDArray[np.floating], drawn: NDArray[np.floating], ends: tuple[float, float]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
-    """Return the mean over scans (the first axis), and the ends of its 95 % percentile interval."""
+    """Return the mean over scans (the first axis), and these percentiles of the bootstrap samples."""
     samples = np.tensordot(drawn, values, axes=1)
-    low, high = np.percentile(samples, [2.5, 97.5], axis=0)
+    low, high = np.percentile(samples, ends, axis=0)
     return values.mean(0), low, high
+
+
+def percentiles(n_groups: int) -> tuple[float, float]:
+    """Return the percentiles that are the ends of a 95 % interval of the mean of so many groups.
+
+    The 2.5th and 97.5th are too narrow for few groups; they are moved outwards as t is wider than the normal
+    distribution (Hesterberg 2015, doi:10.1080/00031305.2015.1089789).
+    """
+    if n_groups < 2:
+        return 0.0, 100.0
+    tail = 100 * norm.cdf(t.ppf(0.025, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1)))
+    return float(tail), float(100 - tail)

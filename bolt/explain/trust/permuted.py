@@ -17,6 +17,7 @@ from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
+from bolt.explain.trust.labels import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
 from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
@@ -43,23 +44,11 @@ def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
     """
     labels = scans["label"].copy()
     for part, role in enumerate(LEARNED):
-        learned = scans[scans["role"] == role].sort_values("scan_id")
+        learned = scans[scans["role"] == role]
         if learned.empty:
             continue
-        unit = _units(learned)
-        first = learned.groupby(unit, sort=True)["label"].first()
-        permuted = np.random.default_rng([seed, part]).permutation(first.to_numpy())
-        labels.loc[learned.index] = unit.map(dict(zip(first.index, permuted, strict=True)))
+        labels.loc[learned.index] = permutations(learned, 1, np.random.default_rng([seed, part]))[0]
     return labels
-
-
-def _units(scans: pd.DataFrame) -> pd.Series:
-    """Return the name of each scan's unit: the largest of family, subject and scan whose units have one label each."""
-    family = scans["group"].fillna(scans["subject"])
-    for unit in (family, scans["subject"]):
-        if (scans.groupby(unit)["label"].nunique() == 1).all():
-            return unit
-    return scans["scan_id"]
 
 
 def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Path) -> None:

@@ -20,6 +20,7 @@ from bolt.explain.gradients import integrated_gradients, volume_weights
 from bolt.explain.importance import load_bolt
 from bolt.explain.rollout import rollout
 from bolt.explain.trust.faithfulness import ORDERS, write_fold
+from bolt.explain.trust.similarity import position_curves
 from bolt.explain.trust.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.io.errors import DataError
@@ -28,6 +29,8 @@ from bolt.training.device import device_of
 
 TOGETHER = 2048
 """Volumes per pass of the model; more are slower on a CPU."""
+SHORTEST_SHIFT = 0.1
+"""Smallest circular shift of importance, in either direction, as a share of the scan."""
 
 Ranks = NDArray[np.intp]
 """(time,): position of each volume in an order, from 0; equal within a block."""
@@ -65,6 +68,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
     tests = np.flatnonzero(table["role"] == "test")
     chosen = tests[chosen_scans(table["label"].iloc[tests].to_numpy(str), settings.scans, seed)]
     rows = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    positions = position_of(weights, tests)
     curves = []
     for i in chosen:
         scan = table["scan_id"].iloc[i]
@@ -77,8 +81,19 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
                 hint="Train and explain the fold again with this cache",
             )
         random = np.random.default_rng([seed, rows[scan]])
-        curves.append(scan_curves(model, series, weights[i], settings, random))
+        curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
     write_fold(table.iloc[chosen], np.stack(curves), run_fold)
+
+
+def position_of(weights: list[NDArray[np.floating]], tests: Ranks) -> dict[int, NDArray[np.floating]]:
+    """Return the mean importance of the other test scans at each position, by test scan.
+
+    A fold with a single test scan has no others: its training scans are used.
+    """
+    if len(tests) > 1:
+        return dict(zip(tests, position_curves([weights[i] for i in tests]), strict=True))
+    curves = position_curves(weights)
+    return {i: curves[i] for i in tests}
 
 
 def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:
@@ -94,6 +109,7 @@ def scan_curves(
     model: BolT,
     series: NDArray[np.floating],
     importance: NDArray[np.floating],
+    position: NDArray[np.floating],
     settings: Faithfulness,
     random: np.random.Generator,
 ) -> NDArray[np.floating]:
@@ -106,27 +122,37 @@ def scan_curves(
     series : float array (time, rois)
     importance : float array (time,)
         From Algorithm 1.
+    position : float array (time,)
+        Mean importance of other scans at the same position; NaN if unknown: volumes are then in the order of time.
     settings : Faithfulness
     random : numpy.random.Generator
     """
     x = torch.from_numpy(series)[None].to(next(model.parameters()).device)
     with torch.no_grad():
         target = model(x).logits.argmax(-1)
+    gradients = integrated_gradients(model, x, target, settings.gradient_steps)
     scores = {
-        "importance": importance,
-        "rollout": rollout(model, x)[0].cpu().numpy(),
-        "integrated_gradients": volume_weights(integrated_gradients(model, x, target, settings.gradient_steps))[0]
-        .cpu()
-        .numpy(),
+        "importance": [importance],
+        "rollout": [rollout(model, x)[0].cpu().numpy()],
+        "integrated_gradients": [volume_weights(gradients)[0].cpu().numpy()],
+        "position": [np.nan_to_num(position)],
+        "shifted": shifted(importance, settings.random_draws, random.spawn(1)[0]),
     }
     mean = np.broadcast_to(series.mean(0), series.shape)
     copies = [phase_randomised(series, random) for _ in range(settings.surrogates)]
     parts = []
     for block, replacements in ((1, [mean]), (settings.block, copies)):
-        orders = [block_ranks(scores[order], block) for order in ORDERS[:-1]]
-        orders += [random_ranks(len(series), block, random) for _ in range(settings.random_draws)]
-        parts.append(_curves(model, series, replacements, np.stack(orders), int(target), settings.steps))
+        orders = [[block_ranks(draw, block) for draw in scores[order]] for order in ORDERS[:-1]]
+        orders.append([random_ranks(len(series), block, random) for _ in range(settings.random_draws)])
+        parts.append(_curves(model, series, replacements, orders, int(target), settings.steps))
     return np.stack(parts, axis=1)
+
+
+def shifted(importance: NDArray[np.floating], draws: int, random: np.random.Generator) -> list[NDArray[np.floating]]:
+    """Shift importance circularly by random numbers of volumes, at least `SHORTEST_SHIFT` in either direction."""
+    volumes = len(importance)
+    least = min(max(1, int(np.ceil(SHORTEST_SHIFT * volumes))), volumes // 2)
+    return [np.roll(importance, random.integers(least, volumes - least + 1)) for _ in range(draws)]
 
 
 def block_ranks(scores: NDArray[np.floating], block: int) -> Ranks:
@@ -156,23 +182,26 @@ def _curves(
     model: BolT,
     series: NDArray[np.floating],
     replacements: list[NDArray[np.floating]],
-    orders: Ranks,
+    orders: list[list[Ranks]],
     target: int,
     steps: int,
 ) -> NDArray[np.floating]:
     """Return the curves of one kind of replacement, mean over `replacements`: (orders, directions, steps + 1).
 
-    The mean over random orders is last. They are only deleted: their insertion is their deletion run backwards, because
-    the reverse of a random order is as random.
+    Each of `orders` is the mean over its draws; the random ones are last. They are only deleted: their insertion is
+    their deletion run backwards, because the reverse of a random order is as random.
     """
-    known = len(ORDERS) - 1
-    masks = [mask for ranks in orders[:known] for mask in replaced(ranks, steps)]
-    masks += [replaced(ranks, steps)[0] for ranks in orders[known:]]
+    masks = [mask for draws in orders[:-1] for ranks in draws for mask in replaced(ranks, steps)]
+    masks += [replaced(ranks, steps)[0] for ranks in orders[-1]]
     unique, inverse = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
     probability = np.mean([_probability(model, series, other, unique, target) for other in replacements], axis=0)
     curves = probability[inverse.ravel()].reshape(len(masks), steps + 1)
-    random = curves[2 * known :].mean(0)
-    return np.concatenate([curves[: 2 * known].reshape(known, 2, -1), [[random, random[::-1]]]])
+    known, random = np.split(curves, [-len(orders[-1])])
+    starts = np.cumsum([0, *map(len, orders[:-2])])
+    lengths = np.array([len(draws) for draws in orders[:-1]])[:, None, None]
+    means = np.add.reduceat(known.reshape(-1, 2, steps + 1), starts) / lengths
+    deleted = random.mean(0)
+    return np.concatenate([means, [[deleted, deleted[::-1]]]])
 
 
 def _probability(

@@ -52,6 +52,22 @@ def without_position(weights: Curves) -> list[NDArray[np.floating]]:
     return residuals
 
 
+def position_curves(weights: Curves) -> list[NDArray[np.floating]]:
+    """Return the mean curve of the other scans' importance, scaled to mean 1, at the length of each scan.
+
+    Parameters
+    ----------
+    weights : sequence of (T,) arrays
+        Importance of different scans under one model; lengths may differ.
+
+    Returns
+    -------
+    list of (T,) float64 arrays
+        NaN if there are no other scans, or the scan itself has no importance.
+    """
+    return _position([_scaled(curve) for curve in weights])
+
+
 def ranked(curves: Curves) -> list[NDArray[np.floating]]:
     """Return the ranks of each curve, with mean 0 and norm 1, float64; NaN for a curve that is flat or unknown.
 

@@ -20,6 +20,8 @@ ORDER_STYLES = {
     "importance": (MANY[1], "-", 2.2),
     "rollout": (MANY[0], "--", 1.5),
     "integrated_gradients": (MANY[2], "-.", 1.5),
+    "position": (MANY[4], (0, (6, 1.5)), 1.8),
+    "shifted": (MANY[7], (0, (3, 1, 1, 1, 1, 1)), 1.8),
     "random": (INK, ":", 1.8),
 }
 """Colour, dashes and width."""
@@ -37,7 +39,7 @@ CORRELATIONS = (
 
 def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
     """Draw curves of deletion and insertion (``faithfulness.tsv``): a row per replacement, a line per order."""
-    with canvas(out, height=5.2) as figure:
+    with canvas(out, height=5.4) as figure:
         panels = figure.subplots(
             len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
         )
@@ -50,7 +52,7 @@ def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
                 axis.xaxis.set_tick_params(labelbottom=True)
             row[0].set_ylabel("probability of the class\npredicted on the intact scan")
         keys, names = panels[0, 0].get_legend_handles_labels()
-        figure.legend(keys[::-1], names[::-1], loc="outside lower center", ncols=len(ORDERS), handlelength=2.8)
+        figure.legend(keys[::-1], names[::-1], loc="outside lower center", ncols=3, handlelength=3.4)
 
 
 def _orders(axis: Axes, lines: pd.DataFrame) -> None:
@@ -58,7 +60,7 @@ def _orders(axis: Axes, lines: pd.DataFrame) -> None:
         line = lines[lines["order"] == order].sort_values("share")
         colour, dashes, width = ORDER_STYLES[order]
         share, layer = 100 * line["share"], 3 if order == "importance" else 2
-        axis.plot(share, line["probability"], dashes, color=colour, lw=width, label=ORDERS[order], zorder=layer)
+        axis.plot(share, line["probability"], ls=dashes, color=colour, lw=width, label=ORDERS[order], zorder=layer)
         axis.fill_between(share, line["low"], line["high"], color=colour, alpha=0.12, lw=0)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from bolt.evaluate.classes import METRICS
 from bolt.explain.tasks import COURSE
+from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
 
@@ -24,8 +25,11 @@ ORDERS = {
     "importance": "importance (Algorithm 1)",
     "rollout": "attention rollout",
     "integrated_gradients": "integrated gradients",
+    "position": "position alone",
+    "shifted": "shifted importance",
     "random": "random order",
 }
+CONTROL_NAMES = {"random": "random volumes", "position": "position alone", "shifted": "shifted importance"}
 REPLACED_BY = {"mean": "mean volume", "surrogate": "scrambled time"}
 SANITY_CHECKS = {"cascade": "all layers random", "permuted labels": "model trained on permuted labels"}
 SANITY_VERDICTS = {
@@ -33,6 +37,8 @@ SANITY_VERDICTS = {
     "not passed": "does not vanish: not passed",
     "not done": "not done",
 }
+AGREEMENT = {"regions": "regions", "halves": "regions, halves of people", "importance": "importance over time"}
+"""Kinds of comparison in ``stability.tsv``."""
 SUMMARIES = ("mean", "lowest", "highest")
 """Rows of ``stability.tsv`` over all pairs."""
 
@@ -127,21 +133,31 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
         summary = part[part["one"].isin(SUMMARIES)].set_index("one")
         n_pairs = len(part) - len(summary)
         mean = summary.loc["mean"]
+        pairs = f"{n_pairs} split{'s' if n_pairs != 1 else ''}" if what == "halves" else _pairs(n_pairs, between)
         rows.append(
             {
-                "": f"regions, {name}" if what == "regions" else "importance over time",
-                "between": f"{n_pairs} pair{'s' if n_pairs != 1 else ''} of {between}",
+                "": AGREEMENT[what] if pd.isna(name) else f"{AGREEMENT[what]}, {name}",
+                "between": pairs + (" (two seeds)" if what == "halves" and between == "seeds" else ""),
                 "correlation": _mean_and_range(summary["pearson"]),
+                "permuted labels [95 % below]": _null(mean["pearson_null"], mean["pearson_null_high"]),
+                "p": p_value(mean["p"]),
                 "rank correlation": _mean_and_range(summary["spearman"]),
                 "mean curve not removed": _mean_and_range(summary["spearman_raw"]),
-                "Dice (by chance)": DASH
-                if pd.isna(mean["dice_chance"])
-                else f"{decimal(mean['dice'])} ({decimal(mean['dice_chance'])})",
+                "Dice": decimal(mean["dice"]),
+                "Dice, permuted [95 % below]": _null(mean["dice_null"], mean["dice_null_high"]),
                 "same class (%)": DASH if pd.isna(mean["same_class"]) else f"{100 * mean['same_class']:.0f}",
             }
         )
     frame = pd.DataFrame(rows)
     return frame[[column for column in frame if (frame[column] != DASH).any()]]
+
+
+def _pairs(n: int, between: str) -> str:
+    return f"{n} pair{'s' if n != 1 else ''} of {between}"
+
+
+def _null(mean: Any, high: Any) -> str:
+    return DASH if pd.isna(mean) else f"{decimal(mean)} [{decimal(high)}]"
 
 
 def _mean_and_range(values: pd.Series) -> str:
@@ -175,19 +191,27 @@ def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def area_table(areas: pd.DataFrame) -> pd.DataFrame:
-    """Return the area under each curve and its difference to random order (``faithfulness_areas.tsv``)."""
+    """Return the area under each curve and its differences from the controls (``faithfulness_areas.tsv``)."""
 
-    def value(row: dict[Any, Any], name: str, prefix: str, sign: str = "") -> str:
-        ends = (row[name], row[f"{prefix}low"], row[f"{prefix}high"])
-        return interval(*ends, lambda v: decimal(v, 3, sign))
+    def shown(row: dict[Any, Any], columns: Sequence[str], sign: str = "") -> str:
+        value, low, high = (row[column] for column in columns)
+        return interval(value, low, high, lambda v: decimal(v, 3, sign))
 
     return pd.DataFrame(
         {
             "": f"{row['direction']}, {REPLACED_BY[row['replacement']]}",
             "order": ORDERS[row["order"]],
-            "area [95 %]": value(row, "area", ""),
-            "minus random [95 %]": value(row, "difference", "difference_", "+"),
-            "better than random": row["better_than_random"] if isinstance(row["better_than_random"], str) else DASH,
+            "area [95 %]": shown(row, ("area", "low", "high")),
+            **{f"minus {control} [95 %]": shown(row, difference_columns(control), "+") for control in CONTROLS},
+            "better than": _beaten(row),
         }
         for row in areas.to_dict("records")
     )
+
+
+def _beaten(row: dict[Any, Any]) -> str:
+    """Name the controls that an order is better than."""
+    known = {control: row[f"better_than_{control}"] for control in CONTROLS}
+    if all(pd.isna(answer) for answer in known.values()):
+        return DASH
+    return ", ".join(control for control, answer in known.items() if answer == "yes") or "none"

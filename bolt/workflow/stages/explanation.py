@@ -166,7 +166,7 @@ def _region_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import atlas_files, atlas_images
 
     config = study.config
-    others = TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness"}
+    others = TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness", "agreement"}
     return [atlas_files(config), atlas_images(study), config.explain.model_dump(exclude=others)]
 
 

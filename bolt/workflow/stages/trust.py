@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
 from bolt.workflow.stages.explanation import folds_with_importance, of_classes
@@ -66,7 +66,7 @@ def sanity(job: Job) -> None:
     code=("bolt.explain.trust.perturb",),
     settings=lambda study: [study.config.explain.faithfulness, study.config.device],
     jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
-    cost=Cost(10, 1.4, phantom=5),
+    cost=Cost(10, 2.4, phantom=8),
     memory_mb=4000,
     minutes=240,
     guarded=True,
@@ -112,21 +112,23 @@ def faithfulness(job: Job) -> None:
     "Compare maps and importance between folds and between seeds.",
     keys=OF_RUN,
     code=("bolt.explain.trust.stability",),
-    settings=lambda study: study.config.explain.top_rois,
+    settings=lambda study: study.config.explain.model_dump(include={"top_rois", "tokens", "agreement"}),
     jobs=lambda plan: plan.n_checked,
-    cost=Cost(3, 0.02, phantom=2),
+    cost=Cost(5, 0.02, phantom=3),
     memory_mb=4000,
 )
 def stability(job: Job) -> None:
     """Write the agreement of a run's maps over folds and seeds."""
     from bolt.explain.trust.stability import write_stability
     from bolt.jobs.provenance import provenance_path
+    from bolt.series.cache import SeriesCache
 
     of_classes(job)
-    run, folds = job.run, job.folds
+    run, folds, explain = job.run, job.folds, job.config.explain
     seeds = {*job.config.seeds, job.options.seed}
     done, out = folds_with_importance(job), run.explanation / "stability.tsv"
-    classes, fraction = job.dataset.classes or [], job.config.explain.top_rois
-    job.of_folds(done, [out], lambda: write_stability(run, seeds, folds, classes, fraction=fraction))
+    classes, permutations = job.dataset.classes or [], explain.agreement.permutations
+    facts: dict[str, Any] = {"fraction": explain.top_rois, "tokens": explain.tokens, "permutations": permutations}
+    job.of_folds(done, [out], lambda: write_stability(SeriesCache(run.cache), run, seeds, folds, classes, **facts))
     maps = sorted(run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds)
     job.note(provenance_path(out), [*job.importance_files(done), *maps], seed=job.options.seed)

@@ -15,6 +15,7 @@ from bolt.config.layout import ModelRun
 from bolt.explain.gradients import integrated_gradients, volume_weights
 from bolt.explain.relevance import importance
 from bolt.explain.trust.faithfulness import (
+    CONTROLS,
     DIRECTIONS,
     ORDERS,
     REPLACEMENTS,
@@ -24,7 +25,17 @@ from bolt.explain.trust.faithfulness import (
     summarise,
     write_faithfulness,
 )
-from bolt.explain.trust.perturb import block_ranks, chosen_scans, perturb_fold, random_ranks, replaced, scan_curves
+from bolt.explain.trust.perturb import (
+    block_ranks,
+    chosen_scans,
+    perturb_fold,
+    position_of,
+    random_ranks,
+    replaced,
+    scan_curves,
+    shifted,
+)
+from bolt.explain.trust.similarity import position_curves
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -64,8 +75,8 @@ def trained() -> BolT:
 def areas_of(model, scans, weights) -> np.ndarray:
     """(orders, replacements, directions), mean over scans."""
     found = [
-        scan_curves(model, series, own, SETTINGS, np.random.default_rng(i))
-        for i, (series, own) in enumerate(zip(scans, weights, strict=True))
+        scan_curves(model, series, own, others, SETTINGS, np.random.default_rng(i))
+        for i, (series, own, others) in enumerate(zip(scans, weights, position_curves(weights), strict=True))
     ]
     return areas(np.stack(found)).mean(0)
 
@@ -74,6 +85,12 @@ def areas_of(model, scans, weights) -> np.ndarray:
 def held_out():
     random = np.random.default_rng(1)
     return zip(*(scan(i % 2, random) for i in range(8)), strict=True)
+
+
+@pytest.fixture
+def held_out_again() -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [scan(i % 2, random)[0] for i in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +123,37 @@ def test_gradients_that_are_integrated_beat_random_too(judged):
     assert deletion < -0.1 and insertion > 0.02
 
 
+@pytest.mark.parametrize("r", range(2), ids=REPLACEMENTS)
+def test_decisive_volumes_beat_position_and_shifted_importance(judged, r):
+    for control in ("position", "shifted"):
+        deletion, insertion = judged["known"][0, r] - judged["known"][ORDERS.index(control), r]
+        assert deletion < -0.1 and insertion > 0.02, control
+
+
+def test_importance_that_is_position_does_not_beat_it(trained, held_out_again):
+    ramp = np.linspace(1, 2, VOLUMES)
+    found = areas_of(trained, held_out_again, [ramp] * len(held_out_again))
+    np.testing.assert_array_equal(found[0], found[ORDERS.index("position")])
+
+
+def test_importance_is_shifted_by_a_tenth_at_least():
+    importance_of_one = np.eye(50)[20]
+    draws = shifted(importance_of_one, 200, np.random.default_rng(0))
+    moved = {(int(draw.argmax()) - 20) % 50 for draw in draws}
+    assert all(draw.sum() == 1 for draw in draws) and min(moved) == 5 and max(moved) == 45 and len(moved) > 30
+    assert [len(draw) for n in (1, 2, 3) for draw in shifted(np.arange(n), 1, np.random.default_rng(0))] == [1, 2, 3]
+
+
+def test_position_is_the_mean_of_the_other_test_scans():
+    weights = [np.full(6, 7.0), *np.random.default_rng(0).uniform(1, 2, (6, 6))]
+    tests = np.arange(1, 7)
+    others = position_of(weights, tests)
+    scaled = [w / w.mean() for w in weights]
+    np.testing.assert_allclose(others[1], np.mean(scaled[2:], axis=0))
+    alone = position_of(weights, np.array([3]))  # the only test scan: training scans are used
+    np.testing.assert_allclose(alone[3], np.mean([scaled[i] for i in (0, 1, 2, 4, 5, 6)], axis=0))
+
+
 def test_other_orders_do_not_see_the_importance(judged):
     for order in (ORDERS.index("rollout"), ORDERS.index("integrated_gradients")):
         np.testing.assert_allclose(judged["known"][order], judged["reversed"][order], atol=1e-6)
@@ -113,7 +161,7 @@ def test_other_orders_do_not_see_the_importance(judged):
 
 def test_ends_of_the_curves(trained):
     series, marks = scan(1, np.random.default_rng(5))
-    curves = scan_curves(trained, series, marks, SETTINGS, np.random.default_rng(0))
+    curves = scan_curves(trained, series, marks, np.ones(VOLUMES), SETTINGS, np.random.default_rng(0))
     assert curves.shape == (len(ORDERS), len(REPLACEMENTS), len(DIRECTIONS), SETTINGS.steps + 1)
     with torch.no_grad():
         intact, gone = trained(torch.from_numpy(np.stack([series, np.tile(series.mean(0), (len(series), 1))]))).logits
@@ -129,7 +177,7 @@ def test_a_model_that_always_says_the_same_has_equal_areas():
     model = BolT(ROIS, 7, **HYPER).eval()
     torch.nn.init.zeros_(model.classifier.weight)
     series, marks = scan(0, np.random.default_rng(0))
-    curves = scan_curves(model, series, marks, SETTINGS, np.random.default_rng(0))
+    curves = scan_curves(model, series, marks, np.ones(VOLUMES), SETTINGS, np.random.default_rng(0))
     np.testing.assert_allclose(curves, curves.flat[0], rtol=1e-5)
     _, table = summarise([f"s{i}" for i in range(8)], np.stack([curves] * 8))
     assert (table["better_than_random"].dropna() == "no").all()
@@ -192,13 +240,30 @@ def made_up(n: int = 12, gain: float = 0.2, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize(("gain", "word"), [(0.2, "yes"), (0.0, "no"), (-0.2, "worse")])
 def test_the_interval_of_the_difference_says_what_is_better(gain, word):
-    lines, table = summarise([f"s{i}" for i in range(12)], made_up(gain=gain))
+    lines, table = summarise([f"s{i}" for i in range(12)], made_up(gain=gain, seed=1))
     own = table[table["order"] == "importance"]
-    assert (own["better_than_random"] == word).all() and len(table) == 16 and len(lines) == 16 * 5
+    for control in CONTROLS:
+        assert (own[f"better_than_{control}"] == word).all()
+    assert len(table) == 24 and len(lines) == 24 * 5
     first = own[own["direction"] == "deletion"].iloc[0]
     assert first["area"] == pytest.approx(0.5 - gain, abs=0.03)
     assert first["difference_low"] < first["difference"] < first["difference_high"]
     assert table.loc[table["order"] == "random", "difference"].isna().all()
+    controls = table[table["order"].isin(CONTROLS)]
+    assert controls["better_than_position"].isna().all() and controls["better_than_shifted"].isna().all()
+    assert controls.groupby("order")["better_than_random"].count().to_dict() == {
+        "position": 4,
+        "random": 0,
+        "shifted": 4,
+    }
+
+
+def test_differences_are_those_from_each_control():
+    curves = made_up(gain=0.2)
+    curves[:, ORDERS.index("position")] = curves[:, 0]  # importance is position alone
+    row = summarise([f"s{i}" for i in range(12)], curves)[1].iloc[0]
+    assert (row["better_than_random"], row["better_than_position"], row["better_than_shifted"]) == ("yes", "no", "yes")
+    assert row["position_difference"] == 0 and row["shifted_difference"] == pytest.approx(-0.2, abs=0.03)
 
 
 def test_scans_of_a_person_are_not_counted_as_persons():
@@ -252,7 +317,17 @@ def test_folds_are_gathered_and_what_is_missing_is_said(tmp_path, trained):
     table = read_table(run.explanation / "faithfulness_areas.tsv", text=("folds", "missing_folds"))
     assert set(table["folds"]) == {"0, 2"} and set(table["missing_folds"]) == {"1"}
     lines = read_table(run.explanation / "faithfulness.tsv")
-    assert len(lines) == 16 * (SETTINGS.steps + 1) and lines["probability"].between(0, 1).all()
+    assert len(lines) == 24 * (SETTINGS.steps + 1) and lines["probability"].between(0, 1).all()
+
+
+def test_curves_of_another_version_are_refused(tmp_path, trained):
+    run = ModelRun(tmp_path, "x", "v", "m", 0)
+    run.fold(0).mkdir(parents=True)
+    perturb_fold(fold(run.fold(0), trained), run.fold(0), SETTINGS, seed=0, device="cpu")
+    file = run.fold(0) / "faithfulness_curves.npy"
+    np.save(file, np.load(file)[:, [0, 1, 2, 5]])
+    with pytest.raises(DataError, match="curves of 4 orders of the volumes, but 6 are compared"):
+        write_faithfulness(run, [0])
 
 
 def test_seven_classes_and_the_same_numbers_again(tmp_path):

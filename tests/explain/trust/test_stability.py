@@ -1,4 +1,4 @@
-"""Agreement over folds and seeds, and what chance gives."""
+"""Agreement over folds and seeds, and with permuted labels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from bolt.config.layout import ModelRun
+from bolt.explain.trust.agreement import SPLITS, Refits
 from bolt.explain.trust.stability import (
     STABILITY_COLUMNS,
     _mean,
-    chance_overlap,
     compare_maps,
     curve_pairs,
     write_stability,
@@ -20,30 +20,13 @@ from bolt.explain.trust.stability import (
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
+from tests.explain.runs import MemoryCache
 
 RANDOM = np.random.default_rng(5)
 CLASSES = ["control", "patient"]
 
 
-@pytest.mark.parametrize(("one", "other", "total"), [(4, 4, 200), (10, 3, 40), (20, 20, 25)])
-def test_chance_overlap_is_what_random_sets_have(one: int, other: int, total: int) -> None:
-    dice, jaccard = [], []
-    for _ in range(4000):
-        a, b = (set(RANDOM.choice(total, n, replace=False)) for n in (one, other))
-        dice.append(2 * len(a & b) / (one + other))
-        jaccard.append(len(a & b) / len(a | b))
-    expected = chance_overlap(one, other, total)
-    for values, due in zip((dice, jaccard), expected, strict=True):
-        assert np.mean(values) == pytest.approx(due, abs=4 * np.std(values) / 4000**0.5 + 1e-12)
-
-
-def test_chance_overlap_at_its_ends() -> None:
-    assert chance_overlap(5, 5, 5) == (1, 1)
-    assert chance_overlap(0, 3, 10) == (0, 0)
-    assert np.isnan(chance_overlap(0, 0, 10)).all()
-
-
-def test_equal_maps_agree_wholly_and_independent_ones_by_chance() -> None:
+def test_equal_maps_agree_wholly_and_independent_ones_do_not() -> None:
     one = RANDOM.standard_normal(500)
     same = compare_maps(one, 3 * one, 0.02)
     assert same["pearson"] == pytest.approx(1) and same["spearman"] == pytest.approx(1)
@@ -51,7 +34,7 @@ def test_equal_maps_agree_wholly_and_independent_ones_by_chance() -> None:
     found = [compare_maps(one, RANDOM.standard_normal(500), 0.1) for _ in range(60)]
     table = pd.DataFrame(found)
     assert table[["pearson", "spearman"]].abs().mean().max() < 0.08
-    assert table["dice"].mean() == pytest.approx(table["dice_chance"].mean(), abs=0.04)
+    assert table["dice"].mean() == pytest.approx(0.1, abs=0.04)  # random selections of a tenth
     assert compare_maps(one, -one, 0.02)["dice"] == 0
 
 
@@ -84,54 +67,83 @@ def test_only_scans_of_both_are_compared() -> None:
     assert curve_pairs({"0": explained(own), "1": fewer})[0]["n"] == 6
 
 
-def make_seed(run: ModelRun, coefficients: np.ndarray, curves: list[np.ndarray]) -> ModelRun:
-    table = explained(curves)[0].assign(role="test")
-    for fold in range(len(coefficients)):
+N_SCANS, VOLUMES, ROIS = 24, 30, 20
+SETTINGS = {"fraction": 0.1, "tokens": 3, "permutations": 40}
+
+
+def made_cache() -> MemoryCache:
+    random = np.random.default_rng(1)
+    series = [random.standard_normal((VOLUMES, ROIS)).astype(np.float32) for _ in range(N_SCANS)]
+    cache = MemoryCache(series, [CLASSES[i % 2] for i in range(N_SCANS)])
+    cache.index["group"] = cache.index["subject"]
+    return cache
+
+
+def make_seed(run: ModelRun, cache: MemoryCache, curves: list[np.ndarray], n_folds: int = 3) -> ModelRun:
+    """Write importance of every fold, and the weights of its landmark regression."""
+    refits = Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=0)
+    for fold in range(n_folds):
+        test = np.arange(N_SCANS) // 2 % 3 == fold
+        table = cache.index.assign(role=np.where(test, "test", "train"), predicted="patient")
         write_importance(table, curves, run.fold(fold))
         write_status(run.fold(fold) / "status.json", "ok", "train")
     run.explanation.mkdir(parents=True)
-    np.save(run.explanation / "coefficients.npy", coefficients.astype(np.float32))
+    maps = [maps[0] for maps in refits.fold_maps(run.folder, range(n_folds)).values()]
+    np.save(run.explanation / "coefficients.npy", np.stack(maps).astype(np.float32))
     return run
 
 
 def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(tmp_path: Path) -> None:
-    curves = [RANDOM.random(30) for _ in range(8)]
-    weights = RANDOM.standard_normal((3, 1, 50)) * np.array([[-1], [1]])
-    run = ModelRun(tmp_path, "x", "v", "m", 1)
+    cache, run = made_cache(), ModelRun(tmp_path, "x", "v", "m", 1)
+    curves = [RANDOM.random(VOLUMES) for _ in range(N_SCANS)]
     for seed in (0, 1):
-        make_seed(run.with_seed(seed), weights + seed, curves)
-    write_stability(run, [0, 1, 2], range(5), CLASSES, fraction=0.1)
+        make_seed(run.with_seed(seed), cache, [curve + seed * RANDOM.uniform(0, 0.2, VOLUMES) for curve in curves])
+    write_stability(cache, run, [0, 1, 2], range(5), CLASSES, **SETTINGS)
     table = read_table(run.explanation / "stability.tsv", text=("class", "one", "other"))
     assert list(table) == list(STABILITY_COLUMNS)
     pairs = table[table["other"].notna()]
     assert pairs.groupby(["between", "what"]).size().to_dict() == {
-        ("folds", "importance"): 3, ("folds", "regions"): 6, ("seeds", "importance"): 1, ("seeds", "regions"): 2,
+        ("folds", "importance"): 3, ("folds", "regions"): 6, ("folds", "halves"): 2 * SPLITS,
+        ("seeds", "importance"): 1, ("seeds", "regions"): 2, ("seeds", "halves"): 2 * SPLITS,
     }  # fmt: skip
-    seeds = pairs[pairs["between"] == "seeds"]
+    seeds = pairs[(pairs["between"] == "seeds") & (pairs["what"] != "halves")]
     assert (seeds["one"] == "1").all() and (seeds["other"] == "0").all()
-    np.testing.assert_allclose(seeds["spearman"], 1)
-    folds = table[(table["between"] == "folds") & (table["class"] == "patient")].set_index("one")
-    values = pairs[(pairs["between"] == "folds") & (pairs["class"] == "patient")]["pearson"]
-    assert folds.at["mean", "pearson"] == pytest.approx(values.mean())
-    assert folds.at["lowest", "pearson"] == values.min() and folds.at["highest", "pearson"] == values.max()
+    halves = pairs[(pairs["between"] == "seeds") & (pairs["what"] == "halves")]
+    assert set(halves["one"]) == {f"1 {k}a" for k in range(1, SPLITS + 1)} and halves["other"].iloc[0] == "0 1b"
+    means = table[table["one"] == "mean"].set_index(["between", "what", "class"])
+    values = pairs[(pairs["between"] == "folds") & (pairs["class"] == "patient") & (pairs["what"] == "regions")]
+    assert means.at[("folds", "regions", "patient"), "pearson"] == pytest.approx(values["pearson"].mean())
+    ends = table[(table["between"] == "folds") & (table["class"] == "patient") & (table["what"] == "regions")]
+    ends = ends.set_index("one")["pearson"]
+    assert ends["lowest"] == values["pearson"].min() and ends["highest"] == values["pearson"].max()
+    for between in ("folds", "seeds"):
+        for what in ("regions", "halves"):
+            row = means.loc[(between, what, "patient")]
+            assert row["pearson_null"] < row["pearson_null_high"] and row["dice_null"] <= row["dice_null_high"]
+            assert 0.0243 < row["p"] <= 1 and row["p"] == means.at[(between, what, "control"), "p"]
+    regions, halves = (means.loc[("folds", what, "patient")] for what in ("regions", "halves"))
+    assert regions["pearson_null"] > 0.3 > 0.15 > abs(halves["pearson_null"])  # folds share scans, halves do not
+    nulls = ["pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p"]
+    assert table.loc[table["one"] != "mean", nulls].isna().all(axis=None)
+    assert table.loc[table["what"] == "importance", nulls].isna().all(axis=None)
 
 
-def test_one_fold_has_nothing_to_compare(tmp_path: Path) -> None:
-    run = ModelRun(tmp_path, "x", "v", "m", 0)
-    make_seed(run, RANDOM.standard_normal((1, 2, 50)), [RANDOM.random(30) for _ in range(8)])
-    write_stability(run, [0], range(5), CLASSES, fraction=0.1)
-    assert read_table(run.explanation / "stability.tsv").empty
+def test_one_fold_has_halves_only(tmp_path: Path) -> None:
+    cache, run = made_cache(), ModelRun(tmp_path, "x", "v", "m", 0)
+    make_seed(run, cache, [RANDOM.random(VOLUMES) for _ in range(N_SCANS)], n_folds=1)
+    write_stability(cache, run, [0], range(5), CLASSES, **SETTINGS)
+    assert set(read_table(run.explanation / "stability.tsv", text=("one",))["what"]) == {"halves"}
 
 
 def test_weights_of_other_folds_are_refused(tmp_path: Path) -> None:
-    run = ModelRun(tmp_path, "x", "v", "m", 0)
-    make_seed(run, RANDOM.standard_normal((2, 2, 50)), [RANDOM.random(30) for _ in range(8)])
-    np.save(run.explanation / "coefficients.npy", np.zeros((3, 2, 50), np.float32))
+    cache, run = made_cache(), ModelRun(tmp_path, "x", "v", "m", 0)
+    make_seed(run, cache, [RANDOM.random(VOLUMES) for _ in range(N_SCANS)], n_folds=2)
+    np.save(run.explanation / "coefficients.npy", np.zeros((3, 2, ROIS), np.float32))
     with pytest.raises(DataError, match="3 folds, but 2 are explained"):
-        write_stability(run, [0], range(5), CLASSES, fraction=0.1)
+        write_stability(cache, run, [0], range(5), CLASSES, **SETTINGS)
     (run.explanation / "coefficients.npy").unlink()
     with pytest.raises(DataError, match="Make the regions first"):
-        write_stability(run, [0], range(5), CLASSES, fraction=0.1)
+        write_stability(cache, run, [0], range(5), CLASSES, **SETTINGS)
 
 
 def test_a_mean_needs_half_of_its_values() -> None:

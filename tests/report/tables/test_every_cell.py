@@ -278,26 +278,31 @@ def test_alignment() -> None:
 def test_stability() -> None:
     """Two pairs of folds and one pair of seeds: mean, lowest and highest of each."""
     agreement = {"pearson": 0.10, "spearman": 0.20, "spearman_raw": 0.30}
-    chance = {"dice": 0.41, "dice_chance": 0.12, "same_class": np.nan}
+    empty = dict.fromkeys(("dice", "pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p"), np.nan)
+    null = {"dice": 0.41, "pearson_null": 0.05, "pearson_null_high": 0.09, "dice_null": 0.12, "dice_null_high": 0.31}
     regions = [
         {"between": "folds", "what": "regions", "class": "F", "one": one, **{k: v + d for k, v in agreement.items()}}
-        | chance
+        | null
+        | {"p": 0.024, "same_class": np.nan}
         for one, d in {"0": 0.01, "1": 0.03, "mean": 0.02, "lowest": 0.01, "highest": 0.03}.items()
     ]
+    halves = [row | {"what": "halves", "between": "seeds", "pearson": -0.04} for row in regions]
     importance = [
         {"between": "seeds", "what": "importance", "class": np.nan, "one": one, "pearson": np.nan, "spearman": 0.7,
-         "spearman_raw": -0.84, "dice": np.nan, "dice_chance": np.nan, "same_class": 0.93}
+         "spearman_raw": -0.84, "same_class": 0.93} | empty
         for one in ("0", "mean", "lowest", "highest")
     ]  # fmt: skip
-    table = explanation.stability_table(pd.DataFrame(regions + importance))
+    table = explanation.stability_table(pd.DataFrame(regions + halves + importance))
     assert list(table) == [
-        "", "between", "correlation", "rank correlation", "mean curve not removed", "Dice (by chance)",
-        "same class (%)",
+        "", "between", "correlation", "permuted labels [95 % below]", "p", "rank correlation",
+        "mean curve not removed", "Dice", "Dice, permuted [95 % below]", "same class (%)",
     ]  # fmt: skip
     assert rows(table) == [
-        ["regions, F", "2 pairs of folds", "0.12 [0.11, 0.13]", "0.22 [0.21, 0.23]", "0.32 [0.31, 0.33]",
-         "0.41 (0.12)", "–"],
-        ["importance over time", "1 pair of seeds", "–", "0.70", "−0.84", "–", "93"],
+        ["regions, F", "2 pairs of folds", "0.12 [0.11, 0.13]", "0.05 [0.09]", "0.024", "0.22 [0.21, 0.23]",
+         "0.32 [0.31, 0.33]", "0.41", "0.12 [0.31]", "–"],
+        ["regions, halves of people, F", "2 splits (two seeds)", "−0.04", "0.05 [0.09]", "0.024", "0.22 [0.21, 0.23]",
+         "0.32 [0.31, 0.33]", "0.41", "0.12 [0.31]", "–"],
+        ["importance over time", "1 pair of seeds", "–", "–", "–", "0.70", "−0.84", "–", "–", "93"],
     ]  # fmt: skip
     assert "same class (%)" not in explanation.stability_table(pd.DataFrame(regions))
 
@@ -332,21 +337,30 @@ def test_sanity() -> None:
 
 
 def test_areas() -> None:
-    columns = [
-        "direction", "replacement", "order", "area", "low", "high", "difference", "difference_low", "difference_high",
-        "better_than_random",
-    ]  # fmt: skip
+    columns = ["direction", "replacement", "order", "area", "low", "high"]
+    columns += ["difference", "difference_low", "difference_high", "better_than_random"]
+    columns += [f"{c}_{end}" for c in ("position", "shifted") for end in ("difference", "low", "high")]
+    columns += ["better_than_position", "better_than_shifted"]
+    none = [np.nan] * 8
     found = pd.DataFrame(
-        [("deletion", "mean", "importance", 0.511, 0.422, 0.633, -0.144, -0.255, 0.016, "yes"),
-         ("insertion", "surrogate", "random", 0.717, 0.628, 0.839, np.nan, np.nan, np.nan, np.nan)],
+        [("deletion", "mean", "importance", 0.511, 0.422, 0.633, -0.144, -0.255, 0.016, "yes",
+          -0.171, -0.282, -0.063, 0.014, -0.025, 0.036, "yes", "no"),
+         ("deletion", "mean", "shifted", 0.611, 0.522, 0.733, -0.044, -0.155, 0.116, "no", *none),
+         ("insertion", "surrogate", "random", 0.717, 0.628, 0.839, np.nan, np.nan, np.nan, np.nan, *none)],
         columns=columns,
     )  # fmt: skip
     table = explanation.area_table(found)
-    assert list(table) == ["", "order", "area [95 %]", "minus random [95 %]", "better than random"]
+    assert list(table) == [
+        "", "order", "area [95 %]", "minus random [95 %]", "minus position [95 %]", "minus shifted [95 %]",
+        "better than",
+    ]  # fmt: skip
     assert rows(table) == [
-        ["deletion, mean volume", "importance (Algorithm 1)", "0.511 [0.422, 0.633]", "−0.144 [−0.255, +0.016]", "yes"],
-        ["insertion, scrambled time", "random order", "0.717 [0.628, 0.839]", "–", "–"],
-    ]
+        ["deletion, mean volume", "importance (Algorithm 1)", "0.511 [0.422, 0.633]", "−0.144 [−0.255, +0.016]",
+         "−0.171 [−0.282, −0.063]", "+0.014 [−0.025, +0.036]", "random, position"],
+        ["deletion, mean volume", "shifted importance", "0.611 [0.522, 0.733]", "−0.044 [−0.155, +0.116]", "–", "–",
+         "none"],
+        ["insertion, scrambled time", "random order", "0.717 [0.628, 0.839]", "–", "–", "–", "–"],
+    ]  # fmt: skip
 
 
 def test_landmark_regressions() -> None:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from bolt.cohort.confounding import holm
 from bolt.explain.events import TRANSITIONS
-from bolt.report.tables.explanation import REPLACED_BY
+from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
+from bolt.report.tables.explanation import CONTROL_NAMES, REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 
 SUPPORTED, NOT_SUPPORTED = "supported", "not supported"
@@ -105,16 +106,29 @@ def regions(table: pd.DataFrame, share: float) -> Answer | None:
     return Answer(outcome, f"{len(often)} of {len(shown)}", {"names": names, **counts})
 
 
-def agreement(table: pd.DataFrame, correlation: float, *, between: str) -> Answer | None:
-    """Correlate the maps of different folds or seeds."""
+def agreement(table: pd.DataFrame, correlation: float, alpha: float, *, between: str) -> Answer | None:
+    """Compare the correlation of maps of different folds or seeds with permuted labels, also over halves of people."""
     means = table[(table["between"] == between) & (table["one"] == "mean")].set_index("what")
-    maps = means.loc[means.index == "regions", "pearson"].mean()
-    curves = means.loc[means.index == "importance", "spearman"].mean()
-    if pd.isna(maps):
+    if not {"regions", "halves"} <= set(means.index) or means.loc[["regions", "halves"], "p"].isna().any():
         return None
+    average = means.groupby(level="what")[["pearson", "pearson_null", "spearman", "p"]].mean()
+    maps, halves = average.loc["regions"], average.loc["halves"]
+    curves = average["spearman"].get("importance")
     of_curves = "" if pd.isna(curves) else f"importance curves of the same scans {decimal(curves)}"
-    facts = {"maps": decimal(maps), "curves": of_curves and f", {of_curves}"}
-    return Answer(_outcome(maps >= correlation), decimal(maps) + (of_curves and f"; {of_curves}"), facts)
+    facts = {
+        **{"maps": decimal(maps["pearson"]), "null": decimal(maps["pearson_null"]), "p": p_value(maps["p"])},
+        **{"halves": decimal(halves["pearson"]), "p_halves": p_value(halves["p"])},
+        "curves": of_curves and f", {of_curves}",
+    }
+    value = "{maps} (permuted labels {null}, p {p}); halves of people {halves} (p {p_halves})".format(**facts)
+    value += of_curves and f"; {of_curves}"
+    if maps["pearson"] < correlation:
+        return Answer(NOT_SUPPORTED, value, facts)
+    if (
+        between == "folds" and maps["p"] >= alpha
+    ):  # seeds share all scans: equal volumes make maps equal with any labels
+        return Answer("as permuted", value, facts)
+    return Answer(SUPPORTED if halves["p"] < alpha else "not in others", value, facts)
 
 
 def planted(table: pd.DataFrame, *, measures: list[str]) -> Answer | None:
@@ -144,19 +158,28 @@ def sanity(table: pd.DataFrame, *, check: str) -> Answer | None:
 
 
 def faithfulness(table: pd.DataFrame, *, direction: str) -> Answer | None:
-    """Compare important volumes with random ones, for each replacement."""
+    """Compare important volumes with the controls, for each replacement."""
     rows = table[(table["direction"] == direction) & (table["order"] == "importance")]
-    rows = rows[rows["better_than_random"].notna()]
+    rows = rows[rows["better_than_random"].notna()].set_index("replacement").rename(index=REPLACED_BY)
     if rows.empty:
         return None
-    replaced_by, judged = rows["replacement"].map(REPLACED_BY), rows["better_than_random"]
-    differences = [
-        interval(row.difference, row.difference_low, row.difference_high, signed) for row in rows.itertuples()
-    ]
-    value = "; ".join(f"{name} {difference}" for name, difference in zip(replaced_by, differences, strict=True))
-    better, worse = judged == "yes", judged == "worse"
-    outcome = "partly" if better.any() else "worse" if worse.all() else NOT_SUPPORTED
-    return Answer(SUPPORTED if better.all() else outcome, value, {"better": ", ".join(replaced_by[better])})
+    better = rows[[f"better_than_{control}" for control in CONTROLS]].set_axis(list(CONTROLS), axis=1) == "yes"
+    value = "; ".join(f"{name}: {_differences(row)}" for name, row in rows.iterrows())
+    unbeaten = []
+    for control in better.columns[~better.all()]:
+        failed = better.index[~better[control]]
+        unbeaten.append(CONTROL_NAMES[control] + ("" if len(failed) == len(better) else f" ({', '.join(failed)})"))
+    faithful = better.all(axis=1)
+    facts = {"better": ", ".join(better.index[faithful]), "unbeaten": " and ".join(unbeaten)}
+    worse = bool((rows["better_than_random"] == "worse").all())
+    outcome = "partly" if faithful.any() else "worse" if worse else NOT_SUPPORTED
+    return Answer(SUPPORTED if faithful.all() else outcome, value, facts)
+
+
+def _differences(row: pd.Series) -> str:
+    """Return the differences in area from the controls."""
+    ends = {control: [row[name] for name in difference_columns(control)] for control in CONTROLS}
+    return ", ".join(f"{c} {interval(value, low, high, signed)}" for c, (value, low, high) in ends.items())
 
 
 def _outcome(passed: bool) -> str:

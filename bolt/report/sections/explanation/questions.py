@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE
 from bolt.io.files import holds_something, read_json, read_table, read_yaml
 from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
@@ -21,7 +22,7 @@ MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}
 TEXT = (
     *("fold", "importance", "tokens", "level", "class", "task", "run", "trial_type", "name", "network", "hemisphere"),
     *("between", "what", "one", "other", "measure", "unit", "passed", "check", "layer", "verdict", "note"),
-    *("replacement", "direction", "order", "better_than_random"),
+    *("replacement", "direction", "order", *(f"better_than_{control}" for control in CONTROLS)),
 )
 """Columns of text in the files that answer questions."""
 

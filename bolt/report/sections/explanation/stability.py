@@ -12,8 +12,10 @@ from bolt.report.tables.explanation import SUMMARIES, stability_table
 
 MEANING = (
     "Each fold has its own model, whose regions and moments may differ; below, the models are compared pairwise. Folds "
-    "share most of their training subjects: agreement means that a result does not depend on a few of them, not that "
-    "it is replicated in new ones. A region is only as reliable as the share of folds that select it."
+    "share most of their training subjects, so maps correlate even on noise: the correlation counts only as far as it "
+    "exceeds that of maps fitted with permuted labels. Agreement between folds means that a result does not depend on "
+    "a few subjects. Whether it is replicated in new ones is shown by the maps of disjoint halves of the people. A "
+    "region is only as reliable as the share of folds that select it."
 )
 PICTURE = (
     "Pairwise agreement between folds. Left: correlation of the regression weights of all ROIs{mean}. Right: rank "
@@ -21,9 +23,11 @@ PICTURE = (
     "the other scans. 1: identical; 0: unrelated."
 )
 TABLE = (
-    "Mean over pairs of folds (or seeds), lowest and highest in brackets. Dice: overlap of the two selections of ROIs, "
-    "1 if they are identical; in brackets, the overlap expected by chance. Same class: scans for which both models "
-    "predict the same class."
+    "Mean over pairs of folds (or seeds), lowest and highest in brackets. Halves of people: maps of the test scans of "
+    "one half of the people against those of the other half, mean over splits. Permuted labels: mean correlation of "
+    "maps of the same volumes with permuted labels, and below which value it lies in 95 % of permutations; p: share of "
+    "permutations that correlate at least as highly, in the mean over classes. Dice: overlap of the two selections of "
+    "ROIs, 1 if they are identical. Same class: scans for which both models predict the same class."
 )
 
 
@@ -33,10 +37,12 @@ def stability_blocks(study: Study, run: ModelRun) -> list[Block]:
     if not file.is_file():
         return []
     table = read_table(file, text=("between", "what", "class", "one", "other"))
-    if table.empty:
-        return [Text("Stability cannot be assessed from a single fold: train more folds.")]
+    if not table["what"].isin(["regions", "importance"]).any():
+        single = Text("Stability cannot be assessed from a single fold: train more folds.")
+        return [single] if table.empty else [single, Table(stability_table(table), TABLE, file)]
     blocks: list[Block] = [Text(MEANING)]
-    folds = table[(table["between"] == "folds") & ~table["one"].isin(SUMMARIES)]
+    pairs = (table["what"] != "halves") & ~table["one"].isin(SUMMARIES)
+    folds = table[(table["between"] == "folds") & pairs]
     if len(folds):
         picture = run_figure(study, run, "stability")
         draw_stability(folds, picture)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS, summarise
+from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS, ORDERS, summarise
 from bolt.io.files import write_table
 from bolt.report.figures import trust
 from bolt.report.html import Picture, Table, Text
@@ -18,8 +18,8 @@ from tests.explain.trust.test_faithfulness import made_up
 from tests.report.results import first_run, settings
 
 
-def tables(gain: float, n: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
-    lines, areas = summarise([f"s{i}" for i in range(n)], made_up(n, gain))
+def tables(gain: float, n: int = 12, seed: int = 1) -> tuple[pd.DataFrame, pd.DataFrame]:
+    lines, areas = summarise([f"s{i}" for i in range(n)], made_up(n, gain, seed))
     about = {"folds": "4, 5", "missing_folds": "0"}
     return lines.assign(**about), areas.assign(**about)
 
@@ -29,7 +29,8 @@ def tables(gain: float, n: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
     [
         (
             0.2,
-            "depends on important volumes more than on random ones: deletion (mean volume), insertion (mean volume)",
+            "important volumes more than on the controls (random orders, position alone, shifted importance): deletion "
+            "(mean volume), insertion (mean volume), deletion (scrambled time), insertion (scrambled time).",
         ),
         (0.0, "Importance is not shown to be better than a random order: deletion"),
         (-0.2, "Importance is worse than a random order: deletion"),
@@ -37,6 +38,16 @@ def tables(gain: float, n: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
 )
 def test_the_verdict_is_plain(gain: float, words: str) -> None:
     assert words in outcome(tables(gain)[1])
+
+
+def test_controls_that_are_not_beaten_are_named() -> None:
+    areas = tables(0.2)[1]
+    areas.loc[areas["direction"] == "insertion", "better_than_position"] = "no"
+    said = outcome(areas)
+    assert "(random orders, position alone, shifted importance): deletion (mean volume), deletion (scrambled" in said
+    assert "better than a random order, but not shown to be better than position alone: insertion (mean vol" in said
+    areas.loc[areas["direction"] == "insertion", "better_than_shifted"] = "worse"
+    assert "better than position alone or shifted importance: insertion (mean volume), insertion" in outcome(areas)
 
 
 def test_too_few_subjects_are_no_verdict() -> None:
@@ -55,7 +66,8 @@ def test_blocks_of_a_run(tmp_path: Path) -> None:
     assert isinstance(text, Text) and isinstance(picture, Picture) and isinstance(table, Table)
     assert picture.file.is_file() and picture.file.with_suffix(".svg").is_file()
     assert "12 test scans of fold 4, 5; without fold 0" in picture.caption
-    assert len(table.frame) == 16 and table.frame["better than random"].tolist()[::4] == ["yes"] * 4
+    assert len(table.frame) == 24
+    assert table.frame["better than"].tolist()[::6] == ["random, position, shifted"] * 4
 
 
 def test_every_order_is_a_line_of_every_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,13 +87,39 @@ def test_every_order_is_a_line_of_every_panel(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(trust, "canvas", Kept)
     trust.draw_faithfulness(tables(0.1)[0], tmp_path / "curves.png")
-    assert [len(axis.lines) for axis in drawn[0].axes] == [4] * 4
+    assert [len(axis.lines) for axis in drawn[0].axes] == [len(ORDERS)] * 4
     assert [axis.get_title("left") for axis in drawn[0].axes] == list(trust.CURVE_TITLES.values())
-    assert len({(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].lines}) == 4
+    assert len({line.get_color() for line in drawn[0].axes[0].lines}) == len(ORDERS)
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].lines}) == len(ORDERS)
 
 
 def test_missing_numbers_are_dashes() -> None:
     table = area_table(tables(0.2)[1])
     random = table[table["order"] == "random order"]
-    assert (random["minus random [95 %]"] == "–").all() and (random["better than random"] == "–").all()
+    assert (random["minus random [95 %]"] == "–").all() and (random["better than"] == "–").all()
+    position = table[table["order"] == "position alone"]
+    assert (position["minus shifted [95 %]"] == "–").all() and (position["minus random [95 %]"] != "–").all()
     assert "nan" not in table.to_string()
+
+
+def test_the_legend_is_inside_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes: list[tuple[float, float, float]] = []
+    canvas = trust.canvas
+
+    class Measured:
+        def __init__(self, *args: object, **more: object) -> None:
+            self.inner = canvas(*args, **more)
+
+        def __enter__(self) -> Figure:
+            self.figure = self.inner.__enter__()
+            return self.figure
+
+        def __exit__(self, *error: object) -> None:
+            self.figure.draw_without_rendering()
+            box = self.figure.legends[0].get_window_extent()
+            boxes.append((box.x0, box.y0, self.figure.bbox.width - box.x1))
+            self.inner.__exit__(*error)
+
+    monkeypatch.setattr(trust, "canvas", Measured)
+    trust.draw_faithfulness(tables(0.1)[0], tmp_path / "curves.png")
+    assert min(boxes[0]) >= 0

@@ -10,7 +10,14 @@ import pandas as pd
 import pytest
 
 from bolt.explain.trust.sanity import summary
-from bolt.explain.trust.stability import STABILITY_COLUMNS, curve_pairs, map_pairs, with_summaries
+from bolt.explain.trust.stability import (
+    NULL_COLUMNS,
+    STABILITY_COLUMNS,
+    curve_pairs,
+    half_pairs,
+    map_pairs,
+    with_summaries,
+)
 from bolt.io.files import write_table
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.sections.explanation.sanity import sanity_blocks
@@ -88,23 +95,33 @@ def folds_table(n: int, classes: list[str]) -> pd.DataFrame:
     scans = pd.DataFrame({"scan_id": [f"s{i}" for i in range(8)], "predicted": "a"})
     own = [RANDOM.random(30) for _ in range(8)]
     curves = {str(k): (scans, [x + RANDOM.random(30) for x in own]) for k in range(n)}
-    rows = [{"between": "folds", **row} for row in (*map_pairs(maps, classes, 0.05), *curve_pairs(curves))]
+    halves = [(base[None] + RANDOM.standard_normal((1, *base.shape)), base[None]) for _ in range(4)]
+    pairs = [*map_pairs(maps, classes, 0.05), *half_pairs(halves, classes, 0.05), *curve_pairs(curves)]
+    rows = [{"between": "folds", **row} for row in pairs]
     rows += [{**row, "between": "seeds"} for row in rows if (row["one"], row["other"]) == ("0", "1")]
-    return with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
+    table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
+    tested = (table["one"] == "mean") & (table["what"] != "importance")
+    table.loc[tested, list(NULL_COLUMNS)] = 0.2, 0.3, 0.1, 0.4, 0.02
+    return table
 
 
 def test_ten_folds_and_three_classes_are_drawn_and_told(tmp_path: Path) -> None:
     blocks = show(stability_blocks, tmp_path, folds_table(11, ["a", "b", "c"]))
     (picture,) = (block for block in blocks if isinstance(block, Picture))
     assert picture.file.is_file() and "mean over classes" in picture.caption and "8 scans" in picture.caption
-    assert "not that it is replicated in new ones" in words(blocks)
+    assert "maps correlate even on noise" in words(blocks) and "disjoint halves" in words(blocks)
 
 
 def test_a_row_a_class_and_what_is_compared() -> None:
     table = stability_table(folds_table(3, ["a", "b"]))
-    assert table[""].tolist() == ["regions, a", "regions, b", "importance over time"] * 2
-    assert table["between"].tolist() == ["3 pairs of folds"] * 3 + ["1 pair of seeds"] * 3
-    assert "[" in table["correlation"].iloc[0] and "[" not in table["correlation"].iloc[3]
+    regions = ["regions, a", "regions, b"]
+    halves = ["regions, halves of people, a", "regions, halves of people, b"]
+    assert table[""].tolist() == [*regions, *halves, "importance over time", *regions, "importance over time"]
+    pairs = ["3 pairs of folds"] * 2 + ["4 splits"] * 2 + ["3 pairs of folds"] + ["1 pair of seeds"] * 3
+    assert table["between"].tolist() == pairs
+    assert "[" in table["correlation"].iloc[0] and "[" not in table["correlation"].iloc[5]
+    assert table["permuted labels [95 % below]"].iloc[0] == "0.20 [0.30]" and table["p"].iloc[0] == "0.02"
+    assert table["p"].iloc[4] == table["Dice, permuted [95 % below]"].iloc[4] == "–"
 
 
 @pytest.mark.parametrize("blocks", [sanity_blocks, stability_blocks])
@@ -115,3 +132,10 @@ def test_nothing_is_shown_of_what_is_not_there(blocks: Any, tmp_path: Path) -> N
 def test_one_fold_says_that_it_is_one(tmp_path: Path) -> None:
     table = pd.DataFrame(columns=list(STABILITY_COLUMNS))
     assert "train more folds" in words(show(stability_blocks, tmp_path, table))
+
+
+def test_halves_of_a_single_fold_are_shown(tmp_path: Path) -> None:
+    table = folds_table(2, ["a", "b"])
+    blocks = show(stability_blocks, tmp_path, table[table["what"] == "halves"])
+    assert "train more folds" in words(blocks)
+    assert [len(block.frame) for block in blocks if isinstance(block, Table)] == [2]

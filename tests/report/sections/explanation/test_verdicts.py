@@ -13,13 +13,13 @@ from bolt.explain.landmarks import LANDMARK_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.tasks import ALIGNMENT_COLUMNS
-from bolt.explain.trust.faithfulness import AREA_COLUMNS
+from bolt.explain.trust.faithfulness import AREA_COLUMNS, CONTROLS
+from bolt.explain.trust.stability import STABILITY_COLUMNS
 from bolt.io.files import write_json, write_table
 from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
 from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, Verdict, ask, counted, questions, verdicts
 
 SANITY = ["check", "step", "layer", "fold", "rho", "low", "high", "n_scans", "verdict", "note"]
-STABILITY = ["between", "what", "class", "one", "other", "pearson", "spearman"]
 TRUTH = ["measure", "value", "unit", "null", "null_meaning", "oracle", "low", "high", "passed"]
 
 
@@ -147,17 +147,46 @@ def test_regions_must_return(evidence: Evidence, frequencies: list[float], state
     says(ask("regions", evidence), state, "of 3 regions shown", "2 folds", words)
 
 
-@pytest.mark.parametrize(("r", "state"), [(0.71, SUPPORTED), (0.41, NOT_SUPPORTED)])
-def test_maps_of_folds_and_seeds_must_agree(evidence: Evidence, r: float, state: str) -> None:
+@pytest.mark.parametrize(
+    ("r", "p", "p_halves", "folds", "seeds", "words"),
+    [
+        (0.71, 0.01, 0.02, SUPPORTED, SUPPORTED, "scans 0.30."),
+        (0.41, 0.01, 0.02, NOT_SUPPORTED, NOT_SUPPORTED, ": not stable."),
+        (0.71, 0.20, 0.02, NOT_SUPPORTED, SUPPORTED, ": no more than shared scans explain."),
+        (0.71, 0.01, 0.30, NOT_SUPPORTED, NOT_SUPPORTED, "is not shown to be found in other people."),
+    ],
+)
+def test_maps_must_agree_beyond_what_shared_scans_explain(
+    evidence: Evidence, r: float, p: float, p_halves: float, folds: str, seeds: str, words: str
+) -> None:
     rows = [
-        {"between": "folds", "what": "regions", "class": "a", "one": "mean", "pearson": r},
-        {"between": "folds", "what": "importance", "one": "mean", "spearman": 0.3},
-        {"between": "folds", "what": "regions", "class": "a", "one": "lowest", "pearson": 0.0},
+        {"between": between, **row}
+        for between in ("folds", "seeds")
+        for row in (
+            {"what": "regions", "class": "a", "one": "mean", "pearson": r, "pearson_null": 0.25, "p": p},
+            {"what": "halves", "class": "a", "one": "mean", "pearson": 0.12, "pearson_null": 0.0, "p": p_halves},
+            {"what": "importance", "one": "mean", "spearman": 0.3},
+            {"what": "regions", "class": "a", "one": "lowest", "pearson": 0.0},
+        )
     ]
-    write(rows, evidence.explanation / "stability.tsv", STABILITY)
-    says(ask("folds", evidence), state, f"Maps of different folds correlate {r}", "scans 0.30")
+    write(rows[:4], evidence.explanation / "stability.tsv", STABILITY_COLUMNS)
+    found = ask("folds", evidence)
+    says(found, folds, f"Maps of different folds correlate {r} (with permuted labels 0.25, p {p:g})", words)
+    assert found.value == (
+        f"{r} (permuted labels 0.25, p {p:g}); halves of people 0.12 (p {p_halves:g}); importance curves of the same "
+        "scans 0.30"
+    )
     assert ask("seeds", evidence).state == NOT_TESTED  # one seed
-    assert "other subjects" not in ask("folds", evidence).question  # folds share most of theirs
+    write(rows, evidence.explanation / "stability.tsv", STABILITY_COLUMNS)
+    says(ask("seeds", evidence), seeds, f"Maps of different seeds correlate {r}")  # equal scans: p does not decide
+
+
+@pytest.mark.parametrize("lacking", ["halves", "p"])
+def test_agreement_without_permuted_labels_is_not_tested(evidence: Evidence, lacking: str) -> None:
+    tested = {"between": "folds", "class": "a", "one": "mean", "pearson": 0.7} | ({} if lacking == "p" else {"p": 0.01})
+    rows = [{**tested, "what": what} for what in ("regions", "halves") if what != lacking]
+    write(rows, evidence.explanation / "stability.tsv", STABILITY_COLUMNS)
+    assert ask("folds", evidence).state == NOT_TESTED
 
 
 @pytest.mark.parametrize(
@@ -179,28 +208,56 @@ def test_the_end_of_the_cascade_is_what_counts(evidence: Evidence, rho: float, v
     assert ask("permuted labels", evidence).value == f"{rho:.2f}; it has learned 55% of them"
 
 
+ALL = dict.fromkeys(CONTROLS, "yes")
+
+
 @pytest.mark.parametrize(
     ("mean", "surrogate", "state", "words"),
     [
-        ("yes", "yes", SUPPORTED, "faster than random ones do."),
-        ("yes", "no", NOT_SUPPORTED, "one replacement (mean volume), but not with the other: importance is"),
-        ("no", "no", NOT_SUPPORTED, "no faster than random"),
-        ("worse", "worse", NOT_SUPPORTED, "more slowly than random"),
+        (ALL, ALL, SUPPORTED, "faster than random volumes, position alone and shifted importance do."),
+        (
+            ALL,
+            ALL | {"random": "no"},
+            NOT_SUPPORTED,
+            "(mean volume), but not with the other (no faster than random volumes",
+        ),
+        (
+            ALL | {"position": "no"},
+            ALL | {"position": "worse"},
+            NOT_SUPPORTED,
+            "no faster than position alone: importance",
+        ),
+        (
+            ALL | {"position": "no"},
+            ALL | {"shifted": "no"},
+            NOT_SUPPORTED,
+            "no faster than position alone (mean volume) and shifted importance (scrambled time): importance is",
+        ),
+        (ALL | {"random": "no"}, ALL | {"random": "no"}, NOT_SUPPORTED, "no faster than random volumes: importance"),
+        (ALL | {"random": "worse"}, ALL | {"random": "worse"}, NOT_SUPPORTED, "more slowly than random"),
     ],
 )
-def test_faithful_is_what_every_replacement_says(
-    evidence: Evidence, mean: str, surrogate: str, state: str, words: str
+def test_faithful_is_what_every_control_and_replacement_says(
+    evidence: Evidence, mean: dict[str, str], surrogate: dict[str, str], state: str, words: str
 ) -> None:
     numbers = {"difference": -0.04, "difference_low": -0.06, "difference_high": -0.02}
+    numbers |= {
+        f"{c}_{end}": value
+        for c in CONTROLS[1:]
+        for end, value in zip(("difference", "low", "high"), (-0.03, -0.05, -0.01), strict=True)
+    }
     rows = [
-        {"replacement": name, "direction": "deletion", "order": order, "better_than_random": word, **numbers}
-        for name, word in (("mean", mean), ("surrogate", surrogate))
+        {"replacement": name, "direction": "deletion", "order": order, **numbers}
+        | {f"better_than_{control}": answer for control, answer in answers.items()}
+        for name, answers in (("mean", mean), ("surrogate", surrogate))
         for order in ("importance", "rollout")
     ]
     write(rows, evidence.explanation / "faithfulness_areas.tsv", AREA_COLUMNS)
     found = ask("deletion", evidence)
     says(found, state, words)
-    assert "mean volume −0.04 [−0.06, −0.02]; scrambled time −0.04" in found.value
+    assert found.value.startswith(
+        "mean volume: random −0.04 [−0.06, −0.02], position −0.03 [−0.05, −0.01], shifted −0.03 [−0.05, −0.01]; scr"
+    )
     assert ask("insertion", evidence).state == NOT_TESTED
 
 
