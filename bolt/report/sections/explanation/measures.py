@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 def prediction(summary: dict[str, Any], chance: float) -> Answer | None:
     """Compare the AUC over all test scans with chance."""
     auc = (summary["pooled"] or {}).get("auc", {"value": None})
-    if auc["value"] is None:
+    if auc["value"] is None or auc["low"] is None:
         return None
     facts = {"auc": decimal(auc["value"]), "low": decimal(auc["low"]), "high": decimal(auc["high"])}
     return Answer(_outcome(auc["low"] > chance), f"{facts['auc']} [{facts['low']}, {facts['high']}]", facts)
