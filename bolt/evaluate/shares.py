@@ -66,7 +66,7 @@ def _share(right: Floats, weight: Floats, stratum: Positions, units: Units) -> I
         value += w.sum() * p
         below.append(w.sum() * (p - low))
         above.append(w.sum() * (high - p))
-        residuals.append(np.bincount(units.group, deviation))
+        residuals.append(np.concatenate([np.bincount(of, deviation) for of in (units.group, units.seed)]))
     alike = _correlation(np.array(residuals))
     low, high = (np.sqrt(distance @ alike @ distance) for distance in (np.array(below), np.array(above)))
     return max(0.0, value - low), min(1.0, value + high)
@@ -97,12 +97,12 @@ def effective_n(share: float, weight: Floats, deviation: Floats, units: Units, r
         return float(total**2 / (np.bincount(units.group[rows], weight) ** 2).sum())
     variance, freedom = variance_of_sum(deviation, units.group[rows], units.seed[rows])
     alone = total**2 * share * (1 - share) / max(n - 1, 1)
-    effective = n * alone / variance if variance > 0 else n
+    effective = n * alone / variance if variance > 0 else np.inf
     return float(min(n, effective * (quantile(max(n - 1, 1)) / quantile(freedom)) ** 2))
 
 
 def _correlation(residuals: Floats) -> Floats:
-    """Return the correlation between strata of the sums of the same groups, (strata, strata); negative ones are 0."""
+    """Return how sums of the same groups and seeds correlate between strata, (strata, strata); negative ones are 0."""
     spread = np.sqrt((residuals**2).sum(axis=1))
     scaled = np.divide(residuals, spread[:, None], out=np.zeros_like(residuals), where=spread[:, None] > 0)
     alike = np.clip(scaled @ scaled.T, 0, 1)

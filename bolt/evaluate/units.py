@@ -42,20 +42,24 @@ class Units:
 def variance_of_sum(deviation: Floats, group: Positions, seed: Positions, n_means: int = 1) -> tuple[float, float]:
     """Return the variance of a sum of deviations, between groups and between seeds, and its degrees of freedom.
 
-    `n_means` is the number of means from which deviations were taken. Groups and seeds are crossed, so what both share
-    is counted once (Cameron, Gelbach and Miller 2011, doi:10.1198/jbes.2010.07136); degrees of freedom follow
-    Satterthwaite (1946, doi:10.2307/3002019).
+    Groups and seeds are crossed random effects; the residual variance, which is in both, counts once. `n_means` is the
+    number of means from which deviations were taken. Degrees of freedom follow Satterthwaite (1946,
+    doi:10.2307/3002019).
     """
-    n_groups, n_seeds = len(np.unique(group)), len(np.unique(seed))
+    group, seed = (np.unique(of, return_inverse=True)[1] for of in (group, seed))
+    n_groups, n_seeds = group.max() + 1, seed.max() + 1
     free = n_groups - n_means
     if free < 1:
         return 0.0, 1.0
-    groups = n_groups / free * float((np.bincount(group, deviation) ** 2).sum())
-    if n_seeds < 2 or not groups:
+    sums = np.bincount(group * n_seeds + seed, deviation, n_groups * n_seeds).reshape(n_groups, n_seeds)
+    groups = n_groups / free * float((sums.sum(axis=1) ** 2).sum())
+    if n_seeds < 2:
         return groups, free
-    both = np.bincount(group * (seed.max() + 1) + seed, deviation)
-    seeds = n_seeds / (n_seeds - 1) * float((np.bincount(seed, deviation) ** 2).sum() - (both**2).sum())
+    residual = sums - sums.mean(axis=0) - sums.mean(axis=1, keepdims=True) + sums.mean()
+    seeds = float((sums.sum(axis=0) ** 2).sum() - n_groups / free * (residual**2).sum()) * n_seeds / (n_seeds - 1)
     seeds = max(seeds, 0.0)
+    if not groups + seeds:
+        return 0.0, free
     return groups + seeds, (groups + seeds) ** 2 / (groups**2 / free + seeds**2 / (n_seeds - 1))
 
 
