@@ -170,5 +170,8 @@ def test_numbers_are_compared_by_their_errors() -> None:
         truth + random.normal(0, 30, len(truth)),
     )
     found = {row["metric"]: row for row in compare(near, far, None)}
-    assert found["mae"]["difference"] == pytest.approx(found["mae"]["pooled_difference"]) and found["mae"]["difference"] < 0
+    assert (
+        found["mae"]["difference"] == pytest.approx(found["mae"]["pooled_difference"])
+        and found["mae"]["difference"] < 0
+    )
     assert found["mae"]["permutation_p"] < 0.01 and found["r"]["difference"] > 0
