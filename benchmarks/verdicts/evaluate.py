@@ -1,12 +1,13 @@
 """Simulations of how predictions are judged: tests of calibration, intervals, tests over seeds, the floor's warning.
 
-The former rules: percentiles of 1000 bootstrap samples of groups as interval of every metric; tests of the calibration
+The former rules: percentiles of bootstrap samples of groups as interval of every metric; tests of the calibration
 error over folds; a warning of a baseline if its interval of accuracy or AUC and the model's overlap.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,11 @@ def with_training(tests: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([tests, *train], ignore_index=True)
 
 
+def compared(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the tests of two models by metric."""
+    return {row["metric"]: row for row in compare(with_training(first), with_training(second), CLASSES)}
+
+
 def misses(ends: tuple[float, float], truth: float) -> bool | None:
     """Return whether an interval misses the truth; None without an interval."""
     return None if np.isnan(ends[0]) else not ends[0] <= truth <= ends[1]
@@ -54,7 +60,7 @@ def former_intervals(predictions: pd.DataFrame, seed: int) -> dict[str, tuple[fl
     """Return the percentiles of bootstrap samples of groups."""
     groups, place = np.unique(predictions["group"], return_inverse=True)
     shares = np.full(len(groups), 1 / len(groups))
-    counts = np.random.default_rng(seed).multinomial(len(groups), shares, size=1000)[:, place].astype(float)
+    counts = np.random.default_rng(seed).multinomial(len(groups), shares, size=500)[:, place].astype(float)
     samples = scores(*class_arrays(predictions, CLASSES), counts)
     return {name: tuple(np.nanpercentile(sample, [2.5, 97.5])) for name, sample in samples.items()}
 
@@ -99,11 +105,15 @@ def calibration_outside(seed: int) -> Said:
     return {"former": bool(ece(right, confidence) < low), "present": None}
 
 
+@cache
+def compared_calibrated(seed: int) -> dict[str, dict[str, Any]]:
+    """Compare the two calibrated models by all tests."""
+    return compared(*calibrated_models(seed)[:2])
+
+
 def sharper_model(seed: int, metric: str, test: str) -> Said:
     """Test the losses of two calibrated models, of which the one of unequal probabilities is truly better."""
-    spread, flat, _ = calibrated_models(seed)
-    rows = {row["metric"]: row for row in compare(with_training(spread), with_training(flat), CLASSES)}
-    p = rows[metric][test]
+    p = compared_calibrated(seed)[metric][test]
     return {"former": p < ALPHA if (metric, test) == ("brier", "corrected_t_p") else None, "present": p < ALPHA}
 
 
@@ -134,10 +144,15 @@ def two_learned(
     return first, second
 
 
+@cache
+def compared_learned(seed: int, signals: tuple[float, float], seeds: int) -> dict[str, dict[str, Any]]:
+    """Compare two models that learned, by all tests."""
+    return compared(*two_learned(seed, signals, seeds))
+
+
 def learned_differ(seed: int, metric: str, test: str, signals: tuple[float, float], seeds: int) -> Said:
     """Test two models; the former rule tested neither the log loss nor, by sign flips, the Brier score."""
-    rows = compare(*map(with_training, two_learned(seed, signals, seeds)), CLASSES)
-    p = next(row[test] for row in rows if row["metric"] == metric)
+    p = compared_learned(seed, signals, seeds)[metric][test]
     new = metric == "log_loss" or (metric == "brier" and test == "permutation_p")
     return {"former": None if new else p < ALPHA, "present": p < ALPHA}
 
@@ -148,8 +163,7 @@ def given_differ(seed: int, metric: str) -> Said:
     y, n = np.arange(100) % 2, 100
     logit = 0.7 * (2 * y - 1) + random.normal(size=n)
     models = [table(y, 1 / (1 + np.exp(-logit - random.normal(size=n))), np.arange(n), y * 0) for _ in range(2)]
-    rows = compare(*map(with_training, models), CLASSES)
-    p = next(row["permutation_p"] for row in rows if row["metric"] == metric)
+    p = compared(*models)[metric]["permutation_p"]
     return {"former": p < ALPHA if metric == "accuracy" else None, "present": p < ALPHA}
 
 
@@ -157,7 +171,7 @@ def beats_floor(seed: int, signals: tuple[float, float], folds: int, seeds: int 
     """Return whether the report says nothing against a model beside a baseline without brain data."""
     model, floor = two_learned(seed, signals, seeds, folds)
     ends = [former_intervals(predictions, seed) for predictions in (model, floor)]
-    tests = pd.DataFrame(compare(with_training(model), with_training(floor), CLASSES))
+    tests = pd.DataFrame(compared(model, floor).values())
     return {
         "former": all(ends[0][metric][0] > ends[1][metric][1] for metric in ("accuracy", "auc")),
         "present": baseline_warning("floor", "model", tests) == "",
@@ -248,7 +262,7 @@ def _seeds() -> list[Simulation]:
                 rows.append(Simulation(f"accuracies differ ({NAMES[test]})", words, effect, draw, promised))
     for seeds in (2, 5):
         draw, data = partial(seeds_missed, n_seeds=seeds), f"accuracy 0.7, sd over seeds 0.05, {seeds} seeds, 300 scans"
-        rows.append(Simulation("interval misses the accuracy", data, False, draw, ALPHA, 400))
+        rows.append(Simulation("interval misses the accuracy", data, False, draw, ALPHA, 300))
     return rows
 
 
@@ -275,7 +289,7 @@ def _coverage() -> list[Simulation]:
             for n in (8, 20, 100):
                 draw = partial(accuracy_missed, truth=truth, n=n, per_group=per_group)
                 data = f"accuracy {truth:g}, {n} {units}"
-                rows.append(Simulation("interval misses the accuracy", data, False, draw, ALPHA, 400))
+                rows.append(Simulation("interval misses the accuracy", data, False, draw, ALPHA, 300))
         for truth in (0.5, 0.75, 0.95):
             for n in (10, 20, 100):
                 draw = partial(auc_missed, truth=truth, n=n, per_group=per_group)
