@@ -83,7 +83,9 @@ def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tup
     if low <= mean <= high:
         start, end = scale * value.low, scale * value.high
         if np.isnan(start):
-            axis.annotate(TOO_FEW, (mean, y), (5, 0), textcoords="offset points", va="center", fontsize=6, color=colour)
+            right = mean > (low + high) / 2  # the words are to the left, so that they are on the axis
+            place: Any = {"xytext": (-5 if right else 5, 0), "ha": "right" if right else "left", "va": "center"}
+            axis.annotate(TOO_FEW, (mean, y), textcoords="offset points", fontsize=6, color=colour, **place)
         dots = "-" if value.n_folds == value.expected_folds else ":"
         axis.hlines(y, max(start, low), min(end, high), color=colour, lw=1.6, ls=dots, zorder=2)
         axis.plot(mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)

@@ -81,7 +81,9 @@ def _estimate(axis: Axes, value: Mapping[str, Any], y: float) -> None:
     """Draw a value with its interval, or with the words that there are too few groups for one."""
     axis.plot(value["value"], y, "D", ms=5, color=INK)
     if value["low"] is None:
-        axis.annotate(TOO_FEW, (value["value"], y), (6, 0), textcoords="offset points", va="center", fontsize=6.5)
+        right = value["value"] > 0.5
+        place: Any = {"xytext": (-7 if right else 7, 0), "ha": "right" if right else "left", "va": "center"}
+        axis.annotate(TOO_FEW, (value["value"], y), textcoords="offset points", fontsize=6.5, **place)
     else:
         axis.hlines(y, value["low"], value["high"], color=INK, lw=1.6)
 

@@ -211,6 +211,11 @@ def test_every_interval_and_mark_of_the_paper_is_visible() -> None:
     assert not panel(one_fold).texts
 
 
+def test_a_mean_without_an_interval_says_why() -> None:
+    axis = panel({"mean": 0.67, "paper_mean": 0.66})
+    assert [text.get_text() for text in axis.texts] == ["too few"]
+
+
 def test_what_lies_too_far_off_is_named_at_the_edge() -> None:
     beyond, part = {"mean": 0.02, "low": 0.0, "high": 0.04, "paper_mean": 0.01}, {"mean": 0.6, "low": 0.2, "high": 0.71}
     axis = panel(beyond, part)
