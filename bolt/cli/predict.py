@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from math import isnan
 from pathlib import Path
 
 import pandas as pd
@@ -75,5 +76,8 @@ def log_metrics(metrics: pd.DataFrame) -> None:
     """Log the first metrics of each model."""
     for model, rows in metrics.groupby("model", sort=False):
         shown = rows[rows["metric"].isin(["accuracy", "auc", "r", "mae"])]
-        values = [f"{row.metric} {row.value:.2f} ({row.low:.2f}–{row.high:.2f})" for row in shown.itertuples()]
+        values = [
+            f"{row.metric} {row.value:.2f} ({'too few' if isnan(row.low) else f'{row.low:.2f}–{row.high:.2f}'})"
+            for row in shown.itertuples()
+        ]
         log.info("%s: %s", model, ", ".join(values))

@@ -1,8 +1,8 @@
 """Metrics of predicted classes.
 
 Two classes: recall, precision and AUC are those of the positive class, the last of the dataset's `classes`. More
-classes: macro averages (one against the rest for the AUC). Balanced accuracy, Brier score and calibration error treat
-all classes alike.
+classes: macro averages (one against the rest for the AUC). Balanced accuracy, Brier score and log loss treat all
+classes alike.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.evaluate.calibration import BINS, brier_score, calibration_error, reliability
+from bolt.evaluate.calibration import SMALLEST, brier_score, log_loss, reliability
 from bolt.io.errors import DataError
 
+RANK = "rank_"
 METRICS = ("accuracy", "recall", "precision", "auc")
 """Metrics of the paper."""
-CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "ece")
+CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "log_loss")
 CLASS_COLUMNS = {
     "accuracy": "share of test scans classified correctly",
     "recall": "of the positive class (two classes), or macro average",
@@ -27,7 +28,7 @@ CLASS_COLUMNS = {
     "auc": "area under the ROC curve of the positive class, or macro average of one against the rest",
     "balanced_accuracy": "mean over classes of the share of their test scans classified correctly",
     "brier": "Brier score: squared distance of probabilities from the truth (two classes: of the positive class)",
-    "ece": f"expected calibration error of the predicted class's probability, {BINS} bins of equal width on [0, 1]",
+    "log_loss": f"mean of −ln(probability of the true class), which is clipped at {SMALLEST:g}",
 }
 
 
@@ -80,7 +81,7 @@ def scores(
         "auc": auc.mean(axis=0),
         "balanced_accuracy": mean_of_finite(recall),
         "brier": brier_score(truth, probability, weight),
-        "ece": calibration_error(truth, predicted, probability, weight),
+        "log_loss": log_loss(truth, probability, weight),
     }
 
 
@@ -162,7 +163,7 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
         "n_scans": predictions["scan_id"].nunique(),  # several seeds predict a scan several times
         "classes": list(classes),
         "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(classes))),
-        "calibration": reliability(truth, predicted, probability),
+        "calibration": reliability(truth, predicted, probability, predictions["scan_id"].to_numpy()),
     }
     if len(classes) == 2 and (counts > 0).all():
         summary["roc"] = _mean_roc(truth, probability[:, 1], model_of(predictions))
@@ -175,6 +176,23 @@ def model_of(predictions: pd.DataFrame) -> NDArray[np.intp]:
     if not known:
         return np.zeros(len(predictions), np.intp)
     return predictions.groupby(known, sort=True).ngroup().to_numpy()
+
+
+def with_ranks(predictions: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    """Add the rank of each probability among the test scans of its model, from 0 to 1, as columns ``rank_<class>``.
+
+    A site has too few scans per fold to be compared within folds. Ranks remove what differs between models; folds are
+    stratified, or are the sites themselves.
+    """
+    model = model_of(predictions)
+    ranks = {f"{RANK}{name}": predictions[f"p_{name}"].groupby(model).rank(pct=True) for name in classes}
+    return predictions.assign(**ranks)
+
+
+def ranking_of(predictions: pd.DataFrame, classes: Sequence[str]) -> NDArray[np.floating] | None:
+    """Return the columns of `with_ranks`, (n, classes), which may be compared between folds; None without them."""
+    names = [f"{RANK}{name}" for name in classes]
+    return predictions[names].to_numpy(float) if set(names) <= set(predictions) else None
 
 
 def _mean_roc(truth: NDArray[Any], score: NDArray[np.floating], model: NDArray[np.intp]) -> dict[str, Any]:

@@ -21,18 +21,18 @@ from bolt.evaluate.classes import (
     CLASS_METRICS,
     class_arrays,
     class_summary,
-    mean_of_finite,
     model_of,
+    ranking_of,
     scores,
+    with_ranks,
 )
+from bolt.evaluate.intervals import intervals
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.io.files import read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
-RANK = "rank_"
-"""Start of the columns of `_with_ranks`."""
-LOWER_IS_BETTER = ("brier", "ece", "mae")
+LOWER_IS_BETTER = ("brier", "log_loss", "mae")
 COLUMNS = {
     "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds",
     "state": "ok, failed, excluded or missing; only folds that are ok enter the mean",
@@ -59,29 +59,20 @@ def _scores(
     """Compute metrics under one or more weightings, (draws, n), of the rows."""
     if classes is None:
         return number_scores(*number_arrays(predictions), weight)
-    ranks = [f"{RANK}{name}" for name in classes]
-    if set(ranks) <= set(predictions):  # comparable between folds
-        ranking, stratum = predictions[ranks].to_numpy(float), model_of(predictions[["seed"]])
-    else:
-        ranking, stratum = None, model_of(predictions)
+    ranking = ranking_of(predictions, classes)
+    stratum = model_of(predictions) if ranking is None else model_of(predictions[["seed"]])
     return scores(*class_arrays(predictions, classes), weight, stratum, ranking)
 
 
-def _with_ranks(predictions: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    """Add the rank of each probability among the test scans of its model, from 0 to 1.
-
-    A site has too few scans per fold to be compared within folds. Ranks remove what differs between models; folds are
-    stratified, or are the sites themselves.
-    """
-    model = model_of(predictions)
-    ranks = {f"{RANK}{name}": predictions[f"p_{name}"].groupby(model).rank(pct=True) for name in classes}
-    return predictions.assign(**ranks)
+def by_training(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+    """Compute metrics per fold and seed (rows)."""
+    metrics = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
+    return pd.DataFrame.from_dict(metrics, orient="index").rename_axis(["fold", "seed"])
 
 
 def by_fold(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
     """Compute metrics per fold (rows), averaged over seeds; NaN if a metric is undefined for a seed."""
-    metrics = {key: fold_metrics(part, classes) for key, part in tests.groupby(["fold", "seed"])}
-    return pd.DataFrame.from_dict(metrics, orient="index").groupby(level=0).agg(lambda seeds: seeds.mean(skipna=False))
+    return by_training(tests, classes).groupby("fold").agg(lambda seeds: seeds.mean(skipna=False))
 
 
 def read_predictions(path: Path) -> pd.DataFrame:
@@ -152,66 +143,32 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
 def pooled(
     predictions: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Compute metrics over the test scans of all folds together, with bootstrap intervals.
+    """Compute metrics over the test scans of all folds together, with their intervals.
 
     Parameters
     ----------
     predictions : DataFrame
         Test rows of all folds; each scan is tested once.
     classes : sequence of str or None
-    draws : int
-        Bootstrap samples. Groups (families, else subjects) are drawn with replacement, so that all scans of a subject
-        stay together.
-    seed : int
+    draws, seed : int
+        Of the bootstrap, for metrics whose intervals need one (`bolt.evaluate.intervals`).
 
     Returns
     -------
     dict
-        For each metric ``{value, low, high}`` (95 % percentile interval), ``n_groups``, and the entries of
+        For each metric ``{value, low, high}`` (95 % interval; NaN: too few groups), ``n_groups``, and the entries of
         `bolt.evaluate.classes.class_summary` or `bolt.evaluate.numbers.number_summary`.
     """
     values = fold_metrics(predictions, classes)
-    samples = _scores(predictions, classes, _bootstrap_counts(predictions, draws, seed))
-    summary: dict[str, Any] = {}
-    for metric in metrics_of(classes):
-        low, high = _interval(samples[metric])
-        summary[metric] = {"value": values[metric], "low": low, "high": high}
+    ends = intervals(predictions, classes, over_folds=False, draws=draws, seed=seed)
+    summary: dict[str, Any] = {
+        metric: {"value": values[metric], **dict(zip(("low", "high"), ends[metric], strict=True))}
+        for metric in metrics_of(classes)
+    }
     n_groups = {"n_groups": predictions["group"].nunique()}
     if classes is None:
         return summary | number_summary(*number_arrays(predictions)) | n_groups
     return summary | class_summary(predictions, classes) | n_groups
-
-
-def mean_intervals(
-    tests: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """Compute the 95 % bootstrap interval (low, high) of each metric's mean over folds; parameters as in `pooled`.
-
-    Groups are drawn once for all folds; each fold is scored on its drawn scans, and the folds are averaged. A fold in
-    which a metric is undefined for a draw (only one class) is omitted from that draw.
-    """
-    weight = _bootstrap_counts(tests, draws, seed)
-    samples: dict[str, list[NDArray[np.floating]]] = {metric: [] for metric in metrics_of(classes)}
-    for _, fold in tests.assign(_row=np.arange(len(tests))).groupby("fold"):
-        with np.errstate(invalid="ignore", divide="ignore"):  # a draw may contain no scan of a fold
-            seeds = [_scores(part, classes, weight[:, part["_row"]]) for _, part in fold.groupby("seed")]
-        for metric, folds in samples.items():
-            folds.append(np.mean([seed_scores[metric] for seed_scores in seeds], axis=0))
-    return {metric: _interval(mean_of_finite(np.stack(folds, axis=1))) for metric, folds in samples.items()}
-
-
-def _bootstrap_counts(predictions: pd.DataFrame, draws: int, seed: int) -> NDArray[np.floating]:
-    """Draw groups with replacement; return how often each prediction is drawn, (draws, n)."""
-    groups, group_of = np.unique(predictions["group"].astype(str), return_inverse=True)
-    shares = np.full(len(groups), 1 / len(groups))
-    return np.random.default_rng(seed).multinomial(len(groups), shares, size=draws)[:, group_of].astype(float)
-
-
-def _interval(sample: NDArray[np.floating]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a bootstrap sample, ignoring NaN."""
-    sample = sample[np.isfinite(sample)]
-    low, high = np.percentile(sample, [2.5, 97.5]) if len(sample) else (np.nan, np.nan)
-    return float(low), float(high)
 
 
 def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -222,7 +179,7 @@ def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[di
     Each entry is ``{site, n_scans, n_groups, majority_accuracy (of classes), <metric>: {value, low, high}}``.
     """
     if classes is not None and {"fold", "seed"} <= set(predictions):
-        predictions = _with_ranks(predictions, classes)
+        predictions = with_ranks(predictions, classes)
     sites = sorted(predictions.dropna(subset=["site"]).groupby("site"))
     kept = ("n_scans", "n_groups", "majority_accuracy", *metrics_of(classes))
     summaries = [(site, pooled(part, classes)) for site, part in sites] if len(sites) > 1 else []

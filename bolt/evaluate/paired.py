@@ -1,13 +1,14 @@
 """Paired tests of two models on the same scans: three tests, none of which is conclusive alone.
 
 Differences are reference minus other, p-values are two-sided, and only scans are used that both models predicted in
-folds that both finished. The tests differ in what they assume to be independent:
+folds that both finished. Predictions by several seeds are no further observations: metrics of a fold, and scores of a
+scan, are averaged over seeds before they are tested. The tests differ in what they assume to be independent:
 
 - `wilcoxon`, the test of the paper: differences of folds. The training sets of two folds overlap (by 8 of 9 parts with
   ten folds), so the differences are not independent, and p is too small.
 - `corrected_t`: the same differences, with a variance that is increased for that overlap.
 - `sign_flip`: subjects (or families). It tests whether these trained models differ on such subjects, not whether models
-  trained again would.
+  trained again would. It needs a score of each scan, which accuracy, Brier score, log loss and absolute error average.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bolt.cohort.confounding import holm
+from bolt.evaluate.calibration import log_losses, squared_errors
+from bolt.evaluate.classes import class_arrays
 from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
 
@@ -34,10 +37,11 @@ TEST_COLUMNS = {
     "n_scans": "Test scans that both predicted",
     "n_groups": "Families (else subjects) of those scans",
     "difference": "Reference minus row, mean over folds",
-    "pooled_difference": "Reference minus row, over all test scans (accuracy; for numbers minus the absolute error)",
+    "pooled_difference": "Reference minus row, over all test scans (metrics with a permutation test)",
     "wilcoxon_p": "Wilcoxon signed-rank test over folds, two-sided (n/a: fewer than six folds)",
     "corrected_t_p": "Corrected resampled t-test over folds (Nadeau and Bengio), two-sided",
-    "permutation_p": "Paired sign-flip test over families (else subjects), two-sided (accuracy, absolute error)",
+    "permutation_p": "Paired sign-flip test over families (else subjects), two-sided (accuracy, Brier score, log "
+    "loss, absolute error)",
     **{
         f"{name}_holm": f"{name}, Holm-corrected for the rows compared on this dataset, atlas and metric"
         for name in TESTS
@@ -148,7 +152,8 @@ def compare(
     differences = by_fold(a, classes) - by_fold(b, classes)
     train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
     ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
-    gain = pd.Series(_scan_scores(a, classes) - _scan_scores(b, classes)).groupby([a["group"], a["scan_id"]]).mean()
+    of_scans = pd.DataFrame(_scan_scores(a, classes)) - pd.DataFrame(_scan_scores(b, classes))
+    of_scans = of_scans.groupby([a["group"], a["scan_id"]]).mean()  # over seeds
     rows = []
     for metric in metrics_of(classes):
         d = differences[metric].dropna().to_numpy()
@@ -157,9 +162,9 @@ def compare(
         few = f"no signed-rank test: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
         undefined = f"undefined in {len(folds) - len(d)} of {len(folds)} folds" if len(d) < len(folds) else ""
         row["note"] = "; ".join(filter(None, [undefined, few]))
-        if metric in ("accuracy", "mae"):
-            row["pooled_difference"] = gain.mean()
-            row["permutation_p"] = sign_flip(gain.groupby("group").sum().to_numpy(), seed=seed)
+        if metric in of_scans:
+            row["pooled_difference"] = of_scans[metric].mean()
+            row["permutation_p"] = sign_flip(of_scans[metric].groupby("group").sum().to_numpy(), seed=seed)
         rows.append(row)
     return rows
 
@@ -193,9 +198,11 @@ def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence
     return table
 
 
-def _scan_scores(tests: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[np.floating]:
-    """Score each prediction, (n,): 1 if correct, else 0; for numbers minus its absolute error."""
+def _scan_scores(tests: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, NDArray[np.floating]]:
+    """Return what metrics average over scans, by metric, (n,) each."""
     if classes is None:
-        truth, predicted = number_arrays(tests)
-        return -np.abs(truth - predicted)
-    return (tests["label"].astype(str) == tests["predicted"].astype(str)).to_numpy(float)
+        number, predicted_number = number_arrays(tests)
+        return {"mae": np.abs(number - predicted_number)}
+    truth, predicted, probability = class_arrays(tests, classes)
+    right = (truth == predicted).astype(float)
+    return {"accuracy": right, "brier": squared_errors(truth, probability), "log_loss": log_losses(truth, probability)}

@@ -2,7 +2,7 @@
 
 A fold counts if all its seeds are finished. Folds of the cross-validation that were not trained are missing; a fold in
 which a metric is undefined is missing for that metric. Seeds of a fold are averaged before the mean over folds, and
-pooled together; bootstrap samples keep all predictions of a subject together. All numbers are shares, not per cent.
+pooled together. All numbers are shares, not per cent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Experiment
+from bolt.evaluate.intervals import intervals
 from bolt.evaluate.metrics import (
     LOWER_IS_BETTER,
     by_fold,
     by_site,
+    by_training,
     fold_predictions,
-    mean_intervals,
     metrics_of,
     pooled,
 )
@@ -32,15 +33,17 @@ RESULT_COLUMNS = {
     **KEYS,
     "metric": "Metric; shares, not per cent",
     "mean": "Mean over the finished folds",
-    "sd": "Standard deviation over the finished folds (ddof 0)",
+    "sd": "Standard deviation over the finished folds (ddof 0), of the means over seeds",
+    "sd_seeds": "Standard deviation over seeds (ddof 1) of the mean over folds; n/a: one seed",
+    "n_seeds": "Seeds",
     "n_folds": "Finished folds in which the metric is defined",
     "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
     "missing_folds": "The other folds",
     "n_scans": "Number of test scans of the finished folds",
-    "low": "Lower end of the mean's 95 % bootstrap interval over families (else subjects)",
+    "low": "Lower end of the mean's 95 % interval; families (else subjects) are independent; n/a: too few of them",
     "high": "Upper end of that interval",
     "pooled": "Value over all test scans of the finished folds together",
-    "pooled_low": "Lower end of its 95 % bootstrap interval over families (else subjects)",
+    "pooled_low": "Lower end of its 95 % interval",
     "pooled_high": "Upper end of that interval",
     "no_skill": "Value without skill: the most frequent class (accuracy), a coin (AUC, balanced accuracy)",
     "paper_mean": "The paper's mean over folds",
@@ -57,7 +60,7 @@ SITE_COLUMNS = {
     "majority_accuracy": "Accuracy of always guessing the site's most frequent class",
     "metric": "Metric",
     "pooled": "Value over the site's test scans",
-    "low": "Lower end of its 95 % bootstrap interval",
+    "low": "Lower end of its 95 % interval; n/a: too few families (else subjects)",
     "high": "Upper end",
 }
 FAMILY_COLUMNS = {
@@ -120,8 +123,9 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     }
     if tests.empty:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
-    folds = by_fold(tests, classes)
-    together, ends = pooled(tests, classes), mean_intervals(tests, classes)
+    folds, seeds = by_fold(tests, classes), by_training(tests, classes).groupby("seed").mean()
+    together, ends = pooled(tests, classes), intervals(tests, classes, over_folds=True)
+    counts["n_seeds"] = len(seeds)
     no_skill = {"auc": 0.5}
     if classes:
         no_skill |= {"accuracy": together["majority_accuracy"], "balanced_accuracy": 1 / len(classes)}
@@ -129,7 +133,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     for metric in metrics_of(classes):
         interval = together[metric]
         values = {"pooled": interval["value"], "pooled_low": interval["low"], "pooled_high": interval["high"]}
-        spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0)}
+        spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0), "sd_seeds": seeds[metric].std()}
         spread |= dict(zip(("low", "high"), ends[metric], strict=True))
         undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
         remark = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
@@ -182,7 +186,7 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
     keys = list(zip(table["dataset"], table["atlas"], table["row"], table["metric"], strict=True))
     table = table.reindex(columns=list(RESULT_COLUMNS))
     table[["paper_mean", "paper_sd"]] = np.array([known.get(key, (np.nan, np.nan)) for key in keys]).reshape(-1, 2)
-    numbers = ["mean", "sd", "low", "high", "pooled", "pooled_low", "pooled_high", "no_skill"]
+    numbers = ["mean", "sd", "sd_seeds", "low", "high", "pooled", "pooled_low", "pooled_high", "no_skill"]
     table[numbers] = table[numbers].astype(float)
     table["difference"] = table["mean"] - table["paper_mean"]
     inside = table["paper_mean"].between(table["low"], table["high"]).map({True: "true", False: "false"})

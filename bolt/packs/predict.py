@@ -48,8 +48,8 @@ METRIC_COLUMNS = {
     "label on motion, age or sex alone",
     "metric": "Metric, as in metrics.tsv of a run",
     "value": "Its value over all labelled new scans",
-    "low": "95 % bootstrap interval over groups",
-    "high": "95 % bootstrap interval over groups",
+    "low": "Lower end of its 95 % interval; n/a: too few groups",
+    "high": "Upper end",
     "n_scans": "Labelled scans",
     "n_groups": "Their subjects or families",
 }

@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.metrics import (
     balanced_accuracy_score,
     brier_score_loss,
+    log_loss,
     precision_score,
     recall_score,
     roc_auc_score,
 )
 
-from bolt.evaluate.calibration import reliability
+from bolt.evaluate.calibration import SMALLEST, reliability
 from bolt.evaluate.classes import scores
-from bolt.evaluate.metrics import by_site, fold_metrics, mean_intervals, pooled, summarise, write_metrics
+from bolt.evaluate.intervals import intervals
+from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 
@@ -133,8 +136,9 @@ def test_interval_covers_the_value_and_widens_with_families() -> None:
     alone = pooled(table, CLASSES)
     # ten copies of each scan, as scans of one subject, add no information
     tenfold = pd.concat([table] * 10, ignore_index=True)
-    families = pooled(tenfold, CLASSES)
-    naive = pooled(tenfold.assign(group=[str(i) for i in range(400)]), CLASSES)
+    several = tenfold.assign(scan_id=[str(i) for i in range(400)])
+    families = pooled(several, CLASSES)
+    naive = pooled(several.assign(group=several["scan_id"]), CLASSES)
 
     def width(summary: dict) -> float:
         return summary["accuracy"]["high"] - summary["accuracy"]["low"]
@@ -178,12 +182,26 @@ def test_metrics_beside_the_papers_agree_with_scikit_learn() -> None:
         assert values["brier"] == pytest.approx(brier)
 
 
+def test_log_loss_is_scikit_learns_and_finite() -> None:
+    random = np.random.default_rng(3)
+    for n_classes in (2, 3):
+        p = random.dirichlet(np.ones(n_classes), 80)
+        truth = random.integers(n_classes, size=80)
+        values = scores(truth, p.argmax(axis=1), p)
+        assert values["log_loss"] == pytest.approx(log_loss(truth, p, labels=range(n_classes)))
+    certain = np.array([[1.0, 0.0]])
+    wrong, right = (scores(np.array([truth]), np.array([0]), certain)["log_loss"] for truth in (1, 0))
+    assert wrong == pytest.approx(-np.log(SMALLEST)) and right == 0
+
+
 def test_calibration_error_by_hand() -> None:
     p = np.array([0.9, 0.9, 0.9, 0.9, 0.4])  # patients; the last is a control with 0.6
     truth, guess = np.array([1, 1, 1, 0, 0]), np.array([1, 1, 1, 1, 0])
-    values = scores(truth, guess, np.stack([1 - p, p], axis=1))
-    assert values["ece"] == pytest.approx(0.8 * abs(0.75 - 0.9) + 0.2 * abs(1 - 0.6))
-    bins = reliability(truth, guess, np.stack([1 - p, p], axis=1))
+    bins = reliability(truth, guess, np.stack([1 - p, p], axis=1), draws=20_000)
+    assert bins["ece"] == pytest.approx(0.8 * abs(0.75 - 0.9) + 0.2 * abs(1 - 0.6))
+    # of four scans with 0.9, k are right: binomial; the scan with 0.6 is off by 0.4 (right) or 0.6
+    four = sum(stats.binom.pmf(k, 4, 0.9) * abs(k / 4 - 0.9) for k in range(5))
+    assert bins["ece_if_calibrated"] == pytest.approx(0.8 * four + 0.2 * (0.6 * 0.4 + 0.4 * 0.6), rel=0.02)
     assert bins["n_scans"] == [1, 4] and bins["accuracy"] == [1.0, 0.75]
     assert bins["probability"] == pytest.approx([0.6, 0.9])
 
@@ -193,8 +211,21 @@ def test_calibration_error_tells_honest_from_overconfident() -> None:
     p = random.uniform(size=20_000)
     truth = (random.uniform(size=20_000) < p).astype(int)
     bold = p**3 / (p**3 + (1 - p) ** 3)
-    honest, wrong = (scores(truth, (q > 0.5).astype(int), np.stack([1 - q, q], axis=1))["ece"][0] for q in (p, bold))
-    assert honest < 0.02 < 0.1 < wrong
+    honest, wrong = (
+        reliability(truth, (q > 0.5).astype(int), np.stack([1 - q, q], axis=1), draws=20) for q in (p, bold)
+    )
+    assert honest["ece"] < 0.02 < 0.1 < wrong["ece"]
+    assert honest["ece"] < 2 * honest["ece_if_calibrated"] and wrong["ece"] > 5 * wrong["ece_if_calibrated"]
+
+
+def test_seeds_are_not_further_scans_for_the_error_of_a_calibrated_model() -> None:
+    random = np.random.default_rng(4)
+    p = random.uniform(0.5, 1, size=60)
+    truth, probability = np.ones(60, int), np.stack([1 - p, p], axis=1)
+    once = reliability(truth, truth, probability)["ece_if_calibrated"]
+    five = [np.concatenate([part] * 5) for part in (truth, truth, probability)]
+    assert reliability(*five, np.tile(np.arange(60), 5))["ece_if_calibrated"] == pytest.approx(once)
+    assert reliability(*five)["ece_if_calibrated"] < 0.6 * once
 
 
 def test_sites_are_judged_apart(tmp_path: Path) -> None:
@@ -232,8 +263,8 @@ def test_a_class_that_nobody_has_is_no_part_of_an_average() -> None:
     assert np.isnan(values["auc"][0])
 
 
-def test_the_interval_of_a_mean_is_over_all_seeds() -> None:
-    """One seed is always right, the other always wrong: their mean is one half whoever is drawn."""
+def test_intervals_include_the_variation_between_seeds() -> None:
+    """One seed is always right, the other always wrong: their mean is one half in all subjects, yet unknown."""
     labels = ["control", "patient"] * 4
     right = [0.1, 0.9] * 4
     tables = [
@@ -241,8 +272,17 @@ def test_the_interval_of_a_mean_is_over_all_seeds() -> None:
         for fold in (0, 1)
         for seed, values in ((0, right), (1, [1 - p for p in right]))
     ]
-    low, high = mean_intervals(pd.concat(tables, ignore_index=True), CLASSES, draws=200)["accuracy"]
-    assert (low, high) == (0.5, 0.5)
+    for over_folds in (True, False):
+        found = intervals(pd.concat(tables, ignore_index=True), CLASSES, over_folds=over_folds)
+        for metric in ("accuracy", "balanced_accuracy", "auc"):
+            low, high = found[metric]
+            assert low < 0.05 and high > 0.95, metric
+        assert found["brier"] == pytest.approx((0.01, 0.81))  # either seed alone
+    copies = [table.assign(seed=seed) for table in tables[::2] for seed in (0, 1)]
+    found = intervals(pd.concat(copies, ignore_index=True), CLASSES, over_folds=True)
+    alone = intervals(pd.concat(tables[::2], ignore_index=True), CLASSES, over_folds=True)
+    for metric in ("accuracy", "recall", "auc"):  # equal predictions by two seeds are those of one
+        assert found[metric] == pytest.approx(alone[metric]), metric
 
 
 def test_families_widen_an_interval_that_their_copies_would_narrow() -> None:
@@ -259,7 +299,7 @@ def test_families_widen_an_interval_that_their_copies_would_narrow() -> None:
 def test_intervals_are_the_same_again_and_depend_on_the_seed() -> None:
     random = np.random.default_rng(0)
     table = predictions(["control", "patient"] * 20, random.random(40).tolist())
-    first, again, other = (pooled(table, CLASSES, seed=seed)["auc"] for seed in (0, 0, 1))
+    first, again, other = (pooled(table, CLASSES, seed=seed)["brier"] for seed in (0, 0, 1))
     assert first == again and first != other
 
 

@@ -141,6 +141,11 @@ def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     assert table.loc["accuracy", "mean"] == pytest.approx(right.mean())
     assert table.loc["accuracy", "sd"] == pytest.approx(right.std(ddof=0))
     assert table.loc["accuracy", "n_scans"] == 108  # two seeds predict the same scans
+    of_seeds = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().groupby("seed").mean()
+    assert table.loc["accuracy", "sd_seeds"] == pytest.approx(of_seeds.std(ddof=1))
+    assert (table["n_seeds"] == 2).all() and table.loc["auc", "sd_seeds"] > 0
+    single = entry("LSTM", runs[:1])
+    assert summaries(single, gather(single))["sd_seeds"].isna().all()
 
 
 def test_the_interval_is_the_means_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 import bolt
-from bolt.cli.predict import predict
+from bolt.cli.predict import log_metrics, predict
 from bolt.config import Config, Dataset, load_model
 from bolt.evaluate.metrics import pooled
 from bolt.io.errors import BoltError, ConfigError, DataError
@@ -261,6 +261,13 @@ def test_external_metrics_and_the_confound_floor(packed, files, tmp_path):
     assert metrics.at[("model", "auc"), "low"] == pytest.approx(expected["auc"]["low"])
     assert metrics.at[("motion, age and sex alone", "accuracy"), "value"] == pytest.approx(0.5), "all scans moved alike"
     assert metrics.at[("model, calibrated", "accuracy"), "value"] == metrics.at[("model", "accuracy"), "value"]
+
+
+def test_metrics_of_too_few_people_are_logged_without_an_interval(caplog):
+    rows = [("model", "accuracy", 0.8, 0.41, 0.99), ("model", "auc", 0.7, np.nan, np.nan)]
+    with caplog.at_level("INFO"):
+        log_metrics(pd.DataFrame(rows, columns=["model", "metric", "value", "low", "high"]))
+    assert caplog.messages == ["model: accuracy 0.80 (0.41–0.99), auc 0.70 (too few)"]
 
 
 def test_the_floor_learns_from_the_training_cohort(packed):

@@ -9,7 +9,9 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Experiment
+from bolt.evaluate.areas import FEWEST_PER_CLASS
 from bolt.evaluate.classes import METRICS
+from bolt.evaluate.intervals import FEWEST_GROUPS
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.experiments.entries import Entry
@@ -36,7 +38,7 @@ from bolt.report.tables.numbers import (
     DASH,
     Formatter,
     decimal,
-    interval,
+    estimate,
     mean_sd,
     metric_name,
     number,
@@ -45,9 +47,15 @@ from bolt.report.tables.numbers import (
     signed,
 )
 
-CALIBRATION = "balanced_accuracy", "brier", "ece"
+WITH_INTERVALS = "accuracy", "auc", "balanced_accuracy", "brier", "log_loss"
+NOT_IN_PAPER = WITH_INTERVALS[2:]
 BOLD = "Bold: the best row among those with all folds; models that see no brain data do not compete."
 TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
+TESTS_EXPLAINED = {
+    "wilcoxon_p": "Wilcoxon assumes independent folds, although their training sets overlap.",
+    "corrected_t_p": "The corrected t-test allows for the overlap of training sets between folds.",
+    "permutation_p": "The permutation test exchanges predictions per participant, given these trained models.",
+}
 
 
 def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
@@ -87,9 +95,9 @@ def _sheets(
     for (dataset, atlas), part in results.groupby(["dataset", "atlas"], sort=False):
         tests_here = tests[(tests["dataset"] == dataset) & (tests["atlas"] == atlas)]
         rows = [entry for entry in entries if (entry.dataset, entry.atlas) == (dataset, atlas)]
-        sheets.append(performance(f"{dataset}, {atlas}", part, rows, experiment.reference))
+        sheets.append(performance(f"{dataset}, {atlas}", part, rows, experiment.reference, tests_here))
         if "brier" in set(part["metric"]) and part["mean"].notna().any():
-            sheets.append(calibration(f"{dataset}, {atlas}: intervals, balance and calibration", part, rows))
+            sheets.append(calibration(f"{dataset}, {atlas}: intervals, balance and probabilities", part, rows))
         if len(tests_here):
             sheets.append(paired(f"{dataset}, {atlas}: tests against {experiment.reference}", tests_here))
             sheets.append(fold_tests(f"{dataset}, {atlas}: tests of all metrics over folds", tests_here))
@@ -98,8 +106,13 @@ def _sheets(
     return sheets
 
 
-def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], reference: str) -> Sheet:
-    """Return mean ± sd over folds of the paper's metrics of one dataset and atlas, beside the paper's own values."""
+def performance(
+    title: str, part: pd.DataFrame, entries: Sequence[Entry], reference: str, tests: pd.DataFrame | None = None
+) -> Sheet:
+    """Return mean ± sd over folds of the paper's metrics of one dataset and atlas, beside the paper's own values.
+
+    `tests` are those against the reference, on which warnings of baselines rely.
+    """
     metrics = METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
     with_paper_values = part["paper_mean"].notna().any()
     rows = []
@@ -107,39 +120,44 @@ def performance(title: str, part: pd.DataFrame, entries: Sequence[Entry], refere
         line = {"": row, "folds": _folds(values.iloc[0])}
         for value in values[values["metric"].isin(metrics)].to_dict("records"):
             name = metric_name(value["metric"])
-            line[name] = mean_sd(value["mean"], value["sd"], _format_of(value["metric"]))
+            line[name] = _mean_sd(value)
             if with_paper_values:
                 line[f"{name}, paper"] = _paper(value)
         rows.append(line)
-    caption = f"{'Per cent, mean' if metrics == METRICS else 'Mean'} ± standard deviation over folds."
+    caption = f"{'Per cent, mean' if metrics == METRICS else 'Mean'} ± standard deviation over folds{_of_seeds(part)}."
     if with_paper_values:
         caption += (
             " Beside it the paper's mean ± standard deviation, and in brackets our mean minus the paper's; * marks a "
             "mean of the paper outside our 95 % interval."
         )
-    notes = [*_notes(part), *_baseline_notes(part, entries, reference)]
+    notes = [*_notes(part), *_baseline_notes(tests, entries, reference)]
     return Sheet(title, pd.DataFrame(rows), f"{caption} {BOLD}", _best(part, entries, metrics), notes)
 
 
 def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
-    """Return accuracy and AUC with their intervals, and the metrics that the paper lacks."""
+    """Return the intervals of accuracy, AUC, and the metrics that the paper lacks."""
     rows = []
     for row, values in part.groupby("row", sort=False):
         metrics = values.set_index("metric")
         line = {"": row}
-        for metric in ("accuracy", "auc"):
-            line[f"{metric_name(metric)} [95 %]"] = interval(*metrics.loc[metric, ["mean", "low", "high"]])
-        for metric in CALIBRATION:
-            mean, sd = metrics.loc[metric, ["mean", "sd"]]
-            line[metric_name(metric)] = mean_sd(mean, sd, _format_of(metric))
+        for metric in WITH_INTERVALS:
+            mean, low, high = metrics.loc[metric, ["mean", "low", "high"]]
+            line[with_interval(metric)] = estimate({"value": mean, "low": low, "high": high}, _format_of(metric))
         rows.append(line)
     majority = part.loc[part["metric"] == "accuracy", "no_skill"].max()
     caption = (
-        "Accuracy and AUC: per cent, mean over folds with its 95 % bootstrap interval over families (else subjects); "
-        f"always predicting the most frequent class has an accuracy of {percent(majority)}. Other metrics: mean ± "
-        f"standard deviation over folds; lower Brier scores and calibration errors are better. {BOLD}"
+        "Mean over folds with its 95 % interval, in which families (else subjects) are independent, not scans; too "
+        f"few: fewer than {FEWEST_GROUPS} of them, or (AUC) fewer than {FEWEST_PER_CLASS} in a class. Accuracies and "
+        f"AUC in per cent; always predicting the most frequent class has an accuracy of {percent(majority)}. Lower "
+        f"Brier scores and log losses are better. {BOLD}"
     )
-    return Sheet(title, pd.DataFrame(rows), caption, _best(part, entries, CALIBRATION))
+    best = {(row, with_interval(metric)) for metric in NOT_IN_PAPER for row, _ in _best(part, entries, [metric])}
+    return Sheet(title, pd.DataFrame(rows), caption, best)
+
+
+def with_interval(metric: str) -> str:
+    """Return the heading of a metric with its interval."""
+    return f"{metric_name(metric)} [95 %]"
 
 
 def paired(title: str, tests: pd.DataFrame) -> Sheet:
@@ -151,15 +169,15 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
     frame = pd.DataFrame({"": tests["row"], "folds": tests["n_folds"].map(str), "scans": tests["n_scans"].map(str)})
     frame["difference over folds"] = [signed(d, shown) for d in tests["difference"]]
     frame["over scans"] = [signed(d, shown) for d in tests["pooled_difference"]]
-    for test, name in TEST_NAMES.items():
-        pairs = zip(tests[test], tests[f"{test}_holm"], strict=True)
+    done = [test for test in TEST_NAMES if tests[test].notna().any()]
+    for test in done:
+        name, pairs = TEST_NAMES[test], zip(tests[test], tests[f"{test}_holm"], strict=True)
         frame[f"{name}: p (Holm)"] = [f"{p_value(p)} ({p_value(corrected)})" for p, corrected in pairs]
     caption = (
         f"{'Accuracy, per cent' if of_classes else 'Absolute error'}: reference minus row, on the folds and scans that "
-        "both have. p-values are two-sided, in brackets corrected for the rows of this table. Wilcoxon assumes "
-        "independent folds, although their training sets overlap; the corrected t-test allows for the overlap; the "
-        "permutation test exchanges predictions per participant, given these trained models."
-    )
+        "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "
+        f"table. {' '.join(TESTS_EXPLAINED[test] for test in done)}"
+    ).rstrip()
     pairs = zip(tests["row"], tests["note"], strict=True)
     return Sheet(
         title, frame, caption, notes=[f"{row}: {note}" for row, note in pairs if isinstance(note, str) and note]
@@ -167,20 +185,23 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
 
 
 def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:
-    """Return the tests over folds of every metric."""
+    """Return the tests over folds of every metric, as far as they were done."""
+    done = [test for test in ("wilcoxon_p", "corrected_t_p") if tests[test].notna().any()]
     rows = []
     for row, values in tests.groupby("row", sort=False):
         line = {"": row}
         for value in values.to_dict("records"):
             difference = signed(value["difference"], _format_of(value["metric"]))
-            p = f"{p_value(value['wilcoxon_p_holm'])}; {p_value(value['corrected_t_p_holm'])}"
-            line[metric_name(value["metric"])] = f"{difference} ({p})"
+            p = "; ".join(p_value(value[f"{test}_holm"]) for test in done)
+            line[metric_name(value["metric"])] = f"{difference} ({p})" if p else difference
         rows.append(line)
     caption = (
-        "Reference minus row, mean over folds (per cent, except for Brier score, calibration error and metrics of "
-        "numbers). In brackets two-sided p-values, Holm-corrected for the rows of each column: Wilcoxon; corrected "
-        "resampled t-test."
+        "Reference minus row, mean over folds (per cent, except for Brier score, log loss and metrics of numbers)."
     )
+    if done:
+        names = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected resampled t-test"}
+        named = "; ".join(names[test] for test in done)
+        caption += f" In brackets two-sided p-values, Holm-corrected for the rows of each column: {named}."
     return Sheet(title, pd.DataFrame(rows), caption)
 
 
@@ -200,6 +221,18 @@ def family_sheet(families: pd.DataFrame, reference: str) -> Sheet:
         "folds); in brackets the same rows and atlases in the paper's table. Per cent."
     )
     return Sheet(f"{reference} against families of methods", pd.DataFrame(rows), caption)
+
+
+def _mean_sd(value: dict[Any, Any]) -> str:
+    """Return mean ± sd over folds; if several seeds ran, / sd over seeds."""
+    shown = _format_of(value["metric"])
+    text = mean_sd(value["mean"], value["sd"], shown)
+    return text if pd.isna(value["sd_seeds"]) else f"{text} / {shown(value['sd_seeds'])}"
+
+
+def _of_seeds(part: pd.DataFrame) -> str:
+    """Return what follows ± in the caption, if several seeds ran."""
+    return " (of means over seeds) / over seeds (of means over folds)" if part["sd_seeds"].notna().any() else ""
 
 
 def _format_of(metric: str) -> Formatter:
@@ -245,18 +278,13 @@ def _notes(part: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _baseline_notes(part: pd.DataFrame, entries: Sequence[Entry], reference: str) -> list[str]:
-    """Name the baselines without brain data that do as well as the reference."""
-    named = part[part["metric"].isin(("accuracy", "auc"))].rename(columns={"mean": "value"})
-    intervals = {
-        row: values.set_index("metric")[["value", "low", "high"]].to_dict("index")
-        for row, values in named.groupby("row")
-    }
-    if not intervals.get(reference):
+def _baseline_notes(tests: pd.DataFrame | None, entries: Sequence[Entry], reference: str) -> list[str]:
+    """Name the baselines without brain data that the reference does not outperform."""
+    if tests is None:
         return []
     lines = [
-        baseline_warning(entry.row, intervals[entry.row], reference, intervals[reference])
+        baseline_warning(entry.row, reference, tests[tests["row"] == entry.row])
         for entry in entries
-        if sees_covariates_only(entry.model) and entry.row in intervals
+        if sees_covariates_only(entry.model)
     ]
     return [line.rstrip(".") for line in lines if line]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
-from bolt.report.tables.numbers import METRIC_NAMES
+from bolt.report.tables.numbers import METRIC_NAMES, TOO_FEW
 
 ROW = 0.27  # inches of height
 STRIPE = "#f2f4f7"
@@ -82,6 +82,10 @@ def _mark(axis: Axes, value: Any, y: float, colour: str, scale: int, limits: tup
     edge = axis.get_yaxis_transform()
     if low <= mean <= high:
         start, end = scale * value.low, scale * value.high
+        if np.isnan(start):
+            right = mean > (low + high) / 2  # the words are to the left, so that they are on the axis
+            place: Any = {"xytext": (-5 if right else 5, 0), "ha": "right" if right else "left", "va": "center"}
+            axis.annotate(TOO_FEW, (mean, y), textcoords="offset points", fontsize=6, color=colour, **place)
         dots = "-" if value.n_folds == value.expected_folds else ":"
         axis.hlines(y, max(start, low), min(end, high), color=colour, lw=1.6, ls=dots, zorder=2)
         axis.plot(mean, y, "D", ms=3.6, color=colour, mew=0, zorder=4)

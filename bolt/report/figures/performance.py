@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bolt.evaluate.calibration import BINS
 from bolt.evaluate.classes import METRICS
 from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas
-from bolt.report.tables.numbers import metric_name
+from bolt.report.tables.numbers import TOO_FEW, metric_name
 from bolt.report.tables.readable import Evaluated
 
 
@@ -69,13 +69,23 @@ def _metric_dots(axis: Axes, table: pd.DataFrame, pooled: Mapping[str, Any]) -> 
         value = pooled[metric]
         if value["value"] is None:
             continue
-        axis.hlines(i - 0.12, value["low"], value["high"], color=INK, lw=1.6)
-        axis.plot(value["value"], i - 0.12, "D", ms=5, color=INK)
+        _estimate(axis, value, i - 0.12)
     for metric, no_skill in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
         row = METRICS.index(metric)
         axis.vlines(no_skill, row - 0.4, row + 0.45, color=MANY[1], ls="--", lw=1.2)
     axis.set_yticks(range(len(METRICS)), [metric_name(metric) for metric in METRICS])
     axis.set(ylim=(3.5, -0.6), xlim=(-0.03, 1.03), title="Test scans")
+
+
+def _estimate(axis: Axes, value: Mapping[str, Any], y: float) -> None:
+    """Draw a value with its interval, or with the words that there are too few groups for one."""
+    axis.plot(value["value"], y, "D", ms=5, color=INK)
+    if value["low"] is None:
+        right = value["value"] > 0.5
+        place: Any = {"xytext": (-7 if right else 7, 0), "ha": "right" if right else "left", "va": "center"}
+        axis.annotate(TOO_FEW, (value["value"], y), textcoords="offset points", fontsize=6.5, **place)
+    else:
+        axis.hlines(y, value["low"], value["high"], color=INK, lw=1.6)
 
 
 def _confusion(axis: Axes, counts: NDArray[np.integer], classes: Sequence[str]) -> None:
@@ -128,8 +138,7 @@ def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:
                 axis.plot(folds, np.full(len(folds), i + 0.2), "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
                 value = pooled[metric]
                 if value["value"] is not None:
-                    axis.hlines(i - 0.1, value["low"], value["high"], color=INK, lw=1.6)
-                    axis.plot(value["value"], i - 0.1, "D", ms=5, color=INK)
+                    _estimate(axis, value, i - 0.1)
                 no_skill = pooled["majority_accuracy"] if metric == "accuracy" else 0.5
                 axis.vlines(no_skill, i - 0.4, i + 0.4, color=MANY[1], ls="--", lw=1.2)
             axis.set(ylim=(len(runs) - 0.5, -0.5), xlim=(-0.03, 1.03), title=title)

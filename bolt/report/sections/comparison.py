@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+
+import pandas as pd
 
 from bolt.config import Model
 from bolt.config.study import Study
 from bolt.experiments.entries import Entry
-from bolt.experiments.results import gather, paired_tests
+from bolt.experiments.results import Gathered, gather, paired_tests, summaries
 from bolt.models.registry import inputs_of
 from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
@@ -15,11 +17,14 @@ from bolt.report.html import Block, Picture, RunSection, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
-from bolt.report.tables.readable import Evaluated
 
 CAPTION = (
-    "Test scans pooled over folds, with 95 % bootstrap intervals over subjects (or families), and mean ± standard "
-    "deviation over folds. All models have the same folds; a model with fewer folds was tested on fewer scans."
+    "Test scans pooled over folds, with 95 % intervals in which subjects (or families) are independent, and mean ± "
+    "standard deviation over folds. All models have the same folds; a model with fewer folds was tested on fewer scans."
+)
+SEEDS = (
+    "All {n} seeds: mean with its 95 % interval, which includes the variation between seeds; standard deviation over "
+    "folds of the means over seeds (ddof 0), and over seeds of the means over folds (ddof 1)."
 )
 PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
@@ -30,19 +35,23 @@ def comparison(study: Study) -> RunSection | None:
     evaluated = {title: metrics for title, metrics in found.items() if metrics}
     if len(evaluated) < 2:
         return None
+    rows = {atlas: _gathered(study, atlas) for atlas in study.config.atlas_places}
     blocks: list[Block] = [Table(readable.comparison(evaluated), CAPTION)]
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
         figures.comparison(evaluated, picture)
         table = Table(readable.comparison(evaluated), f"Per cent. {CAPTION}")
-        blocks = [*baseline_warnings(study, evaluated), table, Picture(picture, PICTURE)]
-    tests = [block for atlas in study.config.atlas_places for block in _tests(study, atlas)]
+        warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
+        blocks = [*warnings, table, Picture(picture, PICTURE)]
+    if len(study.config.seeds) > 1:
+        numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
+        blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
+    tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
     return RunSection("All models side by side", blocks + tests)
 
 
-def _tests(study: Study, atlas: str) -> list[Block]:
-    """Test every model against the reference."""
-    reference = _reference(study)
+def _gathered(study: Study, atlas: str) -> tuple[list[Entry], list[Gathered]]:
+    """Return all models on an atlas, and their predictions by all seeds."""
     entries = [
         Entry(
             dataset=study.dataset.name,
@@ -55,36 +64,47 @@ def _tests(study: Study, atlas: str) -> list[Block]:
         )
         for model in study.models.values()
     ]
-    tests = paired_tests(entries, [gather(entry) for entry in entries], reference.name)
+    return entries, [gather(entry) for entry in entries]
+
+
+def _tests(study: Study, atlas: str, entries: Sequence[Entry], gathered: Sequence[Gathered]) -> list[Block]:
+    """Test every model against the reference."""
+    name = reference(study).name
+    tests = paired_tests(entries, gathered, name)
     if tests.empty:
         return []
     sheet = paired("", tests)
     notes = f" {'. '.join(sheet.notes)}." if sheet.notes else ""
-    return [Table(sheet.frame, f"{atlas}: tests against {reference.name}. {sheet.caption}{notes}")]
+    return [Table(sheet.frame, f"{atlas}: tests against {name}. {sheet.caption}{notes}")]
 
 
-def _reference(study: Study) -> Model:
+def reference(study: Study) -> Model:
     """Return the first configured BolT model, else the first model."""
     models = list(study.models.values())
     return next((model for model in models if model.model == "bolt"), models[0])
 
 
-def baseline_warnings(study: Study, evaluated: Mapping[str, Evaluated]) -> list[Block]:
-    """Warn of each baseline without brain data that does as well as models with it, the reference first."""
-    reference = _reference(study)
-    titles = {run: run_title(study, run) for run in study.runs if run_title(study, run) in evaluated}
+def baseline_warnings(study: Study, entries: Sequence[Entry], gathered: Sequence[Gathered]) -> list[Block]:
+    """Warn of each baseline without brain data that models with it do not outperform, the reference first.
+
+    `entries` are the models on one atlas.
+    """
+    several = len(study.config.atlas_places) > 1
     blocks: list[Block] = []
-    for baseline, title in titles.items():
-        if not sees_covariates_only(study.models[baseline.model]):
+    for baseline in entries:
+        if not sees_covariates_only(baseline.model):
             continue
+        tests = paired_tests(entries, gathered, baseline.row)
+        differences = ["difference", "pooled_difference"]
+        tests[differences] = -tests[differences].astype(float)  # model minus baseline
         warnings: dict[str, str] = {}
-        for run, run_name in titles.items():
-            model = study.models[run.model]
-            if (run.atlas, run.seed) == (baseline.atlas, baseline.seed) and inputs_of(model.model) != "covariates":
-                warning = baseline_warning(title, evaluated[title][1], model.name, evaluated[run_name][1])
-                warnings |= {model.name: warning} if warning else {}
+        for entry in entries:
+            if inputs_of(entry.model.model) != "covariates":
+                warning = baseline_warning(baseline.row, entry.row, tests[tests["row"] == entry.row])
+                warnings |= {entry.row: warning} if warning else {}
         if warnings:
-            first, *others = sorted(warnings, key=lambda name: name != reference.name)
+            first, *others = sorted(warnings, key=lambda name: name != reference(study).name)
             also = f" The same is true of {', '.join(others)}." if others else ""
-            blocks.append(Text(warnings[first] + also, warning=True))
+            place = f"{baseline.atlas}: " if several else ""
+            blocks.append(Text(f"{place}{warnings[first]}{also}", warning=True))
     return blocks

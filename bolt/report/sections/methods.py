@@ -16,13 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bolt.atlases.description import describe_atlas
 from bolt.atlases.spaces import carried_from
-from bolt.config import load_denoise
+from bolt.config import Model, load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
+from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.errors import ConfigError
-from bolt.io.files import read_json, read_yaml
+from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
 from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.sections.comparison import reference
 
 REFERENCES = Path(__file__).parents[1] / "references.yaml"
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
@@ -43,9 +45,32 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
+        reference=reference(study).name,
+        folds_compared=folds_compared(study),
+        fewest_folds=FEWEST_FOLDS,
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def folds_compared(study: Study) -> int:
+    """Return the largest number of folds that the reference and another model finished, with all seeds; 0: no tests."""
+    most = 0
+    for atlas in study.config.atlas_places:
+        finished = {name: _finished(study, atlas, model) for name, model in study.models.items()}
+        compared = finished.pop(reference(study).run_name)
+        most = max([most, *(len(compared & folds) for folds in finished.values())])
+    return most
+
+
+def _finished(study: Study, atlas: str, model: Model) -> set[str]:
+    """Return the folds that all seeds of a model finished, according to their ``metrics.tsv``."""
+    folds = []
+    for seed in study.config.seeds:
+        file = study.layout.run(atlas, model, seed).folder / "metrics.tsv"
+        table = read_table(file, text=("fold", "state")) if file.is_file() else pd.DataFrame({"fold": [], "state": []})
+        folds.append(set(table.loc[table["state"] == "ok", "fold"]))
+    return set.intersection(*folds)
 
 
 def _carried(study: Study) -> dict[str, str]:

@@ -6,7 +6,9 @@ import pandas as pd
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.evaluate.areas import FEWEST_PER_CLASS
 from bolt.evaluate.chance import LEVEL
+from bolt.evaluate.intervals import FEWEST_GROUPS
 from bolt.explain.explainable import has_importance
 from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
@@ -18,20 +20,21 @@ from bolt.report.tables import readable
 from bolt.report.tables.numbers import decimal, p_value
 
 METRICS = "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans."
-PERFORMANCE = "Left: metrics of all test scans with 95 % bootstrap intervals over subjects, and of each fold. {others}"
+PERFORMANCE = "Left: metrics of all test scans with 95 % intervals, and of each fold. {others}"
 NUMBERS = "Predicted against true label of all test scans; dashed: perfect prediction."
 TRAINING = "Training: thin lines are folds, thick lines their mean. The training loss includes penalty terms."
 PROBABILITIES = (
-    "Balanced accuracy (per cent) weights all classes equally. Brier score and calibration error measure how reliable "
-    "the predicted probabilities are; lower is better, and few scans alone inflate the calibration error."
+    "Balanced accuracy (per cent) weights all classes equally. Brier score and log loss measure how good the predicted "
+    "probabilities are; lower is better. The expected calibration error only describes: few scans alone inflate it, so "
+    "compare it with that of a perfectly calibrated model of the same probabilities."
 )
 RELIABILITY = (
     "Left: share of correct predictions among test scans of similar predicted probability. Dashed: perfect "
     "calibration; below it, the model is overconfident. Right: number of scans."
 )
 SITES = (
-    "Test scans of each site, with 95 % bootstrap intervals. Intervals are wide where there are few scans; a "
-    "difference between the best and the worst of many sites is no finding in itself."
+    "Test scans of each site, with 95 % intervals; too few: fewer than {groups} subjects or families, or (AUC) fewer "
+    "than {per_class} in a class. A difference between the best and the worst of many sites is no finding in itself."
 )
 
 
@@ -51,7 +54,9 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
     if summary["pooled"]:
         blocks += _calibration(study, run, metrics, summary["pooled"])
     if summary["sites"]:
-        blocks.append(Table(readable.sites(summary["sites"]), SITES))
+        blocks.append(
+            Table(readable.sites(summary["sites"]), SITES.format(groups=FEWEST_GROUPS, per_class=FEWEST_PER_CLASS))
+        )
     if summary["pooled"]:
         blocks.append(_performance(study, run, metrics, summary["pooled"]))
     blocks += _training(study, run)

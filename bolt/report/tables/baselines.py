@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from bolt.config import Model
-from bolt.report.tables.numbers import estimate
+import pandas as pd
 
-Interval = Mapping[str, Any]
-"""``value``, ``low`` and ``high``."""
+from bolt.cohort.confounding import holm
+from bolt.config import Model
+from bolt.evaluate.metrics import LOWER_IS_BETTER
+from bolt.evaluate.paired import FEWEST_FOLDS
+from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, percent, signed
+
+ALPHA = 0.05
 
 
 def sees_covariates_only(model: Model) -> bool:
@@ -22,22 +25,50 @@ def sees_brain(model: Model) -> bool:
     return not sees_covariates_only(model) and model.model != "majority"
 
 
-def baseline_warning(
-    baseline_name: str, baseline: Mapping[str, Interval], model_name: str, model: Mapping[str, Interval]
-) -> str:
-    """Warn if a baseline is not clearly worse than a model: their 95 % intervals of accuracy or AUC overlap.
+def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -> str:
+    """Warn if paired tests do not show that a model is better than a baseline.
 
-    Returns an empty string if the baseline is clearly worse.
+    Accuracy is tested by sign flips over groups. The AUC is tested by the corrected t-test over folds; with fewer than
+    `FEWEST_FOLDS` folds, the Brier score is tested instead, by sign flips. The model is better if one of the two is, at
+    `ALPHA` after Holm's correction.
+
+    Parameters
+    ----------
+    baseline_name, model_name : str
+    tests : DataFrame
+        Rows of `bolt.evaluate.paired.compare`; differences are model minus baseline.
+
+    Returns
+    -------
+    str
+        Empty if the model is better, or if nothing can be tested.
     """
-    overlaps = []
-    for metric, title in (("accuracy", "accuracy"), ("auc", "AUC")):
-        low, high = baseline[metric], model[metric]
-        known = all(part[end] is not None for part in (low, high) for end in ("value", "low", "high"))
-        if known and low["high"] >= high["low"]:
-            overlaps.append(f"{title} {estimate(low)} against {estimate(high)}")
-    if not overlaps:
+    by_metric = tests.set_index("metric").to_dict("index")
+    rows = [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
+    if not rows:
         return ""
+    corrected = holm(pd.Series([row["p"] for row in rows]))
+    better = [row["gain"] > 0 and p < ALPHA for row, p in zip(rows, corrected, strict=True)]
+    if any(better):
+        return ""
+    said = [f"{row['words']}, p = {p_value(p)}" for row, p in zip(rows, corrected, strict=True)]
     return (
-        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}: {', '.join(overlaps)} "
-        f"(per cent; the 95 % intervals overlap). {model_name} may rely on the same information."
+        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}. Differences: "
+        f"{'; '.join(said).replace('p = <', 'p <')} (Holm-corrected). {model_name} may rely on the same information."
     )
+
+
+def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | None:
+    """Return gain, p and description of the test of a metric; None if it was not tested."""
+    over_folds = metric == "auc"
+    if over_folds and not tests.get("auc", {}).get("n_folds", 0) >= FEWEST_FOLDS:
+        metric, over_folds = "brier", False
+    row = tests.get(metric, {})
+    p = row.get("corrected_t_p" if over_folds else "permutation_p")
+    difference = row.get("difference" if over_folds else "pooled_difference")
+    if p is None or pd.isna(p) or difference is None or pd.isna(difference):
+        return None
+    shown: Formatter = (lambda d: decimal(d, 3)) if metric in LOWER_IS_BETTER else (lambda d: f"{percent(d)} points")
+    how = f"corrected t-test over {row['n_folds']:.0f} folds" if over_folds else "sign flips per subject or family"
+    words = f"{metric_name(metric)} {signed(difference, shown)} ({how})"
+    return {"gain": -difference if metric in LOWER_IS_BETTER else difference, "p": p, "words": words}

@@ -8,13 +8,15 @@ from typing import Any
 import pandas as pd
 
 DASH = "–"
+TOO_FEW = "too few"
+"""Instead of the interval of a metric of too few groups."""
 METRIC_NAMES = {
     "auc": "AUC",
     "mae": "mean absolute error",
     "r2": "r²",
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
-    "ece": "expected calibration error",
+    "log_loss": "log loss",
 }
 Formatter = Callable[[Any], str]
 
@@ -68,7 +70,9 @@ def interval(value: Any, low: Any, high: Any, shown: Formatter = percent) -> str
 
 
 def estimate(found: Mapping[str, Any], shown: Formatter = percent) -> str:
-    """Return the `interval` of a mapping with ``value``, ``low`` and ``high``."""
+    """Return the `interval` of a mapping with ``value``, ``low`` and ``high``; `TOO_FEW` if it has no ends."""
+    if pd.isna(found["low"]) and not pd.isna(found["value"]):
+        return f"{shown(found['value'])} [{TOO_FEW}]"
     return interval(found["value"], found["low"], found["high"], shown)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bolt.cohort.confounding import effect_text, interval_text
 from bolt.evaluate.classes import METRICS
+from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
@@ -129,14 +130,31 @@ def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per model and metric of several seeds: mean with its interval, and both standard deviations.
+
+    `numbers` are `bolt.experiments.results.summaries`.
+    """
+    rows = []
+    for value in numbers[numbers["mean"].notna()].to_dict("records"):
+        shown = number if value["metric"] in (*NUMBER_METRICS, *LOWER_IS_BETTER) else percent
+        row = {"": f"{value['row']} on {value['atlas']}", "metric": metric_name(value["metric"])}
+        row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
+        rows.append(row | {"sd over folds": shown(value["sd"]), "sd over seeds": shown(value["sd_seeds"])})
+    return pd.DataFrame(rows)
+
+
 def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row each for balanced accuracy, Brier score and expected calibration error."""
+    """Return a row each for balanced accuracy, Brier score and log loss, and the expected calibration error."""
     folds = table.set_index("fold")
     rows = []
-    for metric, shown in (("balanced_accuracy", percent), ("brier", number), ("ece", number)):
+    for metric, shown in (("balanced_accuracy", percent), ("brier", number), ("log_loss", number)):
         over_folds = mean_sd(folds.loc["mean", metric], folds.loc["sd", metric], shown)
         all_scans = estimate(pooled[metric], shown)
         rows.append({"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds})
+    error, expected = (number(pooled["calibration"][name]) for name in ("ece", "ece_if_calibrated"))
+    of_error = f"{error} (if perfectly calibrated: {expected})"
+    rows.append({"": "expected calibration error", "all test scans [95 %]": of_error, "over folds": DASH})
     return pd.DataFrame(rows)
 
 

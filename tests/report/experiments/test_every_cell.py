@@ -23,7 +23,7 @@ from bolt.report.experiments.landmarks import _rows
 from bolt.report.experiments.spectra import _means, _sheets, atlas_differences
 from tests.experiments.test_results import entry
 
-ORDER = [*METRICS, "balanced_accuracy", "brier", "ece"]
+ORDER = [*METRICS, "balanced_accuracy", "brier", "log_loss"]
 NUMBERS = ["mean", "sd", "low", "high", "pooled", "pooled_low", "pooled_high", "no_skill", "paper_mean", "paper_sd"]
 FOLDS = {"BolT": (5, 5), "LSTM": (6, 6), "cut": (3, 7), "Site only": (8, 8), "none": (0, 0)}
 """Finished and expected folds per row, numbered from 1."""
@@ -55,7 +55,10 @@ def test_performance_beside_the_paper() -> None:
     table = results()
     table.loc[(table["row"] == "LSTM") & (table["metric"] == "auc"), ["paper_mean", "paper_sd", "difference"]] = None
     table.loc[(table["row"] == "cut") & (table["metric"] == "auc"), "difference"] = None
-    sheet = performance("T", table, entries(), "BolT")
+    tests = pd.DataFrame({"row": ["Site only", "LSTM"], "metric": "accuracy"}).assign(
+        pooled_difference=0.011, permutation_p=[0.3, 0.9]
+    )
+    sheet = performance("T", table, entries(), "BolT", tests)
     assert list(sheet.frame) == ["", "folds", *(f"{m}{p}" for m in (*METRICS[:3], "AUC") for p in ("", ", paper"))]
     assert sheet.frame.to_numpy().tolist() == [
         ["BolT", "5 of 5", "10.0 ± 10.1", "10.8 ± 10.9 (+1.0)*", "11.0 ± 11.1", "11.8 ± 11.9 (+1.1)",
@@ -71,9 +74,8 @@ def test_performance_beside_the_paper() -> None:
     assert sheet.bold == {(1, "accuracy"), (1, "recall"), (1, "precision"), (1, "AUC")}  # whole rows that see the brain
     assert sheet.notes == [
         "cut: without fold 2, 4: loss is NaN",
-        "Site only, which sees no brain data, is not clearly worse than BolT: accuracy 40.0 [40.2, 40.3] against "
-        "10.0 [10.2, 10.3], AUC 43.0 [43.2, 43.3] against 13.0 [13.2, 13.3] (per cent; the 95 % intervals overlap). "
-        "BolT may rely on the same information",
+        "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +1.1 points (sign "
+        "flips per subject or family), p = 0.3 (Holm-corrected). BolT may rely on the same information",
     ]
 
 
@@ -102,18 +104,45 @@ def test_numbers_are_no_percentages() -> None:
 def test_calibration_and_intervals() -> None:
     sheet = calibration("T", results(), entries())
     assert list(sheet.frame) == [
-        "", "accuracy [95 %]", "AUC [95 %]", "balanced accuracy", "Brier score", "expected calibration error",
+        "", *(f"{name} [95 %]" for name in ("accuracy", "AUC", "balanced accuracy", "Brier score", "log loss")),
     ]  # fmt: skip
     assert sheet.frame.to_numpy().tolist() == [
-        ["BolT", "10.0 [10.2, 10.3]", "13.0 [13.2, 13.3]", "14.0 ± 14.1", "0.150 ± 0.151", "0.160 ± 0.161"],
-        ["LSTM", "20.0 [20.2, 20.3]", "23.0 [23.2, 23.3]", "24.0 ± 24.1", "0.250 ± 0.251", "0.260 ± 0.261"],
-        ["cut", "30.0 [30.2, 30.3]", "33.0 [33.2, 33.3]", "34.0 ± 34.1", "0.350 ± 0.351", "0.360 ± 0.361"],
-        ["Site only", "40.0 [40.2, 40.3]", "43.0 [43.2, 43.3]", "44.0 ± 44.1", "0.450 ± 0.451", "0.460 ± 0.461"],
+        ["BolT", *(f"1{m}.0 [1{m}.2, 1{m}.3]" for m in (0, 3, 4)), *(f"0.1{m}0 [0.1{m}2, 0.1{m}3]" for m in (5, 6))],
+        ["LSTM", *(f"2{m}.0 [2{m}.2, 2{m}.3]" for m in (0, 3, 4)), *(f"0.2{m}0 [0.2{m}2, 0.2{m}3]" for m in (5, 6))],
+        ["cut", *(f"3{m}.0 [3{m}.2, 3{m}.3]" for m in (0, 3, 4)), *(f"0.3{m}0 [0.3{m}2, 0.3{m}3]" for m in (5, 6))],
+        ["Site only", *(f"4{m}.0 [4{m}.2, 4{m}.3]" for m in (0, 3, 4)),
+         *(f"0.4{m}0 [0.4{m}2, 0.4{m}3]" for m in (5, 6))],
         ["none", "–", "–", "–", "–", "–"],
-    ]
-    best = {(1, "balanced accuracy"), (0, "Brier score"), (0, "expected calibration error")}  # lower errors are better
+    ]  # fmt: skip
+    best = {
+        (1, "balanced accuracy [95 %]"),
+        (0, "Brier score [95 %]"),
+        (0, "log loss [95 %]"),
+    }  # lower losses are better
     assert sheet.bold == best
     assert "most frequent class has an accuracy of 40.7" in sheet.caption
+    few = results()
+    few.loc[(few["row"] == "BolT") & (few["metric"] == "auc"), ["low", "high"]] = None
+    assert calibration("T", few, entries()).frame["AUC [95 %]"][0] == "13.0 [too few]"
+
+
+def test_several_seeds_have_a_standard_deviation_of_their_own() -> None:
+    one = results().query("row in ['BolT', 'LSTM']").assign(paper_mean=None)
+    several = one.assign(sd_seeds=one["sd"] / 10).where(one["row"] == "BolT", one)
+    sheet = performance("T", several, entries(), "BolT")
+    assert sheet.frame["accuracy"].tolist() == ["10.0 ± 10.1 / 1.0", "20.0 ± 20.1"]
+    assert "over folds (of means over seeds) / over seeds (of means over folds)." in sheet.caption
+    assert "seeds" not in performance("T", one, entries(), "BolT").caption
+
+
+def test_tests_that_were_not_done_are_not_named() -> None:
+    few = compared().assign(wilcoxon_p=None, wilcoxon_p_holm=None)
+    for table in (few, few.assign(corrected_t_p=None, corrected_t_p_holm=None)):
+        for sheet in (paired("T", table), fold_tests("T", table)):
+            assert "Wilcoxon" not in sheet.caption and not any("Wilcoxon" in name for name in sheet.frame)
+    assert "corrected" not in fold_tests("T", table).caption and fold_tests("T", table).frame.iloc[0, 1] == "+1.0"
+    assert fold_tests("T", few).frame.iloc[0, 1] == "+1.0 (0.2)"
+    assert "permutation test" in paired("T", table).caption and "t-test" not in paired("T", table).caption
 
 
 def test_rows_that_tie_after_rounding_are_all_bold_and_one_alone_is_not() -> None:
@@ -166,7 +195,7 @@ def test_paired_tests_of_numbers() -> None:
 def test_tests_over_folds_of_every_metric() -> None:
     sheet = fold_tests("T", compared())
     assert list(sheet.frame) == [
-        "", *METRICS[:3], "AUC", "balanced accuracy", "Brier score", "expected calibration error",
+        "", *METRICS[:3], "AUC", "balanced accuracy", "Brier score", "log loss",
     ]  # fmt: skip
     assert sheet.frame.to_numpy().tolist() == [
         ["LSTM", "+1.0 (0.19; 0.2)", "+1.1 (0.25; 0.26)", "+1.2 (0.31; 0.32)", "+1.3 (0.37; 0.38)",

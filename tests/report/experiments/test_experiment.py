@@ -18,7 +18,7 @@ from bolt.io.files import read_table, write_status
 from bolt.report.experiments.experiment import performance, write_experiment
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import _name, _panel, draw
-from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
+from bolt.report.tables.baselines import sees_covariates_only
 from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
@@ -95,7 +95,7 @@ def test_a_difference_stands_beside_its_p(written: Path) -> None:
     titles = re.findall("### (.*)", text)
     assert titles == [
         "abide1, schaefer400",
-        "abide1, schaefer400: intervals, balance and calibration",
+        "abide1, schaefer400: intervals, balance and probabilities",
         "abide1, schaefer400: tests against BolT",
         "abide1, schaefer400: tests of all metrics over folds",
         "BolT against families of methods",
@@ -118,12 +118,13 @@ def test_a_baseline_that_does_as_well_is_named(written: Path) -> None:
     assert "Motion only, which sees no brain data, is not clearly worse than BolT" in text
 
 
-def test_a_baseline_that_is_clearly_worse_is_not_named() -> None:
-    low = {m: {"value": 0.55, "low": 0.5, "high": 0.6} for m in ("accuracy", "auc")}
-    high = {m: {"value": 0.7, "low": 0.65, "high": 0.75} for m in ("accuracy", "auc")}
-    assert baseline_warning("Site only", low, "BolT", high) == ""
-    near = high | {"auc": {"value": 0.65, "low": 0.59, "high": 0.7}}
-    assert "AUC 55.0 [50.0, 60.0] against 65.0 [59.0, 70.0]" in baseline_warning("Site only", low, "BolT", near)
+def test_a_baseline_that_is_clearly_worse_is_not_named(tmp_path: Path) -> None:
+    bolt = entry("BolT", [write_run(tmp_path / "a", made_up(2.5, 0))])
+    motion = Model(name="motion_only", model="logistic", family="baseline", covariates=["mean_fd"])
+    worse = replace(bolt, row="Motion only", model=motion, folders=[write_run(tmp_path / "b", made_up(0.2, 1))])
+    write_experiment(EXPERIMENT, [bolt, worse], tmp_path / "out")
+    text = (tmp_path / "out/comparison.md").read_text()
+    assert "| Motion only |" in text and "not clearly worse" not in text
     others = (Model(name="m", model="majority"), Model(name="b", model="bolt"))
     assert not any(map(sees_covariates_only, others))
 
@@ -208,6 +209,11 @@ def test_every_interval_and_mark_of_the_paper_is_visible() -> None:
     low, high = panel(one_fold).get_xlim()
     assert low < 38 and high > 91
     assert not panel(one_fold).texts
+
+
+def test_a_mean_without_an_interval_says_why() -> None:
+    axis = panel({"mean": 0.67, "paper_mean": 0.66})
+    assert [text.get_text() for text in axis.texts] == ["too few"]
 
 
 def test_what_lies_too_far_off_is_named_at_the_edge() -> None:

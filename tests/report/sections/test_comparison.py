@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,12 +15,15 @@ from bolt.cohort.exclusions import WARNING_COLUMNS
 from bolt.cohort.published import COHORT_COLUMNS
 from bolt.config import Config
 from bolt.config.study import Study
+from bolt.experiments.results import gather
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
 from bolt.report.html import Table, Text
 from bolt.report.pages.report import performance_sections, write_report
 from bolt.report.sections.cohort import cohort_section
 from bolt.report.sections.comparison import baseline_warnings, comparison
 from bolt.report.sections.runs import run_section
+from tests.evaluate.test_paired import made_up
+from tests.experiments.test_results import entry, write_run
 from tests.report.results import ATLAS, make_results
 from tests.snake import series_dataset
 
@@ -68,25 +72,53 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
     tests = [block for block in section.performance if isinstance(block, Table)][1]
     assert tests.frame[""].tolist() == ["other"] and "tests against tiny" in tests.caption
     assert tests.frame["permutation: p (Holm)"].tolist() == ["1 (1)"]
-    assert tests.frame["Wilcoxon: p (Holm)"].tolist() == ["– (–)"] and "2 of at least 6 folds" in tests.caption
+    assert "Wilcoxon: p (Holm)" not in tests.frame and "2 of at least 6 folds" in tests.caption
     alone = run_section(study, study.runs[0])
     titles = [block.frame.iloc[:, 0].tolist() for block in alone.performance if isinstance(block, Table)]
-    assert ["balanced accuracy", "Brier score", "expected calibration error"] in titles and ["london", "york"] in titles
+    assert ["balanced accuracy", "Brier score", "log loss", "expected calibration error"] in titles and [
+        "london",
+        "york",
+    ] in titles
     assert list((study.layout.report.parent / "figures").glob("*_calibration.png"))
 
 
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     study = two_models(tmp_path)
-    folder = study.runs[0].folder
-    found = (read_table(folder / "metrics.tsv"), read_json(folder / "summary.json")["pooled"])
-    evaluated = {f"{name} on {ATLAS}": found for name in ("tiny", "other", "motion_only")}
     study = with_models(study, ["motion_only", *study.config.models])
-    blocks = baseline_warnings(study, evaluated)
+    models = {model.name: model for model in study.models.values()}
+    trained = {name: entry(name, [write_run(tmp_path / name, made_up(2.0, 0))]) for name in models}
+    entries = [replace(row, model=models[name]) for name, row in trained.items()]
+    blocks = baseline_warnings(study, entries, [gather(row) for row in entries])
     assert len(blocks) == 1 and blocks[0].warning
-    assert "is not clearly worse than tiny" in blocks[0].text
+    assert (
+        "is not clearly worse than tiny" in blocks[0].text
+        and "AUC +0.0 points (corrected t-test over 10" in blocks[0].text
+    )
     assert blocks[0].text.endswith("The same is true of other.")
-    far = found[1] | {m: {"value": 0.1, "low": 0.05, "high": 0.15} for m in ("accuracy", "auc")}
-    assert baseline_warnings(study, evaluated | {f"motion_only on {ATLAS}": (found[0], far)}) == []
+    guesses = write_run(tmp_path / "guesses", made_up(0.0, 1))
+    entries = [replace(row, folders=[guesses]) if row.row == "motion_only" else row for row in entries]
+    assert baseline_warnings(study, entries, [gather(row) for row in entries]) == []
+
+
+def test_two_seeds_stand_beside_folds(tmp_path: Path) -> None:
+    study = make_results(tmp_path, n=12, everything=False)
+    study = Study(Config.model_validate(study.config.model_dump() | {"seeds": [0, 1]}), study.dataset)
+    first, second = study.runs
+    shutil.copytree(first.folder, second.folder)
+    for file in second.folder.glob("fold-*/predictions.tsv"):
+        predictions = read_table(file)
+        predictions["seed"] = 1
+        predictions["predicted"] = predictions["label"]  # always right
+        predictions.to_csv(file, sep="\t", index=False)
+    section = comparison(study)
+    assert section is not None
+    table = next(b for b in section.performance if isinstance(b, Table) and "sd over seeds" in b.frame)
+    accuracy = table.frame.set_index("metric").loc["accuracy"]
+    tests = pd.concat(read_table(file) for file in first.folder.glob("fold-*/predictions.tsv")).query("role == 'test'")
+    right = (tests["label"] == tests["predicted"]).groupby(tests["fold"]).mean()
+    assert accuracy["sd over seeds"] == f"{100 * (1 - right.mean()) / 2**0.5:.1f}"  # of two numbers, ddof 1
+    assert accuracy["sd over folds"] == f"{100 * right.std(ddof=0) / 2:.1f}"
+    assert "All 2 seeds" in table.caption
 
 
 def test_one_model_alone_is_not_compared(tmp_path: Path) -> None:

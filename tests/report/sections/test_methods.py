@@ -2,13 +2,14 @@
 
 import re
 
+import pandas as pd
 import pytest
 
-from bolt.config import Preprocess, Quality, load_dataset
+from bolt.config import Config, Preprocess, Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
-from bolt.io.files import write_json
+from bolt.io.files import write_json, write_table
 from bolt.report.sections.methods import cite, load_references, methods, methods_page, preprocessing_texts
 from tests.report.results import make_scans, settings
 
@@ -135,3 +136,54 @@ def test_maps_are_fitted_and_labels_are_averaged(run):
         cite(methods(Study(config.model_copy(update={"atlases": ["difumo64"]}), load_dataset("fmriprep"))))[0]
     )
     assert "averaged over the voxels" not in words and "by least squares" in words
+
+
+def evaluated(run, folds: int, **config):
+    """Return the study of two models that finished `folds` folds."""
+    study, _ = run
+    (study.layout.report.parents[2] / "other.yaml").write_text("model: svm\n")
+    models = [*study.config.models, str(study.layout.report.parents[2] / "other.yaml")]
+    study = Study(Config.model_validate(study.config.model_dump() | {"models": models} | config), study.dataset)
+    for place in study.runs:
+        rows = [{"fold": str(fold), "state": "ok" if fold < folds else "failed"} for fold in range(10)]
+        write_table(pd.DataFrame(rows), place.folder / "metrics.tsv", dict.fromkeys(("fold", "state"), "Test"))
+    return study
+
+
+def test_tests_that_were_done_are_named_and_no_others(run):
+    words = {1: "subject (or family)", 5: "resampled t-test over folds", 10: "Wilcoxon signed-rank test over folds"}
+    for folds in (0, *words):
+        text = " ".join(methods(evaluated(run, folds)))
+        assert [word in text for word in words.values()] == [True, folds >= 2, folds >= 6] or folds == 0
+        assert ("Models were compared with tiny on the same test scans by" in text) == (folds > 0)
+        assert ("Holm's method" in text) == (folds > 0) and "seeds" not in text
+    several = " ".join(methods(evaluated(run, 10, seeds=[0, 1])))
+    assert "over folds (of means over 2 seeds) and over seeds;" in several
+    assert "include the variance between seeds" in several and "averaged over seeds before they were tested" in several
+    cite(methods(evaluated(run, 10)))
+
+
+def test_what_labels_were_read_for_is_in_the_text(run):
+    study, _ = run
+    text = " ".join(methods(study))
+    assert (
+        "Labels of all scans were used to stratify the folds, those of training scans to train models and to fit"
+        in text
+    )
+    assert "Landmarks were chosen for the predicted class, without labels." in text and "choose the epoch" not in text
+    (study.layout.report.parents[2] / "best.yaml").write_text(
+        "model: lstm\ntraining: {epoch_choice: best_validation}\n"
+    )
+    config = study.config.model_dump() | {"models": [str(study.layout.report.parents[2] / "best.yaml")]}
+    config["folds"] |= {"scheme": "leave-site-out"}
+    text = " ".join(methods(Study(Config.model_validate(config), study.dataset)))
+    assert "Labels of training scans were used to train models, those of validation scans to choose the epoch" in text
+    assert "of test scans only to evaluate models." in text and "Landmarks" not in text
+
+
+def test_intervals_are_those_of_the_label(run):
+    study, _ = run
+    assert "Clopper-Pearson intervals" in " ".join(methods(study))
+    number = study.dataset.model_copy(update={"classes": None, "label": "age"})
+    text = " ".join(methods(Study(study.config, number)))
+    assert "percentiles of bootstrap samples" in text and "Clopper" not in text and "landmark" not in text

@@ -13,7 +13,7 @@ from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables import explanation, readable
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
 
-OVER_CHANCE = ("balanced_accuracy", "brier", "ece")
+OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 
 
 def rows(table: pd.DataFrame) -> list[list[Any]]:
@@ -35,7 +35,14 @@ def pooled(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) ->
     """Value 4mr, ends 5mr and 6mr; m is the metric, r the run."""
     ends = {"value": 4, "low": 5, "high": 6}
     shown = {x: {e: (100 * d + 10 * m + run) / 1000 for e, d in ends.items()} for m, x in enumerate(metrics)}
-    return {**shown, "n_scans": 23 + run, "majority_accuracy": 0.777, "mean_guess_mae": 7.77}
+    calibration = {"ece": 0.0123, "ece_if_calibrated": 0.0456}
+    return {
+        **shown,
+        "calibration": calibration,
+        "n_scans": 23 + run,
+        "majority_accuracy": 0.777,
+        "mean_guess_mae": 7.77,
+    }
 
 
 def test_performance_of_a_run() -> None:
@@ -101,7 +108,8 @@ def test_calibration() -> None:
     assert rows(table) == [
         ["balanced accuracy", "44.0 [54.0, 64.0]", "84.0 ± 94.0"],
         ["Brier score", "0.45 [0.55, 0.65]", "0.85 ± 0.95"],
-        ["expected calibration error", "0.46 [0.56, 0.66]", "0.86 ± 0.96"],
+        ["log loss", "0.46 [0.56, 0.66]", "0.86 ± 0.96"],
+        ["expected calibration error", "0.0123 (if perfectly calibrated: 0.0456)", "–"],
     ]
 
 
@@ -119,23 +127,72 @@ def test_sites() -> None:
     }  # fmt: skip
 
 
-def test_a_baseline_is_compared_by_its_upper_and_the_models_lower_end() -> None:
-    baseline = {
-        "accuracy": {"value": 0.51, "low": 0.42, "high": 0.63},
-        "auc": {"value": 0.54, "low": 0.45, "high": 0.66},
-    }
-    model = {"accuracy": {"value": 0.77, "low": 0.64, "high": 0.88}, "auc": {"value": 0.79, "low": 0.67, "high": 0.89}}
-    assert baseline_warning("Site only", baseline, "BolT", model) == ""
-    touching = model | {"accuracy": model["accuracy"] | {"low": 0.63}}
-    assert baseline_warning("Site only", baseline, "BolT", touching) == (
-        "Site only, which sees no brain data, is not clearly worse than BolT: accuracy 51.0 [42.0, 63.0] against 77.0 "
-        "[63.0, 88.0] (per cent; the 95 % intervals overlap). BolT may rely on the same information."
+def test_a_metric_of_too_few_groups_has_no_interval() -> None:
+    few = pooled() | {"auc": {"value": 0.43, "low": None, "high": None}}
+    assert readable.performance(folds(), few).iloc[4]["AUC"] == "43.0 [too few]"
+    assert readable.sites([{"site": "york", **few}])["AUC [95 %]"].tolist() == ["43.0 [too few]"]
+    none = few | {"auc": {"value": None, "low": None, "high": None}}
+    assert readable.performance(folds(), none).iloc[4]["AUC"] == "–"
+
+
+def test_seeds_and_folds_are_apart() -> None:
+    numbers = pd.DataFrame(
+        [
+            ("BolT", "aal116", "accuracy", 0.71, 0.62, 0.83, 0.054, 0.0151),
+            ("BolT", "aal116", "log_loss", 0.612, 0.523, 0.734, 0.0545, 0.0156),
+            ("LSTM", "aal116", "accuracy", np.nan, np.nan, np.nan, np.nan, np.nan),
+        ],
+        columns=["row", "atlas", "metric", "mean", "low", "high", "sd", "sd_seeds"],
     )
-    for end in ("value", "low", "high"):
-        unknown = touching | {"accuracy": touching["accuracy"] | {end: None}}
-        assert baseline_warning("Site only", baseline, "BolT", unknown) == ""
-        unknown = baseline | {"accuracy": baseline["accuracy"] | {end: None}}
-        assert baseline_warning("Site only", unknown, "BolT", touching) == ""
+    table = readable.seeds(numbers)
+    assert list(table) == ["", "metric", "mean [95 %]", "sd over folds", "sd over seeds"]
+    assert rows(table) == [
+        ["BolT on aal116", "accuracy", "71.0 [62.0, 83.0]", "5.4", "1.5"],
+        ["BolT on aal116", "log loss", "0.612 [0.523, 0.734]", "0.0545", "0.0156"],
+    ]
+
+
+def compared(**changes: Any) -> pd.DataFrame:
+    """Tests of a model against a baseline: clearly better in nothing."""
+    tests = {
+        "accuracy": {"pooled_difference": 0.031, "permutation_p": 0.32, "difference": 0.9, "corrected_t_p": 0.001},
+        "auc": {"difference": 0.042, "corrected_t_p": 0.21, "n_folds": 10},
+        "brier": {"pooled_difference": -0.0123, "permutation_p": 0.4, "difference": 0.9, "corrected_t_p": 0.001},
+    }
+    for name, value in changes.items():
+        metric, column = name.split("__")
+        tests[metric][column] = value
+    return pd.DataFrame([{"metric": metric, **values} for metric, values in tests.items()])
+
+
+def test_a_baseline_is_compared_by_paired_tests() -> None:
+    assert baseline_warning("Site only", "BolT", compared()) == (
+        "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +3.1 points (sign "
+        "flips per subject or family), p = 0.42; AUC +4.2 points (corrected t-test over 10 folds), p = 0.42 "
+        "(Holm-corrected). BolT may rely on the same information."
+    )
+    # Holm: of two p-values, the smaller counts twice
+    assert baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.024)) == ""
+    assert "p = 0.052" in baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.026))
+    assert baseline_warning("Site only", "BolT", compared(auc__corrected_t_p=0.024)) == ""
+    worse = compared(auc__corrected_t_p=0.0001, auc__difference=-0.2)
+    assert "AUC −20.0 points (corrected t-test over 10 folds), p < 0.001" in baseline_warning(
+        "Site only", "BolT", worse
+    )
+
+
+def test_with_few_folds_the_brier_score_is_compared_instead_of_the_auc() -> None:
+    few = {"auc__n_folds": 5, "auc__corrected_t_p": 0.001}
+    assert "; Brier score −0.012 (sign flips per subject or family), p = 0.64" in baseline_warning(
+        "Site only", "BolT", compared(**few)
+    )
+    assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01)) == ""  # lower is better
+    assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01, brier__pooled_difference=1))
+
+
+def test_what_cannot_be_tested_is_no_warning() -> None:
+    nothing = pd.DataFrame([{"metric": metric, "note": "no fold that both finished"} for metric in ("accuracy", "auc")])
+    assert baseline_warning("Site only", "BolT", nothing) == "" == baseline_warning("Site only", "BolT", nothing[:0])
 
 
 def test_what_sees_the_brain() -> None:
