@@ -8,7 +8,7 @@
   (Newcombe 2006, method 5, doi:10.1002/sim.2324), so that it has a width at 0 and 1 as well. That variance is increased
   to the one observed between groups (Obuchowski 1997, doi:10.2307/2533958), if this is larger. Only scans of the same
   fold and seed are compared.
-- Brier score, log loss and metrics of numbers: percentiles of bootstrap samples of groups.
+- Brier score, log loss and metrics of numbers: expanded percentiles of bootstrap samples of groups.
 
 With several seeds, the variance between them is part of all intervals: the first two add it, and the bootstrap draws
 seeds, too. Metrics of fewer than `FEWEST_GROUPS` groups have no interval, nor has an AUC of a class with fewer than
@@ -21,13 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from bolt.evaluate.areas import area_interval
 from bolt.evaluate.calibration import brier_score, log_loss
 from bolt.evaluate.classes import class_arrays, mean_of_finite, ranking_of
 from bolt.evaluate.numbers import number_arrays, number_scores
 from bolt.evaluate.shares import share_intervals
-from bolt.evaluate.units import NO_INTERVAL, TAIL, Floats, Interval, Positions, Units
+from bolt.evaluate.units import NO_INTERVAL, Floats, Interval, Positions, Units, quantile
 
 FEWEST_GROUPS = 6
 """With fewer, an interval would span nearly all values."""
@@ -115,7 +116,7 @@ def _bootstrap(
     seeds = _counts(random, n_seeds, n_seeds - 1, draws) if n_seeds > 1 else np.ones((draws, 1))
     if not over_folds:
         everything = score(np.arange(len(units.group)), groups[:, units.group] * seeds[:, units.seed])
-        return {name: _percentiles(sample) for name, sample in everything.items()}
+        return {name: _percentiles(sample, groups.shape[1]) for name, sample in everything.items()}
     samples: dict[str, list[Floats]] = {}
     for fold in np.unique(units.fold):
         total: dict[str, Floats] = {}
@@ -129,7 +130,9 @@ def _bootstrap(
         for name, sums in total.items():
             mean = np.divide(sums, counted, out=np.full(draws, np.nan), where=counted > 0)
             samples.setdefault(name, []).append(mean)
-    return {name: _percentiles(mean_of_finite(np.stack(folds, axis=1))) for name, folds in samples.items()}
+    return {
+        name: _percentiles(mean_of_finite(np.stack(folds, axis=1)), groups.shape[1]) for name, folds in samples.items()
+    }
 
 
 def _counts(random: np.random.Generator, n: int, drawn: int, draws: int) -> Floats:
@@ -137,10 +140,15 @@ def _counts(random: np.random.Generator, n: int, drawn: int, draws: int) -> Floa
     return random.multinomial(drawn, np.full(n, 1 / n), size=draws).astype(float)
 
 
-def _percentiles(sample: Floats) -> Interval:
-    """Return the 95 % percentile interval of a bootstrap sample, ignoring NaN."""
+def _percentiles(sample: Floats, n_groups: int) -> Interval:
+    """Return the expanded percentile interval of a bootstrap sample, ignoring NaN.
+
+    The percentiles are further out than 2.5 and 97.5, as far as a t interval is wider than a normal one without degrees
+    of freedom (Hesterberg 2015, doi:10.1080/00031305.2015.1089789): those of few groups would be too narrow.
+    """
     sample = sample[np.isfinite(sample)]
-    if not len(sample):
+    if not len(sample) or n_groups < 2:
         return NO_INTERVAL
-    low, high = np.quantile(sample, [TAIL, 1 - TAIL])
+    tail = float(ndtr(-np.sqrt(n_groups / (n_groups - 1)) * quantile(n_groups - 1)))
+    low, high = np.quantile(sample, [tail, 1 - tail])
     return float(low), float(high)

@@ -124,6 +124,17 @@ def test_ends_enclose_the_values_of_the_tables() -> None:
             assert low < values[metric] < high, metric
 
 
+def test_bootstrap_percentiles_are_further_out_with_few_groups() -> None:
+    """The expanded percentile interval of a mean is as wide as its t interval, if losses are normal."""
+    random = np.random.default_rng(0)
+    truth = random.normal(0, 10, 8)
+    errors = np.array([3.0, 4, 5, 6, 6, 7, 8, 9])
+    numbers = pd.DataFrame({"scan_id": range(8), "group": range(8), "label": truth, "predicted": truth + errors})
+    low, high = intervals(numbers, None, over_folds=False, draws=20_000)["mae"]
+    expected = stats.t.interval(0.95, 7, errors.mean(), stats.sem(errors))
+    assert (low, high) == pytest.approx(expected, abs=0.15) and high - low > 3  # percentiles 2.5 and 97.5: 2.6
+
+
 def test_too_few_groups_have_no_interval() -> None:
     n = FEWEST_GROUPS
     enough = of(table(np.arange(n) > 0))
