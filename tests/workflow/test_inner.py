@@ -84,6 +84,8 @@ def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tup
     run, keys = ["--atlas", ATLAS, "--model", model, "--seed", "0"], ["--config", str(file)]
     fold, out = layout.run(ATLAS, model, 0).fold(0), layout.run(ATLAS, model, 0).explanation
     assert main(["regions", *keys, *run]) == 0 and read_table(out / "roi_weights.tsv", text=("class",)).shape[0] == 320
+    assert main(["stability", *keys, *run]) == 0  # a single fold: halves of the people, if they have all classes
+    assert set(read_table(out / "stability.tsv", text=("class", "one", "other"))["what"]) <= {"halves"}
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
     assert main(["explain", *keys, *run, "--fold", "0"]) == 0
     for stage in ("landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation"):
