@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.tasks import COURSE
+from bolt.explain.courses import COURSE
 from bolt.explain.trust.similarity import GONE
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
 
