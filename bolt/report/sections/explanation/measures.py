@@ -13,14 +13,29 @@ import pandas as pd
 
 from bolt.cohort.confounding import holm
 from bolt.explain.events import TRANSITIONS
+from bolt.explain.trust.sanity_outcome import RETRAINED
+from bolt.report.sections.explanation.sanity import correlation, no_control
 from bolt.report.tables.explanation import REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 
-SUPPORTED, NOT_SUPPORTED = "supported", "not supported"
+SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
+
+
+SANITY_OUTCOMES = {
+    "passed": SUPPORTED,
+    "not passed": NOT_SUPPORTED,
+    "not shown": "not shown",
+    "not reproducible": "not reproducible",
+    "no control": NOT_TESTED,
+}
+"""Outcomes by the verdicts of ``sanity.tsv``."""
 
 
 class Answer(NamedTuple):
-    """What was measured: the outcome (only `SUPPORTED` is positive), the value as text, and facts for sentences."""
+    """What was measured: the outcome, the value as text, and facts for sentences.
+
+    Only `SUPPORTED` is positive; all other outcomes but `NOT_TESTED` count as not supported.
+    """
 
     outcome: str
     value: str
@@ -127,17 +142,22 @@ def planted(table: pd.DataFrame, *, measures: list[str]) -> Answer | None:
 
 
 def sanity(table: pd.DataFrame, *, check: str) -> Answer | None:
-    """Read the end of a sanity check."""
-    rows = table[(table["check"] == check) & (table["fold"] == "all") & table["verdict"].isin(["passed", "not passed"])]
-    if rows.empty:
+    """Read the end of a sanity check, beside its positive control."""
+    ends = table[(table["fold"] == "all") & table["verdict"].notna()].set_index("check")
+    if check not in ends.index or ends.at[check, "verdict"] == "not done":
         return None
-    row = rows.iloc[-1]
+    row, control = ends.loc[check], ends.loc[RETRAINED].to_dict() if RETRAINED in ends.index else None
     if pd.isna(row["rho"]):
         return Answer("undefined", "undefined", {})
-    rho = decimal(row["rho"])
-    value = rho if pd.isna(row["low"]) else interval(row["rho"], row["low"], row["high"], decimal)
-    note = f"; {row['note']}" if isinstance(row["note"], str) else ""  # how much the model had learned
-    return Answer(_outcome(row["verdict"] == "passed"), value + note, {"rho": rho})
+    facts = {"rho": correlation(row.to_dict()), "again": "", "reason": no_control(control)}
+    if control is not None and control["verdict"] != "not done":
+        facts["again"] = correlation(control)
+    parts = [facts["rho"], facts["again"] and f"trained again {facts['again']}", row["note"]]
+    value = "; ".join(part for part in parts if isinstance(part, str) and part)
+    outcome = SANITY_OUTCOMES[row["verdict"]]
+    if outcome == SUPPORTED and not facts["again"]:  # a table of an earlier version
+        outcome = NOT_TESTED
+    return Answer(outcome, value, facts)
 
 
 def faithfulness(table: pd.DataFrame, *, direction: str) -> Answer | None:
