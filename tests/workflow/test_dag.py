@@ -151,10 +151,11 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
     assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
-    assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
+    assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "train_again", "explanation"}
     assert changed(explain={"faithfulness": {"steps": 7}}) == {"faithfulness_fold", "explanation"}
     explained = {"explain", "explain_inner", "sanity", "faithfulness_fold"}
-    assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", "train_permuted", *explained}
+    trained = {"train_permuted", "train_again"}
+    assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", *trained, *explained}
     assert changed(bad_scans="refuse") == set()
     assert changed(watch=["tensorboard"]) == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}

@@ -92,7 +92,7 @@ def _outcome(row: Mapping[str, Any], control: Mapping[str, Any] | None) -> Text:
 def _control(verdict: str, rho: str) -> Text:
     """Describe the positive control in a sentence."""
     told = {
-        "reproducible": "importance is reproducible, so that its vanishing would mean something",
+        "reproducible": "importance is reproducible to this extent",
         "not reproducible": "importance is not shown to be reproducible, so that its vanishing would be no evidence",
         "not shown": "the scans are too few to tell whether importance is reproducible",
     }

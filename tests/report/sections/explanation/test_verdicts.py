@@ -161,15 +161,42 @@ def test_the_end_of_the_cascade_is_what_counts(evidence: Evidence, rho: float, v
         {"check": "cascade", "step": 1, "layer": "classifier", "fold": "all", "rho": 0.9},
         {"check": "cascade", "step": 6, "layer": "input", "fold": "all", "rho": rho, "verdict": verdict},
         {"check": "cascade", "step": 6, "layer": "input", "fold": "4", "rho": 0.7},
+        {"check": "trained again", "fold": "all", "rho": 0.52, "low": 0.4, "high": 0.6, "verdict": "reproducible"},
         {"check": "permuted labels", "fold": "all", "n_scans": 0, "verdict": "not done", "note": "failed"},
     ]
     write(rows, evidence.explanation / "sanity.tsv", SANITY)
     words = "weights destroys the importance curve" if state == SUPPORTED else "does not destroy the importance curve"
-    says(ask("random weights", evidence), state, words, f"ρ {rho:.2f}: {verdict}")
+    says(ask("random weights", evidence), state, words, f"(ρ {rho:.2f})", f": {verdict}.")
+    if state == SUPPORTED:
+        says(ask("random weights", evidence), state, "another seed reproduces (ρ 0.52 [0.40, 0.60])")
     assert ask("permuted labels", evidence).state == NOT_TESTED
     rows[-1] |= {"rho": rho, "verdict": verdict, "note": "it has learned 55% of them"}
     write(rows, evidence.explanation / "sanity.tsv", SANITY)
-    assert ask("permuted labels", evidence).value == f"{rho:.2f}; it has learned 55% of them"
+    value = f"{rho:.2f}; trained again 0.52 [0.40, 0.60]; it has learned 55% of them"
+    assert ask("permuted labels", evidence).value == value
+
+
+@pytest.mark.parametrize(
+    ("control", "verdict", "state", "words"),
+    [
+        ("not reproducible", "not reproducible", NOT_SUPPORTED, "that it vanishes is no evidence"),
+        ("reproducible", "not shown", NOT_SUPPORTED, "(ρ 0.05 [−0.20, 0.30]): the scans are too few to tell"),
+        ("not shown", "no control", NOT_TESTED, "too few scans have been compared with the model trained again"),
+        ("not done", "no control", NOT_TESTED, "the model trained again cannot be used: the loss is not finite"),
+        (None, "no control", NOT_TESTED, "no model was trained again (explain: sanity: retrained)"),
+        (None, "passed", NOT_TESTED, "no model was trained again"),  # a table without a control of an earlier version
+    ],
+)
+def test_vanishing_is_supported_only_with_a_control_and_an_interval(
+    evidence: Evidence, control: str | None, verdict: str, state: str, words: str
+) -> None:
+    end = {"check": "cascade", "step": 6, "layer": "input", "fold": "all", "verdict": verdict}
+    rows = [{**end, "rho": 0.05, "low": -0.2, "high": 0.3}]
+    again = {"check": "trained again", "fold": "all", "rho": 0.1, "note": "the loss is not finite"}
+    write([*rows, *([{**again, "verdict": control}] if control else [])], evidence.explanation / "sanity.tsv", SANITY)
+    found = ask("random weights", evidence)
+    says(found, state, words)
+    assert found.value.startswith("0.05 [−0.20, 0.30]")
 
 
 @pytest.mark.parametrize(
