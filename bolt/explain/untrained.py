@@ -43,9 +43,9 @@ def explain_untrained(cache: Any, run_fold: Path, device: str = "auto") -> None:
     """
     _, info = load_bolt(run_fold)
     table, _ = read_importance(run_fold)
-    index = cache.index.set_index("scan_id")
-    events = index["events"] if "events" in index else index["label"].where(False)
-    table = table[(table["role"] == "test") & table["scan_id"].map(events.notna())]
+    index = cache.index
+    tasks = set(index.loc[index["events"].notna(), "scan_id"]) if "events" in index else set()
+    table = table[(table["role"] == "test") & table["scan_id"].isin(tasks)]
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]
     targets = [info["classes"].index(name) for name in table["predicted"]] if info["classes"] else None
