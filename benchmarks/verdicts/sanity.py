@@ -192,24 +192,41 @@ def _sanity(data: str, effect: bool, draw: Callable[[int], Said], repetitions: i
 
 def _events(data: str, repetitions: int, effect: bool = False, **options: Any) -> Simulation:
     nominal = None if effect else ALPHA
-    return Simulation("importance is higher during events", data, effect, partial(events, **options), nominal, repetitions)
+    return Simulation(
+        "importance is higher during events", data, effect, partial(events, **options), nominal, repetitions
+    )
 
 
+NUMBERS = "importance is random numbers"
+PLANTED = "tiny BolT trained on planted moments, 20 scans"
+NOISE = "untrained BolT on noise"
 SIMULATIONS = [
-    _sanity("importance is random numbers, 20 scans", False, partial(made_up, scans=20, remains=0.0, again=0.0), 400),
-    _sanity("importance is random numbers, 8 scans", False, partial(made_up, scans=8, remains=0.0, again=0.0), 400),
-    _sanity("random weights keep a correlation of 0.2, 20 scans", False, partial(made_up, scans=20, remains=0.23, again=0.6), 400),
-    _sanity("nothing remains, another seed correlates 0.3, 20 scans", True, partial(made_up, scans=20, remains=0.0, again=0.31), 400),
-    _sanity("nothing remains, another seed correlates 0.3, 6 scans", True, partial(made_up, scans=6, remains=0.0, again=0.31), 400),
-    _sanity("tiny BolT trained on planted moments, 20 scans", True, partial(of_a_model, check="cascade", effect=3.0), 50),
-    _sanity("tiny BolT trained on planted moments, 20 scans", True, partial(of_a_model, check="permuted labels", effect=3.0), 50, "labels"),
-    _events("untrained BolT on noise, rest at both ends", 200, block=ends),
-    _events("untrained BolT on noise, rest at both ends, window 8, 120 volumes", 200, block=ends, window=8, lengths=(120, 120)),
-    _events("untrained BolT on noise, 60 scans, rest at both ends", 100, block=ends, scans=60),
-    _events("untrained BolT on noise, blocks every 30 volumes", 200, block=periodic),
-    _events("untrained BolT on noise, two blocks", 200, block=two),
-    _events("untrained BolT on noise, scans of 110 to 160 volumes, rest at both ends", 200, block=ends, lengths=(110, 160)),
+    _sanity(f"{NUMBERS}, 20 scans", False, partial(made_up, scans=20, remains=0.0, again=0.0), 400),
+    _sanity(f"{NUMBERS}, 8 scans", False, partial(made_up, scans=8, remains=0.0, again=0.0), 400),
+    _sanity(
+        "random weights keep ρ = 0.2, 20 scans", False, partial(made_up, scans=20, remains=0.23, again=0.6), 400
+    ),  # 0.2 of the ranks after the mean curve is removed
+    _sanity(
+        "nothing remains, another seed has ρ = 0.3, 20 scans",
+        True,
+        partial(made_up, scans=20, remains=0.0, again=0.35),
+        400,
+    ),
+    _sanity(
+        "nothing remains, another seed has ρ = 0.3, 6 scans",
+        True,
+        partial(made_up, scans=6, remains=0.0, again=0.35),
+        400,
+    ),
+    _sanity(PLANTED, True, partial(of_a_model, check="cascade", effect=3.0), 50),
+    _sanity(PLANTED, True, partial(of_a_model, check="permuted labels", effect=3.0), 50, "labels"),
+    _events(f"{NOISE}, rest at both ends", 200, block=ends),
+    _events(f"{NOISE}, rest at both ends, window 8, 120 volumes", 200, block=ends, window=8, lengths=(120, 120)),
+    _events(f"{NOISE}, rest at both ends, 60 scans", 100, block=ends, scans=60),
+    _events(f"{NOISE}, rest at both ends, scans of 110 to 160 volumes", 200, block=ends, lengths=(110, 160)),
+    _events(f"{NOISE}, blocks every 30 volumes", 200, block=periodic),
+    _events(f"{NOISE}, two blocks", 200, block=two),
     _events("BolT trained on noise, rest at both ends", 100, block=ends, learned=True),
-    _events("importance 1.3 times as high in blocks, rest at both ends", 100, True, block=ends, raised=1.3),
-    _events("importance 1.3 times as high in blocks, every 30 volumes", 100, True, block=periodic, raised=1.3),
-]  # fmt: skip
+    _events("1.3 times the importance in blocks, rest at both ends", 100, True, block=ends, raised=1.3),
+    _events("1.3 times the importance in blocks, every 30 volumes", 100, True, block=periodic, raised=1.3),
+]
