@@ -49,6 +49,8 @@ ALIGNMENT_COLUMNS = {
     "scans",
     "ratio": "importance, relative to untrained models, during these events divided by the scan's own mean, mean over "
     "scans (1: as elsewhere)",
+    "ratio_untrained": "the same ratio of importance under untrained models: how position in the scan alone, which was "
+    "divided out, would raise (or lower) it",
     "p": "share of circular shifts of all scans' events together whose ratio is at least as far from 1 (two-sided)",
     "p_holm": "p, corrected by Holm over the rows of the same class, task and run",
     "n_scans": "test scans that have such events",
@@ -152,11 +154,14 @@ def _alignment_rows(course: Course, masks: Mapping[str, NDArray[np.bool_]]) -> l
     changes = [transitions(events[events["trial_type"].isin(masks)], n, tr) for events in course.events]
     masks = {**masks, TRANSITIONS: np.stack(changes)}
     present = np.isfinite(course.weights)
-    return [
-        {**course.name, "trial_type": kind, **alignment(course.weights, mask)}
-        for kind, mask in masks.items()
-        if (mask & present).any()
-    ]
+    untrained = np.where(present, 1.0 if course.untrained is None else course.untrained, np.nan)
+    untrained /= np.nanmean(untrained, axis=1, keepdims=True)
+    rows = []
+    for kind, mask in masks.items():
+        if (mask & present).any():
+            by_position = {"ratio_untrained": alignment(untrained, mask)["ratio"]}
+            rows.append({**course.name, "trial_type": kind, **alignment(course.weights, mask), **by_position})
+    return rows
 
 
 def _write_masked(cache: Any, courses: list[Course], out: Path, settings: Explain, volumes_of: VolumesOf) -> None:

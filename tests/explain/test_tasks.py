@@ -288,6 +288,8 @@ def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(tmp
 
     assert aligned(0)["ratio"] == pytest.approx(1, abs=0.03) and aligned(0)["p"] > 0.05
     assert aligned(1)["ratio"] > 1.05 and aligned(1)["p"] < 0.05
+    usual = at_the_ends(N - 2) / at_the_ends(N - 2).mean()
+    assert aligned(1)["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
     curve = read_table(tmp_path / "tasks.tsv", text=TEXT)
     shape = at_the_ends(N - 2)
     np.testing.assert_allclose(curve["untrained"], shape / shape.mean(), rtol=1e-5)

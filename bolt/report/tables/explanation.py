@@ -109,6 +109,7 @@ def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:
             "time (%)": [f"{100 * share:.0f}" for share in aligned["share_of_time"]],
             "importance (%)": [f"{100 * share:.0f}" for share in aligned["share_of_importance"]],
             "ratio": [f"{ratio:.2f}" for ratio in aligned["ratio"]],
+            "by position alone": [decimal(ratio) for ratio in aligned["ratio_untrained"]],
             "p (Holm-corrected)": [p_value(p) for p in aligned["p_holm"]],
             "scans": aligned["n_scans"].astype(str),
         }

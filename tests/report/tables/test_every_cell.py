@@ -261,12 +261,14 @@ def test_alignment() -> None:
         [("WM", "WM", "LR", "0bk", 0.251, 0.523, 2.084, 0.012, 0.024),
          ("WM", "WM", "RL", "2bk", 0.1, 0.2, 2.0, 0.3, 0.6)],
         columns=columns,
-    ).assign(n_scans=[7, 8])  # fmt: skip
+    ).assign(n_scans=[7, 8], ratio_untrained=[1.04, 0.96])  # fmt: skip
     table = explanation.alignment_table(found)
-    assert list(table) == ["task", "events", "time (%)", "importance (%)", "ratio", "p (Holm-corrected)", "scans"]
+    assert list(table) == [
+        "task", "events", "time (%)", "importance (%)", "ratio", "by position alone", "p (Holm-corrected)", "scans",
+    ]  # fmt: skip
     assert rows(table) == [
-        ["WM · run LR", "0bk", "25", "52", "2.08", "0.024", "7"],
-        ["WM · run RL", "2bk", "10", "20", "2.00", "0.6", "8"],
+        ["WM · run LR", "0bk", "25", "52", "2.08", "1.04", "0.024", "7"],
+        ["WM · run RL", "2bk", "10", "20", "2.00", "0.96", "0.6", "8"],
     ]
 
 

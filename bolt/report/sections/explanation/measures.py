@@ -90,12 +90,17 @@ def _compare(first: pd.Series, second: pd.Series, gain: float, share: float) -> 
 
 
 def events(table: pd.DataFrame, alpha: float) -> Answer | None:
-    """Test whether importance is higher during some type of event, corrected over all tasks."""
+    """Test whether importance is higher during some type of event, corrected over all tasks.
+
+    It must be raised by more than position in the scan alone would raise or lower it, because trained models may differ
+    from the untrained ones by which position is divided out.
+    """
     table = table[table["trial_type"] != TRANSITIONS]  # no type of event
-    if table.empty:
+    if table.empty or "ratio_untrained" not in table:  # a table of an earlier version
         return None
     table = table.assign(p=holm(table["p"]))
-    higher = table[(table["p"] < alpha) & (table["ratio"] > 1)].sort_values("ratio", ascending=False)
+    raised = table["ratio"] - 1 > (table["ratio_untrained"] - 1).abs()
+    higher = table[(table["p"] < alpha) & raised].sort_values("ratio", ascending=False)
     value = f"{len(higher)} of {len(table)} event types"
     if higher.empty:
         return Answer(NOT_SUPPORTED, value, {})

@@ -114,12 +114,22 @@ def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: f
 @pytest.mark.parametrize(("p", "state"), [(0.001, SUPPORTED), (0.3, NOT_SUPPORTED)])
 def test_importance_on_events_is_a_question_of_tasks(evidence: Evidence, p: float, state: str) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": p, "p_holm": p}
+    row["ratio_untrained"] = 0.9
     write([row], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     says(ask("events", evidence), state, "1.40 times" if state == SUPPORTED else "not shown")
+    for by_position in (1.45, 0.55):  # position alone changes it by more
+        write(
+            [{**row, "ratio_untrained": by_position}], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS
+        )
+        says(ask("events", evidence), NOT_SUPPORTED, "not shown")
+    older = [column for column in ALIGNMENT_COLUMNS if column != "ratio_untrained"]
+    write([row], evidence.explanation / "tasks_alignment.tsv", older)  # importance not relative to untrained models
+    assert ask("events", evidence) is None
 
 
 def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: Evidence) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": 0.01, "p_holm": 0.01}
+    row["ratio_untrained"] = 1.0
     changes = {**row, "trial_type": TRANSITIONS, "p": 0.0001, "p_holm": 0.0001}
     others = [{**row, "class": name, "task": name, "p": 0.9, "p_holm": 0.9} for name in ("MOTOR", "SOCIAL", "GAMBLING")]
     write([row, changes, *others], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
