@@ -22,8 +22,8 @@ ALIGNMENT = (
     "Is importance higher during the task's events? Importance is relative to untrained models, so that an effect of "
     "position in the scan does not count. Ratio: importance during events relative to the scan's mean; 1 is no more "
     "than elsewhere. By position alone: the ratio under untrained models, which was divided out; a ratio is convincing "
-    "only if it is further from 1 than that. p: permutation test over all shifts in time, applied to the events of all scans together; "
-    "Holm-corrected within a task."
+    "only if it is further from 1 than that. p: permutation test over all shifts in time, applied to the events of all "
+    "scans together; Holm-corrected within a task."
 )
 MASKED = (
     "{title}: importance relative to untrained models (top), the ROI series, mean over test scans (middle), and the "
