@@ -94,6 +94,7 @@ def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
         "25",
         "50",
         "2.00",
+        "1.10",
         "< 0.001",
         "7",
     ]
