@@ -99,13 +99,19 @@ def read_courses(cache: Any, run: Path, folds: Sequence[int], volumes_of: Volume
     courses: dict[tuple[str, ...], list[_TestScan]] = {}
     for fold in folds:
         table, fold_weights = read_importance(run / f"fold-{fold}")
-        untrained: dict[str, NDArray[np.floating]] | None = None
+        untrained = _untrained(run / f"fold-{fold}")
         for scan, role, weights in zip(table["scan_id"], table["role"], fold_weights, strict=True):
             row = index.loc[scan]
             events = _events(row) if role == "test" and weights.sum() > 0 else None
             if events is None:
                 continue
-            untrained = _untrained(run / f"fold-{fold}") if untrained is None else untrained
+            if scan not in untrained:
+                raise DataError(
+                    f"importance of {scan} under untrained models is missing, without which position in the scan would "
+                    "count as an effect of the task",
+                    where=run / f"fold-{fold}" / f"{UNTRAINED}.tsv",
+                    hint="Explain the fold again: snakemake --forcerun explain_fold",
+                )
             task, number = (value if isinstance(value := row.get(key), str) else "" for key in ("task", "run"))
             volumes = volumes_of(scan, len(weights))
             test = _TestScan(scan, float(row["tr"]), weights, untrained[scan], volumes, events)
@@ -138,14 +144,9 @@ def _stacked(curves: list[NDArray[np.floating]]) -> NDArray[np.floating]:
 
 
 def _untrained(run_fold: Path) -> dict[str, NDArray[np.floating]]:
-    """Read the importance of test scans with events under untrained models, by scan."""
+    """Read the importance of test scans under untrained models, by scan; nothing if it was not computed."""
     if not (run_fold / f"{UNTRAINED}.tsv").is_file():
-        raise DataError(
-            "importance under untrained models is missing, without which position in the scan counts as an effect of "
-            "the task",
-            where=run_fold / f"{UNTRAINED}.tsv",
-            hint="Explain the fold again: snakemake --forcerun explain_fold",
-        )
+        return {}
     table, curves = read_importance(run_fold, UNTRAINED)
     return dict(zip(table["scan_id"], curves, strict=True))
 
