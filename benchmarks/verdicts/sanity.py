@@ -222,6 +222,7 @@ SIMULATIONS = [
     _events("BolT trained on noise, rest at both ends", 100, block=ends, learned=True),
     _events("BolT trained on noise, rest at both ends, 40 scans", 100, block=ends, learned=True, scans=40),
     _events("1.3 times the importance in blocks, rest at both ends", 100, True, block=ends, raised=1.3),
+    _events("twice the importance in blocks, rest at both ends", 100, True, block=ends, raised=2.0),
     _events("1.3 times the importance in blocks, every 30 volumes", 100, True, block=periodic, raised=1.3),
     _events("1.3 times the importance in two blocks", 100, True, block=two, raised=1.3),
 ]
