@@ -108,22 +108,28 @@ class Folds(Keys):
 
 
 class Sanity(Keys):
-    """Sanity checks of explanations: random weights and permuted labels."""
+    """Sanity checks of explanations: random weights and permuted labels, beside a model trained again."""
 
     draws: int = Field(2, ge=0, description="draws of random weights for cascading randomisation; 0: none")
     scans: int | None = Field(40, ge=2, description="test scans per fold, at most; null: all")
     independent: bool = Field(True, description="also randomise each layer alone")
     permuted: bool = Field(True, description="also train a model on permuted labels")
-    fold: int | None = Field(None, ge=0, description="fold of that model; null: the first configured one")
+    retrained: bool = Field(True, description="also train a model again with another seed, the positive control")
+    fold: int | None = Field(None, ge=0, description="fold of these two models; null: the first configured one")
 
     def fold_of(self, folds: list[int]) -> int:
-        """Return the fold in which a model is trained again on permuted labels."""
+        """Return the fold in which a model is trained on permuted labels, and again with another seed."""
         return folds[0] if self.fold is None else self.fold
 
     @property
     def asked(self) -> bool:
         """Return whether any check is configured."""
         return self.draws > 0 or self.permuted
+
+    @property
+    def controlled(self) -> bool:
+        """Return whether the checks have their positive control."""
+        return self.retrained and self.asked
 
 
 class Faithfulness(Keys):

@@ -146,6 +146,11 @@ class Dataset(Keys):
         return self.source == "abide" or (self.source == "hcp" and self.hcp.bucket is not None)
 
     @property
+    def has_tasks(self) -> bool:
+        """Return whether scans may have tables of events."""
+        return self.source == "bids" or (self.source == "hcp" and self.tasks != ["REST"])
+
+    @property
     def where(self) -> str:
         """Return the place that an error about the whole dataset names."""
         if self.source == "hcp" and self.hcp.bucket is not None:

@@ -5,6 +5,7 @@ Rules and commands both ask here, so that every path is spelled once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +63,19 @@ class ModelRun:
     def permuted(self) -> Path:
         """Return the folder of the model trained on permuted labels, a check of the explanation."""
         return self.explanation / "permuted"
+
+    @property
+    def retrained(self) -> Path:
+        """Return the folder of the model trained again with another seed, the positive control of such checks."""
+        return self.explanation / "retrained"
+
+    def trained_again(self, folds: Sequence[int], seeds: Sequence[int]) -> list[Path]:
+        """Return the folders of models trained like this run's, with another seed.
+
+        They are the folds of another of the configured `seeds`, or else `retrained`, which is one model.
+        """
+        others = [seed for seed in seeds if str(seed) != str(self.seed)]
+        return [self.with_seed(others[0]).fold(fold) for fold in folds] if others else [self.retrained]
 
     def with_seed(self, seed: int | str) -> ModelRun:
         """Return the same run with another seed."""

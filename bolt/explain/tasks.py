@@ -1,17 +1,11 @@
-"""Importance over the course of a task, beside the task's events.
-
-Only test scans are used, each explained by the model of the fold that tests it. Weights are divided by their scan's
-mean, so that all scans and folds count equally: 1 is an average volume. Times are those of the acquisition: volumes
-that a series lacks (before the steady state, or scrubbed) are gaps.
-"""
+"""Importance over the course of a task, beside the task's events: curves, events and whether the two coincide."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,29 +14,24 @@ from scipy import stats
 
 from bolt.cohort.confounding import holm
 from bolt.config import Explain
-from bolt.explain.events import MOST, TRANSITIONS, alignment, event_mask, kinds_of, read_events, transitions
-from bolt.explain.weights import read_importance, require_explained
-from bolt.io.errors import DataError
+from bolt.explain.courses import COURSE, Course, VolumesOf, on_grid, read_courses
+from bolt.explain.events import TRANSITIONS, alignment, event_mask, kinds_of, transitions
+from bolt.explain.weights import require_explained
 from bolt.io.files import atomic, write_json, write_table
 
 log = logging.getLogger("bolt")
 
-VolumesOf = Callable[[str, int], NDArray[np.integer]]
-"""Takes scan_id and number of rows, returns the volumes that the rows are (`bolt.io.series_files.kept_volumes`)."""
-
-COURSE = {
-    "class": "true class of the scans",
-    "task": "task of the scans",
-    "run": "run of the scans",
-}
 TASK_COLUMNS = {
     **COURSE,
     "volume": "volume of the acquisition, from 0",
     "time": "its time, seconds from the first volume",
-    "mean": "importance divided by the scan's own mean (1: an average volume), mean over test scans",
+    "mean": "importance relative to untrained models, divided by the scan's own mean (1: an average volume), mean over "
+    "test scans",
     "sd": "standard deviation over scans (ddof 0)",
     "low": "lower end of the 95 % interval of the mean (t distribution over scans)",
     "high": "upper end of the interval",
+    "untrained": "importance under untrained models of the same architecture, by which that of the trained ones is "
+    "divided (1: an average volume), mean over test scans",
     "n_scans": "scans that have the volume",
 }
 BLOCK_COLUMNS = {
@@ -56,112 +45,16 @@ ALIGNMENT_COLUMNS = {
     **COURSE,
     "trial_type": "kind of event; or the volumes 4 to 8 s after any start or end",
     "share_of_time": "share of a scan's volumes during these events, mean over scans",
-    "share_of_importance": "share of a scan's importance during these events, mean over scans",
-    "ratio": "importance during these events divided by the scan's own mean, mean over scans (1: as elsewhere)",
+    "share_of_importance": "share of a scan's importance, relative to untrained models, during these events, mean over "
+    "scans",
+    "ratio": "importance, relative to untrained models, during these events divided by the scan's own mean, mean over "
+    "scans (1: as elsewhere)",
+    "ratio_untrained": "the same ratio of importance under untrained models: how position in the scan alone, which was "
+    "divided out, would raise (or lower) it",
     "p": "share of circular shifts of all scans' events together whose ratio is at least as far from 1 (two-sided)",
     "p_holm": "p, corrected by Holm over the rows of the same class, task and run",
     "n_scans": "test scans that have such events",
 }
-
-
-@dataclass(frozen=True)
-class Course:
-    """Scans of one class, task and run on a common time axis.
-
-    Attributes
-    ----------
-    name : dict
-        class, task, run.
-    scans : list of str
-    tr : float
-        Seconds.
-    weights : (scans, volumes) array
-        Relative importance; NaN where a scan lacks the volume.
-    events : list of DataFrame
-        One per scan: onset (s), duration (s), trial_type.
-    """
-
-    name: dict[str, str]
-    scans: list[str]
-    tr: float
-    weights: NDArray[np.floating]
-    events: list[pd.DataFrame]
-
-    @property
-    def times(self) -> NDArray[np.floating]:
-        """Return the time of each volume, seconds."""
-        return np.arange(self.weights.shape[1]) * self.tr
-
-
-class _TestScan(NamedTuple):
-    """One test scan on the time axis of its acquisition."""
-
-    scan: str
-    tr: float
-    weights: NDArray[np.floating]
-    events: pd.DataFrame
-
-
-def read_courses(cache: Any, run: Path, folds: Sequence[int], volumes_of: VolumesOf) -> list[Course]:
-    """Read the importance of all test scans that have events, by class, task and run.
-
-    Parameters
-    ----------
-    cache : bolt.series.cache.SeriesCache
-    run : Path
-        Folder ``seed-<s>``; its explained folds are read.
-    folds : sequence of int
-    volumes_of : callable
-        See `VolumesOf`.
-    """
-    index = cache.index.set_index("scan_id", drop=False)
-    courses: dict[tuple[str, ...], list[_TestScan]] = {}
-    for fold in folds:
-        table, fold_weights = read_importance(run / f"fold-{fold}")
-        for scan, role, weights in zip(table["scan_id"], table["role"], fold_weights, strict=True):
-            row = index.loc[scan]
-            events = _events(row) if role == "test" and weights.sum() > 0 else None
-            if events is None:
-                continue
-            task, number = (value if isinstance(value := row.get(key), str) else "" for key in ("task", "run"))
-            relative = on_grid(weights / weights.mean(), volumes_of(scan, len(weights)))
-            test = _TestScan(scan, float(row["tr"]), relative, events)
-            courses.setdefault((str(row["label"]), task, number), []).append(test)
-    return [_course(dict(zip(COURSE, key, strict=True)), courses[key]) for key in sorted(courses)]
-
-
-def _course(name: dict[str, str], tests: list[_TestScan]) -> Course:
-    """Join scans of one class, task and run; exclude those with another repetition time than most."""
-    tr = float(pd.Series([test.tr for test in tests]).mode().iloc[0])
-    same = sorted((test for test in tests if abs(test.tr - tr) <= 0.01 * tr), key=lambda test: test.scan)
-    if len(same) < len(tests):
-        log.warning("%s: %d scans with another repetition time excluded", name["class"], len(tests) - len(same))
-    weights = np.full((len(same), max(len(test.weights) for test in same)), np.nan)
-    for row, test in zip(weights, same, strict=True):
-        row[: len(test.weights)] = test.weights
-    common = np.flatnonzero(np.isfinite(weights).mean(axis=0) >= MOST)
-    weights = weights[:, : common[-1] + 1]  # scans that are longer than most are cut
-    return Course(name, [test.scan for test in same], tr, weights, [test.events for test in same])
-
-
-def _events(row: pd.Series) -> pd.DataFrame | None:
-    """Read the events of a scan; None if it has none."""
-    path = row.get("events")
-    if not isinstance(path, str) or not np.isfinite(row["tr"]):
-        return None
-    try:
-        table = read_events(path)
-    except DataError as error:
-        log.warning("%s is used without its events: %s", row["scan_id"], error)
-        return None
-    return table if len(table) else None
-
-
-def on_grid(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> NDArray[np.floating]:
-    """Return one row per volume of the acquisition, from 0 to the last of `volumes`; NaN for missing volumes."""
-    whole = np.full((int(volumes[-1]) + 1, *values.shape[1:]), np.nan)
-    whole[volumes] = values
-    return whole
 
 
 def write_tasks(
@@ -185,7 +78,7 @@ def write_tasks(
     Raises
     ------
     DataError
-        No fold has importance weights.
+        No fold has importance weights; or also as `bolt.explain.courses.read_courses`.
     """
     done = require_explained(run, folds)
     courses = read_courses(cache, run, done, volumes_of)
@@ -219,6 +112,7 @@ def curve_table(course: Course) -> pd.DataFrame:
     with np.errstate(invalid="ignore", divide="ignore"):
         half = stats.t.ppf(0.975, n - 1) * sd / np.sqrt(n - 1)  # NaN for a single scan
     curve = {"mean": mean, "sd": sd, "low": np.maximum(mean - half, 0), "high": mean + half, "n_scans": n}
+    curve["untrained"] = np.full(len(n), np.nan) if course.untrained is None else course.untrained[some]
     return pd.DataFrame({"volume": np.flatnonzero(some), "time": course.times[some], **curve}).assign(**course.name)
 
 
@@ -260,11 +154,14 @@ def _alignment_rows(course: Course, masks: Mapping[str, NDArray[np.bool_]]) -> l
     changes = [transitions(events[events["trial_type"].isin(masks)], n, tr) for events in course.events]
     masks = {**masks, TRANSITIONS: np.stack(changes)}
     present = np.isfinite(course.weights)
-    return [
-        {**course.name, "trial_type": kind, **alignment(course.weights, mask)}
-        for kind, mask in masks.items()
-        if (mask & present).any()
-    ]
+    untrained = np.where(present, 1.0 if course.untrained is None else course.untrained, np.nan)
+    untrained /= np.nanmean(untrained, axis=1, keepdims=True)
+    rows = []
+    for kind, mask in masks.items():
+        if (mask & present).any():
+            by_position = {"ratio_untrained": alignment(untrained, mask)["ratio"]}
+            rows.append({**course.name, "trial_type": kind, **alignment(course.weights, mask), **by_position})
+    return rows
 
 
 def _write_masked(cache: Any, courses: list[Course], out: Path, settings: Explain, volumes_of: VolumesOf) -> None:

@@ -13,16 +13,20 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
 from bolt.io.integrity import require_outputs
 
+TRAINED, UNTRAINED = "importance", "importance_untrained"
+"""Names of the two files of each kind of weights."""
 IMPORTANCE_COLUMNS = {
     "scan_id": "scan",
     "role": "train, validation or test in this fold",
     "predicted": "class that the weights explain: the one that the model predicts",
-    "offset": "position of the scan's first weight in importance.npy",
+    "offset": "position of the scan's first weight in the array (.npy) of the same name",
     "length": "number of weights: volumes of the scan",
 }
 
 
-def write_importance(table: pd.DataFrame, weights: list[NDArray[np.floating]], run_fold: Path) -> None:
+def write_importance(
+    table: pd.DataFrame, weights: list[NDArray[np.floating]], run_fold: Path, name: str = TRAINED
+) -> None:
     """Write ``importance.npy`` (float32, the weights of all scans, concatenated) and ``importance.tsv``.
 
     Parameters
@@ -33,18 +37,20 @@ def write_importance(table: pd.DataFrame, weights: list[NDArray[np.floating]], r
         In the order of the table.
     run_fold : Path
         Folder of the fold.
+    name : str
+        Of both files.
     """
-    lengths = np.array([len(w) for w in weights])
+    lengths = np.array([len(w) for w in weights], dtype=int)
     table = table.assign(length=lengths, offset=lengths.cumsum() - lengths)
-    with atomic(run_fold / "importance.npy") as temporary:
-        np.save(temporary, np.concatenate(weights).astype(np.float32))
-    write_table(table[list(IMPORTANCE_COLUMNS)], run_fold / "importance.tsv", IMPORTANCE_COLUMNS)
+    with atomic(run_fold / f"{name}.npy") as temporary:
+        np.save(temporary, np.concatenate([np.empty(0, np.float32), *weights]).astype(np.float32))
+    write_table(table[list(IMPORTANCE_COLUMNS)], run_fold / f"{name}.tsv", IMPORTANCE_COLUMNS)
 
 
-def read_importance(run_fold: Path) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
+def read_importance(run_fold: Path, name: str = TRAINED) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
     """Read the table and, in its order, each scan's weights (T,)."""
-    table = read_table(run_fold / "importance.tsv", text=("scan_id", "role", "predicted"))
-    weights = np.load(run_fold / "importance.npy", allow_pickle=False)
+    table = read_table(run_fold / f"{name}.tsv", text=("scan_id", "role", "predicted"))
+    weights = np.load(run_fold / f"{name}.npy", allow_pickle=False)
     return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
 
 

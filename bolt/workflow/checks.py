@@ -38,7 +38,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
     _check_paths(config)
     require_tools(config.watch)
     _check_masked_task(config, dataset)
-    _check_permuted_fold(config, dataset)
+    _check_sanity_fold(config, dataset)
     for name in config.models:
         _check_model(configuration.load_model(name), config, dataset)
     _check_preprocessing(config, dataset)
@@ -267,10 +267,10 @@ def _check_masked_task(config: Config, dataset: Dataset) -> None:
         )
 
 
-def _check_permuted_fold(config: Config, dataset: Dataset) -> None:
-    """Refuse a fold for permuted labels in which an explained model is not trained."""
+def _check_sanity_fold(config: Config, dataset: Dataset) -> None:
+    """Refuse a fold for the models of the sanity checks in which an explained model is not trained."""
     asked = config.explain.sanity
-    models = [configuration.load_model(name) for name in config.models] if asked.permuted else []
+    models = [configuration.load_model(name) for name in config.models] if asked.permuted or asked.controlled else []
     for model in models:
         folds = config.folds.of(model.name)
         if asked.fold is not None and asked.fold not in folds and can_be_explained(model, dataset):

@@ -25,6 +25,8 @@ class Plan:
         are runs of their own, which are not checked.
     n_explained_folds, n_checked_folds, n_inner : int
         Their folds, and the inner folds of each.
+    n_retrained : int
+        Models trained again with another seed, as a control of these checks.
     permuted, sanity, faithfulness : bool
         Which checks of explanations are asked for.
     experiment_kinds : tuple of str
@@ -54,6 +56,7 @@ class Plan:
     n_explained_folds: int = 0
     n_checked_folds: int = 0
     n_inner: int = 0
+    n_retrained: int = 0
     permuted: bool = False
     sanity: bool = False
     faithfulness: bool = False

@@ -256,14 +256,25 @@ class Run(ScanFiles):
         """Return the importance of training scans under inner models, of every fold; none without inner folds."""
         return self.every_fold("inner/importance.tsv")(wildcards) if self.config.explain.inner_folds else []
 
+    def untrained_importance(self, fold: Path) -> list[Path]:
+        """Return the importance under untrained models in the folder of a fold, where scans may have events."""
+        return [fold / f"importance_untrained.{kind}" for kind in ("npy", "tsv")] if self.dataset.has_tasks else []
+
     def permuted_model(self, wildcards: Any) -> list[Path]:
         """Return the model trained on permuted labels, where one is asked for."""
         asked = self.config.explain.sanity.permuted
         folder = self.run_of(wildcards).permuted
         return [folder / name for name in ("status.json", "checkpoint.safetensors")] if asked else []
 
+    def retrained_models(self, wildcards: Any) -> list[Path]:
+        """Return the models trained again with another seed, where they are asked for."""
+        asked = self.config.explain.sanity.controlled
+        folders = self.run_of(wildcards).trained_again(self.folds_of(wildcards.model), self.config.seeds)
+        names = ("status.json", "checkpoint.safetensors")
+        return [folder / name for folder in folders for name in names] if asked else []
+
     def compared_fold(self, name: str) -> InputFunction:
-        """Return an input function: a file of the fold with which the model on permuted labels is compared."""
+        """Return an input function: a file of the fold that permuted labels and another seed are compared with."""
 
         def file(wildcards: Any) -> Path:
             fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
@@ -284,6 +295,7 @@ class Run(ScanFiles):
         trained = [fold / name for fold in folds for name in names]
         explained = [run.fold(fold) for run in self.explained_runs() for fold in self.folds_of(run.model)]
         weights = [fold / name for fold in explained for name in ("importance.npy", "importance.tsv")]
+        weights += [file for fold in explained for file in self.untrained_importance(fold)]
         return [*self.caches(), *trained, *self.metrics(), *weights, *self.explanations()]
 
     def check_results(self) -> None:
@@ -322,14 +334,9 @@ class Run(ScanFiles):
     def explanations(self) -> list[Path]:
         """Return everything that explains the configured runs."""
         explain = self.config.explain
-        names = ["roi_weights.tsv", *["tasks.tsv"] * self.has_tasks, "stability.tsv"]
+        names = ["roi_weights.tsv", *["tasks.tsv"] * self.dataset.has_tasks, "stability.tsv"]
         names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
         return [run.explanation / name for run in self.explained_runs() for name in names]
-
-    @property
-    def has_tasks(self) -> bool:
-        """Return whether scans may have tables of events."""
-        return self.dataset.source == "bids" or (self.dataset.source == "hcp" and self.dataset.tasks != ["REST"])
 
     def explanation_page(self) -> list[Path]:
         """Return the explanation page, where a model can be explained."""

@@ -12,9 +12,10 @@ from scipy.ndimage import gaussian_filter1d
 
 from bolt.config import Explain
 from bolt.datasets.hcp_files import write_events
+from bolt.explain.courses import Course
 from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
-from bolt.explain.tasks import Course, event_masks, write_tasks
-from bolt.explain.weights import read_importance, write_importance
+from bolt.explain.tasks import event_masks, write_tasks
+from bolt.explain.weights import UNTRAINED, read_importance, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
 
@@ -117,6 +118,8 @@ def run_of(folder: Path, cache: Cache) -> Path:
             weights.append(own if role == "test" else np.full(N - 2, 99.0))
         table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": roles, "predicted": "move"})
         write_importance(table, weights, folder / f"fold-{fold}")
+        tested = table[table["role"] == "test"]
+        write_importance(tested, [np.full(N - 2, 0.7)] * len(tested), folder / f"fold-{fold}", UNTRAINED)
         write_status(folder / f"fold-{fold}/status.json", "ok", "train")
     return folder
 
@@ -137,6 +140,7 @@ def test_tables_of_a_task(tmp_path: Path) -> None:
     assert curve.set_index("volume")["mean"][[4, 5]].tolist() == pytest.approx([3 / mean] * 2)
     np.testing.assert_allclose(curve["low"], curve["high"], atol=1e-6)
     assert curve["sd"].max() == pytest.approx(0, abs=1e-6)  # scans count alike, whatever the size of their weights
+    np.testing.assert_allclose(curve["untrained"], 1, atol=1e-6)
     blocks = read_table(out / "tasks_blocks.tsv", text=TEXT)
     assert blocks.loc[blocks["trial_type"] == "block", "share"].unique().tolist() == [1]
     assert blocks.loc[blocks["trial_type"] == "own", "share"].max() == 0.25
@@ -256,3 +260,48 @@ def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
     assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
     found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
     assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}
+
+
+def at_the_ends(n: int) -> np.ndarray:
+    """Importance that falls at both ends of a scan, as of any model."""
+    place = np.arange(n)
+    return 1 - 0.6 * np.exp(-place / 8) - 0.6 * np.exp(-place[::-1] / 8)
+
+
+def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(tmp_path: Path) -> None:
+    """The shape of untrained models is divided out; what the task adds to it is found."""
+    cache = Cache(tmp_path)
+    for path in cache.index["events"].dropna():
+        events((12, 56, "block")).to_csv(path, sep="\t", index=False)
+    run, random, during = run_of(tmp_path / "run", cache), np.random.default_rng(0), np.zeros(N - 2)
+    during[4:32] = 0.5
+
+    def aligned(effect: float) -> pd.Series:
+        for fold in (0, 1):
+            table, _ = read_importance(run / f"fold-{fold}")
+            noisy = [at_the_ends(N - 2) * random.uniform(0.8, 1.2, N - 2) for _ in range(len(table))]
+            write_importance(table, [curve * (1 + effect * during) for curve in noisy], run / f"fold-{fold}")
+            tested = table[table["role"] == "test"]
+            write_importance(tested, [3 * at_the_ends(N - 2)] * len(tested), run / f"fold-{fold}", UNTRAINED)
+        write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+        return read_table(tmp_path / "tasks_alignment.tsv", text=TEXT).set_index("trial_type").loc["block"]
+
+    assert aligned(0)["ratio"] == pytest.approx(1, abs=0.03) and aligned(0)["p"] > 0.05
+    assert aligned(1)["ratio"] > 1.05 and aligned(1)["p"] < 0.05
+    usual = at_the_ends(N - 2) / at_the_ends(N - 2).mean()
+    assert aligned(1)["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
+    curve = read_table(tmp_path / "tasks.tsv", text=TEXT)
+    shape = at_the_ends(N - 2)
+    np.testing.assert_allclose(curve["untrained"], shape / shape.mean(), rtol=1e-5)
+
+
+def test_results_without_untrained_models_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    run = run_of(tmp_path / "run", cache)
+    for path in run.glob(f"fold-*/{UNTRAINED}.*"):
+        path.unlink()
+    with pytest.raises(DataError, match="s0 under untrained models is missing") as raised:
+        write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    assert "snakemake --forcerun explain_fold" in raised.value.hint
+    cache.index["events"] = np.nan
+    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)  # rest needs none

@@ -12,6 +12,7 @@ import yaml
 
 from bolt.config import ROOT
 from bolt.io.files import write_json
+from bolt.workflow.estimate import job_counts, plan_of
 from bolt.workflow.run import Run
 from bolt.workflow.stages import STAGES
 from tests.fake_bids import write_bids
@@ -152,10 +153,11 @@ def test_what_a_change_runs_again(tmp_path):
     assert changed(explain={"inner_folds": 3}) == {"landmarks", "inner_folds", "explanation"}
     assert changed(explain={"top_rois": 0.05}) == {"regions", "stability", "explanation"}
     assert changed(explain={"sanity": {"draws": 3}}) == {"sanity", "explanation"}
-    assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "explanation"}
+    assert changed(explain={"sanity": {"fold": 1}}) == {"train_permuted", "train_again", "explanation"}
     assert changed(explain={"faithfulness": {"steps": 7}}) == {"faithfulness_fold", "explanation"}
     explained = {"explain", "explain_inner", "sanity", "faithfulness_fold"}
-    assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", "train_permuted", *explained}
+    trained = {"train_permuted", "train_again"}
+    assert changed(device="cpu") == {"train", "train_inner", "search", "complexity", *trained, *explained}
     assert changed(bad_scans="refuse") == set()
     assert changed(watch=["tensorboard"]) == set()
     assert changed(folds={"outer": 3, "seed": 5}) == {"folds", "inner_folds"}
@@ -326,3 +328,39 @@ def test_inner_folds_are_planned_where_they_are_asked_for(tmp_path):
     assert (planned["inner_folds"], planned["train_inner"], planned["explain_inner"]) == (1, 6, 3)
     said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
     assert said == sum(planned.values()) - 1  # the target rule is none
+
+
+class Wildcards(dict):
+    """As much of Snakemake's wildcards as input functions use."""
+
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize(
+    ("config", "trained"),
+    [
+        ({}, ["explain/dosenbach160/{v}/{m}/seed-0/retrained"]),
+        ({"seeds": [0, 1]}, [f"runs/dosenbach160/{{v}}/{{m}}/seed-1/fold-{fold}" for fold in range(3)]),
+        ({"explain": {"sanity": {"retrained": False}}}, []),
+        ({"explain": {"sanity": {"draws": 0, "permuted": False}}}, []),  # nothing to control
+    ],
+)
+def test_the_control_of_the_sanity_checks_is_another_seed_or_one_more_training(tmp_path, config, trained):
+    run = Run(yaml.safe_load(series_dataset(tmp_path, **config).read_text()))
+    (name,), variant = run.models, run.layout.variant
+    wildcards = Wildcards(atlas="dosenbach160", model=name, seed="0", variant=variant)
+    files = [path for path in run.retrained_models(wildcards) if path.name == "checkpoint.safetensors"]
+    folders = [str(path.parent.relative_to(run.layout.results)) for path in files]
+    assert folders == [place.format(v=variant, m=name) for place in trained]
+    assert job_counts(plan_of(run))["train_again"] == sum(folder.endswith("retrained") for folder in folders)
+
+
+def test_untrained_importance_is_made_where_scans_may_have_events(tmp_path):
+    run = Run(yaml.safe_load(series_dataset(tmp_path).read_text()))
+    assert run.untrained_importance(tmp_path) == []
+    run = Run(yaml.safe_load(bids_config(tmp_path / "bids_of_tasks").read_text()))
+    assert [path.name for path in run.untrained_importance(tmp_path)] == [
+        "importance_untrained.npy",
+        "importance_untrained.tsv",
+    ]
+    assert {path.name for path in run.kept()} >= {"importance_untrained.npy", "importance_untrained.tsv", "tasks.tsv"}

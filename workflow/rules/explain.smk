@@ -9,6 +9,7 @@ rule explain_fold:
     output:
         importance=FOLD / "importance.npy",
         index=FOLD / "importance.tsv",
+        untrained=run.untrained_importance(FOLD),
     log:
         layout.log("explain_fold", FOLD_NAME),
     benchmark:
@@ -49,6 +50,7 @@ rule tasks:
     input:
         cache=CACHE,
         importance=run.every_fold("importance.tsv"),
+        untrained=run.every_fold("importance_untrained.tsv"),
     output:
         tasks=RUN.explanation / "tasks.tsv",
     log:

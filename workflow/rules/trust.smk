@@ -27,11 +27,37 @@ rule train_permuted:
         f"python -m bolt train-permuted {OF_RUN} {THREADS} {GUARDED}"
 
 
+rule train_again:
+    input:
+        cache=CACHE,
+        folds=layout.folds,
+        status=run.compared_fold("status.json"),
+    output:
+        checkpoint=RUN.retrained / "checkpoint.safetensors",
+        predictions=RUN.retrained / "predictions.tsv",
+        status=RUN.retrained / "status.json",
+    log:
+        layout.log("train_again", RUN_NAME),
+    benchmark:
+        layout.benchmark("train_again", RUN_NAME)
+    conda:
+        "../envs/learning.yaml"
+    threads: 1
+    resources:
+        **run.resources("train_again"),
+    params:
+        **run.params("train_again"),
+        model=lambda wildcards: run.model_code(wildcards.model),
+    shell:
+        f"python -m bolt train-again {OF_RUN} {THREADS} {GUARDED}"
+
+
 rule sanity:
     input:
         cache=CACHE,
         importance=run.every_fold("importance.tsv"),
         permuted=run.permuted_model,
+        retrained=run.retrained_models,
     output:
         RUN.explanation / "sanity.tsv",
     log:

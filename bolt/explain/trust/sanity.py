@@ -5,6 +5,10 @@ after the other, from the classifier down to the input, and the importance of it
 each. The second check does the same with a model trained on permuted labels. If the curves are still similar, they
 reflect the scans or the architecture, not what the model has learned. The explained class is always the one that the
 original model predicts, so that curves are comparable; no true label is read.
+
+Curves without any meaning vanish, too. So a check is passed only if the importance of a model trained again with
+another seed resembles the original (the positive control), and only if the interval of the remaining correlation is
+within the threshold (an equivalence test), because few scans would leave a small correlation by chance.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,50 +27,20 @@ from bolt.config import Sanity
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import importance_of, load_bolt
-from bolt.explain.trust.similarity import GONE, correlations, mean_and_interval, ranked, without_position
+from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, summary
+from bolt.explain.trust.similarity import correlations, ranked, without_position
+from bolt.explain.untrained import fresh_model
 from bolt.explain.weights import read_importance, require_explained
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_table
 from bolt.models.bolt import BolT
-from bolt.models.registry import create_model
 from bolt.training.device import device_of
-
-SANITY_COLUMNS = {
-    "check": "cascade: all layers from the classifier down to this one are random; independent: only this layer is "
-    "random; permuted labels: a model trained on permuted labels",
-    "step": "cascade: number of random layers; else n/a",
-    "layer": "layer that was randomised last; n/a for permuted labels",
-    "fold": "outer fold whose model was checked; 'all': the test scans of all folds together",
-    "rho": "Spearman's correlation of a scan's importance with the original, after the mean curve of the other scans "
-    "is removed from both; mean over test scans (and over draws of random weights)",
-    "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "high": "upper end",
-    "rho_raw": "the same without removing the mean curve, so that it includes the effect of position",
-    "raw_low": "lower end of its interval",
-    "raw_high": "upper end",
-    "n_scans": "number of test scans",
-    "n_undefined": "number of them without a rank correlation, because nothing is left after the mean curve is "
-    "removed; if more than half, rho is n/a",
-    "verdict": f"for the last step of each check, all folds together: 'passed' if |rho| < {GONE}, 'not passed' if not "
-    "or if rho is undefined, 'not done'; else n/a",
-    "note": "remarks",
-}
-KEYS = ["check", "step", "layer"]
-PERMUTED = "permuted labels"
 
 
 def layers_of(model: BolT) -> dict[str, tuple[str, ...]]:
     """Return the layers from output to input: name to the prefixes of its parameters' names."""
     blocks = {f"block {i + 1}": (f"blocks.{i}.",) for i in reversed(range(len(model.blocks)))}
     return {"classifier": ("classifier.", "norm."), **blocks, "input": ("projection.", "cls")}
-
-
-def fresh_model(info: dict[str, Any], draw: int) -> BolT:
-    """Build the model of a ``checkpoint.json`` with initial weights, different for each `draw`; on the CPU."""
-    seed = np.random.SeedSequence([info["seed"], info["fold"], 0, 0, 1 + draw]).generate_state(1)[0]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed))
-        return create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
 
 
 def with_random(model: BolT, fresh: BolT, layers: Sequence[str]) -> BolT:
@@ -162,50 +136,14 @@ def cascade(
     return pd.concat(parts, ignore_index=True)
 
 
-def summary(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and interval of each check and layer, for all folds together and for each fold.
-
-    Parameters
-    ----------
-    comparisons : DataFrame
-        Rows of `cascade`.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `SANITY_COLUMNS`.
-    """
-    single = comparisons.groupby([*KEYS, "fold", "scan_id", "group"], sort=False, dropna=False, as_index=False)
-    scans = single[["rho", "rho_raw"]].mean()
-    ends = {"cascade": scans.loc[scans["check"] == "cascade", "step"].max()}
-    rows = []
-    for whole in (True, False):
-        by = KEYS if whole else ["fold", *KEYS]
-        for _, part in scans.groupby(by, sort=False, dropna=False):
-            keys = part.iloc[0][KEYS].to_dict()
-            rho, low, high = mean_and_interval(part["rho"].to_numpy(), part["group"])
-            raw, raw_low, raw_high = mean_and_interval(part["rho_raw"].to_numpy(), part["group"])
-            final = keys["check"] == PERMUTED or keys["step"] == ends.get(keys["check"])
-            rows.append(
-                {
-                    **keys,
-                    "fold": "all" if whole else part["fold"].iloc[0],
-                    **{"rho": rho, "low": low, "high": high, "rho_raw": raw, "raw_low": raw_low, "raw_high": raw_high},
-                    "n_scans": len(part),
-                    "n_undefined": int(part["rho"].isna().sum()),
-                    "verdict": verdict(rho) if whole and final else None,
-                    "note": None,
-                }
-            )
-    return pd.DataFrame(rows, columns=list(SANITY_COLUMNS))
-
-
-def verdict(rho: float) -> str:
-    """Return 'passed' if the original importance has vanished; an undefined correlation has not passed."""
-    return "passed" if abs(rho) < GONE else "not passed"
-
-
-def write_sanity(cache: Any, run: ModelRun, folds: Sequence[int], settings: Sanity, device: str = "auto") -> None:
+def write_sanity(
+    cache: Any,
+    run: ModelRun,
+    folds: Sequence[int],
+    settings: Sanity,
+    device: str = "auto",
+    retrained: Sequence[Path] = (),
+) -> None:
     """Write ``sanity.tsv`` (`SANITY_COLUMNS`) of a run, from the folds that are explained.
 
     Parameters
@@ -214,8 +152,11 @@ def write_sanity(cache: Any, run: ModelRun, folds: Sequence[int], settings: Sani
     run : ModelRun
     folds : sequence of int
     settings : Sanity
-        Without draws there is no cascade. If the training on permuted labels failed, the table gives the reason.
+        Without draws there is no cascade.
     device : {"auto", "cpu", "cuda"}
+    retrained : sequence of Path
+        Folders of models trained again with another seed, one per fold (`ModelRun.trained_again`). If all such
+        trainings failed, or that on permuted labels, the table gives the reason.
 
     Raises
     ------
@@ -224,36 +165,59 @@ def write_sanity(cache: Any, run: ModelRun, folds: Sequence[int], settings: Sani
     """
     done = require_explained(run.folder, folds)
     place = device_of(device, None)
-    parts, note = [], ""
+    others = {RETRAINED: list(retrained) if settings.controlled else [], PERMUTED: [run.permuted] * settings.permuted}
+    parts, notes = [], {}
+    for check, folders in others.items():
+        models = [_other_model(folder, done) for folder in folders]
+        compared = [model for model in models if not isinstance(model, str)]
+        parts += [_compare(cache, run, model, check, settings.scans, place) for model in compared]
+        if models:
+            notes[check] = _learned(compared, check) if compared else str(models[0])
     if settings.draws:
         options: dict[str, Any] = settings.model_dump(include={"draws", "scans", "independent"})
-        parts = [cascade(cache, run.fold(fold), device=place, **options) for fold in done]
-    if settings.permuted:
-        rows, note = _compare_permuted(cache, run, done, settings.scans, place)
-        parts += [] if rows is None else [rows]
+        parts += [cascade(cache, run.fold(fold), device=place, **options) for fold in done]
     table = summary(pd.concat(parts)) if parts else pd.DataFrame(columns=list(SANITY_COLUMNS))
-    if note and not (table["check"] == PERMUTED).any():
-        failed = {"check": PERMUTED, "fold": "all", "n_scans": 0, "n_undefined": 0, "verdict": "not done"}
-        table = pd.concat([table, pd.DataFrame([failed])], ignore_index=True)
-    table.loc[table["check"] == PERMUTED, "note"] = note
+    failed = [check for check in notes if not (table["check"] == check).any()]
+    rows = [{"check": c, "fold": "all", "n_scans": 0, "n_undefined": 0, "verdict": "not done"} for c in failed]
+    table = pd.concat([table, pd.DataFrame(rows)], ignore_index=True) if rows else table
+    table["note"] = table["check"].map(notes)
     write_table(table[list(SANITY_COLUMNS)], run.explanation / "sanity.tsv", SANITY_COLUMNS)
 
 
-def _compare_permuted(
-    cache: Any, run: ModelRun, done: Sequence[int], scans: int | None, device: torch.device
-) -> tuple[pd.DataFrame | None, str]:
-    """Return rows as of `cascade` for the model trained on permuted labels, or None, and a note."""
-    status = read_json(run.permuted / "status.json")
+class _Other(NamedTuple):
+    """Another model of one fold, the seed and the fold of its training, and its predictions."""
+
+    model: BolT
+    seed: int
+    fold: int
+    predictions: pd.DataFrame
+
+
+def _other_model(folder: Path, done: Sequence[int]) -> _Other | str:
+    """Load another model to compare with, or return why that is impossible."""
+    status = read_json(folder / "status.json")
     if status["state"] != "ok":
-        return None, status["reason"]
-    model, info = load_bolt(run.permuted)
+        return str(status["reason"])
+    model, info = load_bolt(folder)
     if info["fold"] not in done:
-        return None, f"fold {info['fold']}, whose labels were permuted, has no importance weights to compare with"
-    fold = _Fold(cache, run.fold(info["fold"]), scans)
-    rows = fold.compare(model, device, {"check": PERMUTED, "step": np.nan, "layer": np.nan})
-    table = read_predictions(run.permuted / "predictions.tsv")
+        return f"fold {info['fold']}, in which it was trained, has no importance weights to compare with"
+    return _Other(model, info["seed"], info["fold"], read_predictions(folder / "predictions.tsv"))
+
+
+def _compare(
+    cache: Any, run: ModelRun, other: _Other, check: str, scans: int | None, device: torch.device
+) -> pd.DataFrame:
+    """Return rows as of `cascade` for another model of a fold."""
+    keys = {"check": check, "step": np.nan, "layer": np.nan}
+    return _Fold(cache, run.fold(other.fold), scans).compare(other.model, device, keys)
+
+
+def _learned(others: Sequence[_Other], check: str) -> str:
+    """Describe what other models have learned."""
+    table = pd.concat([other.predictions for other in others])
     correct = (table["predicted"] == table["label"]).groupby(table["role"]).mean()
-    return rows, (
-        f"it has learned {correct['train']:.0%} of its permuted training labels, and is right about "
-        f"{correct['test']:.0%} of the test scans"
-    )
+    right = f"is right about {correct['test']:.0%} of the test scans"
+    if check == PERMUTED:
+        return f"it has learned {correct['train']:.0%} of its permuted training labels, and {right}"
+    folds = ", ".join(str(other.fold) for other in others)
+    return f"seed {others[0].seed}, fold{'s' if len(others) > 1 else ''} {folds}; {right}"

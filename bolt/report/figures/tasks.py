@@ -37,14 +37,15 @@ def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
             n = int(curve["n_scans"].max())
             axis.set_title(f"{names[key]} ({n} scan{'s' if n > 1 else ''})")
         grid[-1, 0].set_xlabel("time (s)")
-        figure.supylabel("importance (1: the scan's mean)", fontsize=9)
+        figure.supylabel("relative importance (1: the scan's mean)", fontsize=9)
 
 
 def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:
     """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
     time = curve["time"].to_numpy()
     step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
-    low, high = float(curve[["mean", "low"]].min().min()), float(curve[["mean", "high"]].max().max())
+    drawn = [name for name in ("mean", "low", "high", "untrained") if name in curve]
+    low, high = float(curve[drawn].min().min()), float(curve[drawn].max().max())
     agreed = {kind: rows[rows["share"] >= MOST] for kind, rows in events.groupby("trial_type", sort=False)}
     colours = {kind: MANY[i % len(MANY)] for i, kind in enumerate(agreed)}
     lanes = _lanes({kind: set(rows["volume"]) for kind, rows in agreed.items()})
@@ -59,17 +60,19 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFr
     line = curve.set_index("volume").reindex(volumes)  # a volume that no scan has is a gap
     middle = (volumes + 0.5) * step
     axis.fill_between(middle, line["low"], line["high"], color=MUTED, alpha=0.3, lw=0)
+    if "untrained" in line:
+        axis.plot(middle, line["untrained"], color=MUTED, lw=0.8)
     axis.plot(middle, line["mean"], color=INK, lw=1.3)
     axis.set(xlim=(0, (volumes[-1] + 1) * step), ylim=(low - 0.03 * room, top))
     axis.locator_params(axis="y", nbins=4)
     beside.set_axis_off()
-    drawn = [Patch(color=colours[kind], label=kind) for kind, rows in agreed.items() if len(rows)]
-    if drawn:
-        beside.legend(handles=drawn, loc="center left", bbox_to_anchor=(-0.1, 0.5), fontsize=7.5, handlelength=1.0)
-    n_varying = len(agreed) - len(drawn)
+    keys = [Patch(color=colours[kind], label=kind) for kind, rows in agreed.items() if len(rows)]
+    if keys:
+        beside.legend(handles=keys, loc="center left", bbox_to_anchor=(-0.1, 0.5), fontsize=7.5, handlelength=1.0)
+    n_varying = len(agreed) - len(keys)
     if n_varying:
         note = f"{n_varying} event type{'s' if n_varying > 1 else ''} at times\nthat differ between scans"
-        beside.text(0, 0 if drawn else 0.5, note, fontsize=7, color=MUTED)
+        beside.text(0, 0 if keys else 0.5, note, fontsize=7, color=MUTED)
 
 
 def _lanes(kinds: dict[str, set[int]]) -> dict[str, int]:

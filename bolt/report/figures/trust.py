@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from bolt.explain.trust.faithfulness import DIRECTIONS, REPLACEMENTS
+from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED
 from bolt.explain.trust.similarity import GONE
 from bolt.report.figures.style import DIVERGING, INK, LINE, MANY, MUTED, canvas
 from bolt.report.tables.explanation import ORDERS
@@ -68,13 +69,13 @@ def draw_sanity(table: pd.DataFrame, out: Path) -> None:
     """Draw ρ along the cascade with its interval, and for each layer alone (``sanity.tsv``)."""
     cascade = table[table["check"] == "cascade"]
     alone = table[(table["check"] == "independent") & (table["fold"] == "all")]
-    permuted = table[(table["check"] == "permuted labels") & (table["fold"] == "all")]
-    widths = [cascade["step"].nunique() + 1.2 * len(permuted)] + [len(alone)] * (len(alone) > 0)
+    models = table[table["check"].isin([PERMUTED, RETRAINED]) & (table["fold"] == "all") & (table["n_scans"] > 0)]
+    widths = [cascade["step"].nunique() + 1.2 * len(models)] + [len(alone)] * (len(alone) > 0)
     with canvas(out, height=3.3) as figure:
         axes = figure.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
         _cascade(axes[0], cascade)
-        if len(permuted):
-            _permuted(axes[0], permuted, int(cascade["step"].max()))
+        if len(models):
+            _other_models(axes[0], models, int(cascade["step"].max()))
         if len(alone):
             _points(axes[1], range(len(alone)), alone)
             _layer_ticks(axes[1], range(len(alone)), alone["layer"].tolist())
@@ -103,13 +104,14 @@ def _cascade(axis: Axes, table: pd.DataFrame) -> None:
     axis.set_title("randomised from the classifier down to …")
 
 
-def _permuted(axis: Axes, table: pd.DataFrame, last: int) -> None:
-    """Draw permuted labels beside the cascade, to which they do not belong."""
-    place = last + 1.5
+def _other_models(axis: Axes, table: pd.DataFrame, last: int) -> None:
+    """Draw models that were trained apart beside the cascade, to which they do not belong."""
+    table = table.sort_values("check")
+    places = [last + 1.5 + 1.2 * i for i in range(len(table))]
     axis.axvline(last + 0.75, color=MUTED, lw=0.8, ls=":")
-    _points(axis, [place], table)
+    _points(axis, places, table)
     labels = [label.get_text() for label in axis.get_xticklabels()]
-    _layer_ticks(axis, [*axis.get_xticks(), place], [*labels, "permuted labels"])
+    _layer_ticks(axis, [*axis.get_xticks(), *places], [*labels, *table["check"]])
 
 
 def _points(axis: Axes, places: Any, table: pd.DataFrame) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from nilearn import plotting
 
+from bolt.explain.courses import COURSE, Course, on_grid
 from bolt.explain.given_scan import GivenScan
-from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_masks, on_grid
+from bolt.explain.tasks import block_table, curve_table, event_masks
 from bolt.report.figures.series import time_course
 from bolt.report.figures.style import DIVERGING, canvas
 from bolt.report.figures.tasks import draw_course

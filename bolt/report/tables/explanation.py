@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.tasks import COURSE
+from bolt.explain.courses import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
-from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
+from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, signed
 
 TASK_KEYS = list(COURSE)
 VOLUMES = {
@@ -31,10 +31,18 @@ ORDERS = {
 }
 CONTROL_NAMES = {"random": "random volumes", "position": "position alone", "shifted": "shifted importance"}
 REPLACED_BY = {"mean": "mean volume", "surrogate": "scrambled time"}
-SANITY_CHECKS = {"cascade": "all layers random", "permuted labels": "model trained on permuted labels"}
+SANITY_CHECKS = {
+    "trained again": "model trained again with another seed",
+    "cascade": "all layers random",
+    "permuted labels": "model trained on permuted labels",
+}
 SANITY_VERDICTS = {
     "passed": f"vanishes (|ρ| < {GONE}): passed",
     "not passed": "does not vanish: not passed",
+    "not shown": "too few scans to tell",
+    "no control": "vanishes, but without a control: not tested",
+    "reproducible": "reproducible",
+    "not reproducible": "not shown to be reproducible",
     "not done": "not done",
 }
 AGREEMENT = {"regions": "regions", "halves": "regions, halves of people", "importance": "importance over time"}
@@ -107,6 +115,7 @@ def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:
             "time (%)": [f"{100 * share:.0f}" for share in aligned["share_of_time"]],
             "importance (%)": [f"{100 * share:.0f}" for share in aligned["share_of_importance"]],
             "ratio": [f"{ratio:.2f}" for ratio in aligned["ratio"]],
+            "by position alone": [decimal(ratio) for ratio in aligned["ratio_untrained"]],
             "p (Holm-corrected)": [p_value(p) for p in aligned["p_holm"]],
             "scans": aligned["n_scans"].astype(str),
         }
@@ -182,12 +191,21 @@ def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
                     "mean curve not removed": interval(row.rho_raw, row.raw_low, row.raw_high, decimal),
                     "test scans": f"{row.n_scans:.0f}",
                     "without ρ": f"{row.n_undefined:.0f}",
+                    "beyond what remains": _contrast(row),
                     "importance": SANITY_VERDICTS[str(row.verdict)] if pd.notna(row.verdict) else "",
                     "note": row.note if isinstance(row.note, str) and over_all else "",
                 }
             )
     frame = pd.DataFrame(rows)
-    return frame.drop(columns=[name for name in ("without ρ", "note") if frame[name].isin(["0", ""]).all()])
+    optional = ("without ρ", "beyond what remains", "note")
+    return frame.drop(columns=[name for name in optional if frame[name].isin(["0", ""]).all()])
+
+
+def _contrast(row: Any) -> str:
+    """Return by how much the model trained again exceeds what remains; nothing if there is no such model."""
+    if pd.isna(getattr(row, "contrast", None)):
+        return ""
+    return interval(row.contrast, row.contrast_low, row.contrast_high, signed)
 
 
 def area_table(areas: pd.DataFrame) -> pd.DataFrame:

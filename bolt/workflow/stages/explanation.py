@@ -63,7 +63,7 @@ def _explain_options(parser: ArgumentParser) -> None:
     "Compute importance weights of every scan for one fold's model, or explain one scan.",
     rules=("explain_fold",),
     options=_explain_options,
-    code=("bolt.explain.importance",),
+    code=("bolt.explain.importance", "bolt.explain.untrained"),
     settings=lambda study: study.config.device,
     jobs=lambda plan: plan.n_explained_folds,
     cost=Cost(5, 0.1, phantom=3),
@@ -72,8 +72,10 @@ def _explain_options(parser: ArgumentParser) -> None:
     guarded=True,
 )
 def explain(job: Job) -> None:
-    """Write the importance weights of every scan of a fold."""
+    """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold
+    from bolt.explain.untrained import explain_untrained
+    from bolt.explain.weights import UNTRAINED
     from bolt.io.errors import ConfigError
     from bolt.series.cache import SeriesCache
 
@@ -85,8 +87,15 @@ def explain(job: Job) -> None:
     facts = {"fold": options.fold, "seed": options.seed}
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
     outcome.depends_on(folder / "status.json")
-    outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
-    outcome.run(lambda: explain_fold(SeriesCache(cache), folder, job.config.device))
+    names = ["importance", *[UNTRAINED] * job.dataset.has_tasks]
+    outcome.empty = [folder / f"{name}.{kind}" for name in names for kind in ("npy", "tsv")]
+
+    def work() -> None:
+        explain_fold(SeriesCache(cache), folder, job.config.device)
+        if job.dataset.has_tasks:
+            explain_untrained(SeriesCache(cache), folder, job.config.device)
+
+    outcome.run(work)
 
 
 @stage(
@@ -225,6 +234,7 @@ def regions(job: Job) -> None:
 def tasks(job: Job) -> None:
     """Write the time course of importance in tasks."""
     from bolt.explain.tasks import write_tasks
+    from bolt.explain.weights import UNTRAINED
     from bolt.io.series_files import kept_volumes
     from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
@@ -239,4 +249,5 @@ def tasks(job: Job) -> None:
         write_tasks(SeriesCache(run.cache), run.folder, done, out.parent, job.config.explain, kept)
 
     job.of_folds(done, [out], work)
-    job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
+    untrained = [run.fold(fold) / f"{UNTRAINED}.{kind}" for fold in done for kind in ("npy", "tsv")]
+    job.note(provenance_path(out), [*job.importance_files(done), untrained], seed=job.options.seed)

@@ -1,4 +1,4 @@
-"""Stages that ask how far an explanation may be trusted: permuted labels, sanity checks, faithfulness, stability."""
+"""Stages that ask how far an explanation may be trusted: sanity checks and their models, faithfulness, stability."""
 
 from __future__ import annotations
 
@@ -38,6 +38,32 @@ def train_permuted(job: Job) -> None:
 
 
 @stage(
+    "Train a model again with another seed, the positive control of the sanity checks.",
+    keys=OF_RUN,
+    code=("bolt.training.runner",),
+    settings=lambda study: [*training_settings(study), study.config.explain.sanity.fold],
+    jobs=lambda plan: plan.n_retrained,
+    cost=Cost(20, 1.2, phantom=10),
+    memory_mb=8000,
+    trains=True,
+    guarded=True,
+)
+def train_again(job: Job) -> None:
+    """Train one fold of a run again with the next seed."""
+    from bolt.training.runner import train_fold
+
+    of_classes(job)
+    folder, options, (cache, folds) = job.run.retrained, job.options, (job.run.cache, job.layout.folds)
+    fold = job.config.explain.sanity.fold_of(job.folds)
+    place = {"fold": fold, "seed": options.seed + 1}
+    outcome = job.outcome(folder / "status.json", [cache / "manifest.json", folds], **place)
+    outcome.depends_on(job.run.fold(fold) / "status.json")
+    outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
+    facts = {"device": job.config.device, "threads": options.threads}
+    outcome.run(lambda: train_fold(cache, folds, job.model, job.dataset, **place, out=folder, **facts))
+
+
+@stage(
     "Check that importance vanishes when the weights are randomised, or labels permuted.",
     keys=OF_RUN,
     code=("bolt.explain.trust.sanity",),
@@ -55,8 +81,12 @@ def sanity(job: Job) -> None:
 
     of_classes(job)
     run, settings, done = job.run, job.config.explain.sanity, folds_with_importance(job)
-    out = run.explanation / "sanity.tsv"
-    job.of_folds(done, [out], lambda: write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device))
+    out, retrained = run.explanation / "sanity.tsv", run.trained_again(job.folds, job.config.seeds)
+
+    def work() -> None:
+        write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device, retrained)
+
+    job.of_folds(done, [out], work)
     job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
 
 

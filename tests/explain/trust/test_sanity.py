@@ -14,15 +14,9 @@ from bolt.config import Sanity
 from bolt.config.layout import ModelRun
 from bolt.explain.importance import explain_fold
 from bolt.explain.trust import sanity
-from bolt.explain.trust.sanity import (
-    SANITY_COLUMNS,
-    cascade,
-    fresh_model,
-    layers_of,
-    summary,
-    with_random,
-    write_sanity,
-)
+from bolt.explain.trust.sanity import cascade, layers_of, with_random, write_sanity
+from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, Interval, summary, verdict
+from bolt.explain.untrained import fresh_model
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -33,8 +27,8 @@ from tests.explain.runs import N_ROIS, MemoryCache
 HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 8}
 CLASSES = ["control", "patient"]
 RUN = ("x", "v", "m", 0)
-PERMUTED_ALONE = Sanity(draws=0, scans=None, independent=False)
-CASCADE_ALONE = Sanity(draws=1, scans=None, independent=False, permuted=False)
+PERMUTED_ALONE = Sanity(draws=0, scans=None, independent=False, retrained=False)
+CASCADE_ALONE = Sanity(draws=1, scans=None, independent=False, permuted=False, retrained=False)
 
 
 def make_fold(cache: MemoryCache, folder: Path, fold: int, model: torch.nn.Module | None = None) -> None:
@@ -119,7 +113,7 @@ def test_nothing_random_gives_one_and_everything_random_gives_little(run: tuple)
     assert list(table) == list(SANITY_COLUMNS)
     whole = table[table["fold"] == "all"].set_index("step")
     assert whole.at[0, "rho"] == pytest.approx(1, abs=1e-4)
-    assert whole.at[4, "verdict"] == "passed" and whole["verdict"].notna().sum() == 1
+    assert whole.at[4, "verdict"] == "no control" and whole["verdict"].notna().sum() == 1
     assert (whole["n_scans"] == 16 * 2).all()
     assert whole.at[4, "low"] <= whole.at[4, "rho"] <= whole.at[4, "high"]
     assert len(table[table["fold"] == "1"]) == 5
@@ -154,12 +148,14 @@ def test_the_class_of_the_original_model_is_explained_and_no_label_read(run: tup
 
 
 def test_the_interval_is_over_families() -> None:
-    """Two families of five scans each that agree: between them lies all that varies."""
-    scans = [f"s{i}" for i in range(10)]
+    """Six families of five scans each that agree: between them lies all that varies. Five have no interval."""
+    scans, families = [f"s{i}" for i in range(30)], [f"f{i // 5}" for i in range(30)]
     found = pd.DataFrame({"scan_id": scans, "fold": "0", "check": "cascade", "step": 1, "layer": "classifier"})
-    found = found.assign(rho=[0.0] * 5 + [1.0] * 5, rho_raw=0.5)
-    families, persons = (summary(found.assign(group=g)).iloc[0] for g in (["a"] * 5 + ["b"] * 5, scans))
-    assert (families["low"], families["high"]) == (0, 1) and persons["low"] > 0.1
+    found = found.assign(rho=[0.0] * 15 + [1.0] * 15, rho_raw=0.5)
+    of_families, of_persons = (summary(found.assign(group=group)).iloc[0] for group in (families, scans))
+    assert of_families["low"] < 0.1 < 0.25 < of_persons["low"] < of_persons["high"] < 0.75
+    few = summary(found.assign(group=families).iloc[5:]).iloc[0]
+    assert few["rho"] == pytest.approx(0.6) and np.isnan(few["low"])
 
 
 def test_the_same_seed_gives_the_same_table(run: tuple) -> None:
@@ -233,3 +229,102 @@ def test_another_model_is_refused(run: tuple, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, create_model("lstm", N_ROIS, 2), about)
     with pytest.raises(DataError, match="BolT"):
         cascade(run[0], tmp_path, draws=1, scans=None, independent=False)
+
+
+NEAR, AGREES = Interval(0.05, -0.04, 0.14), Interval(0.4, 0.3, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rho", "control", "contrast", "outcome"),
+    [
+        (NEAR, AGREES, Interval(0.35, 0.2, 0.5), "passed"),
+        (Interval(-0.05, -0.14, 0.04), AGREES, Interval(0.35, 0.2, 0.5), "passed"),
+        (Interval(0.05, -0.12, 0.22), AGREES, Interval(0.35, 0.2, 0.5), "not shown"),
+        (Interval(-0.05, -0.22, 0.12), AGREES, Interval(0.35, 0.2, 0.5), "not shown"),
+        (Interval(0.05, np.nan, np.nan), AGREES, Interval(0.35, 0.2, 0.5), "not shown"),
+        (Interval(0.2, 0.15, 0.25), AGREES, Interval(0.2, 0.1, 0.3), "not passed"),
+        (Interval(-0.3, -0.4, -0.2), AGREES, Interval(0.1, 0.05, 0.2), "not passed"),
+        (Interval(np.nan, np.nan, np.nan), AGREES, Interval(np.nan, np.nan, np.nan), "not passed"),
+        (NEAR, None, None, "no control"),
+        (NEAR, Interval(0.4, np.nan, np.nan), Interval(0.35, np.nan, np.nan), "no control"),
+        (NEAR, Interval(0.1, -0.02, 0.22), Interval(0.05, -0.1, 0.2), "not reproducible"),
+        (NEAR, Interval(0.1, 0.02, 0.18), Interval(0.05, -0.1, 0.2), "not reproducible"),
+    ],
+)
+def test_a_check_is_passed_by_the_whole_interval_and_with_its_control(
+    rho: Interval, control: Interval | None, contrast: Interval | None, outcome: str
+) -> None:
+    assert verdict(rho, control, contrast) == outcome
+
+
+def compared(n: int, seed: int, *, remains: float, again: float, spread: float = 0.15) -> pd.DataFrame:
+    """Correlations of `n` scans with a random model, and with one that was trained again."""
+    random = np.random.default_rng(seed)
+    scans = [f"s{i}" for i in range(n)]
+    about = pd.DataFrame({"scan_id": scans, "group": scans, "fold": "0", "rho_raw": 0.5})
+    rows = [
+        about.assign(check="cascade", step=1, layer="input", rho=random.normal(remains, spread, n)),
+        about.assign(check=RETRAINED, step=np.nan, layer=np.nan, rho=random.normal(again, spread, n)),
+    ]
+    return summary(pd.concat(rows)).query("fold == 'all'").set_index("check")
+
+
+def test_random_numbers_vanish_and_prove_nothing() -> None:
+    """Of 200 explanations without meaning, few have a control that agrees by chance; of real ones most pass."""
+    ends = [compared(20, seed, remains=0, again=0).loc["cascade", "verdict"] for seed in range(200)]
+    assert ends.count("passed") <= 10 and ends.count("not reproducible") > 150
+    kept = [compared(20, seed, remains=0.2, again=0.5).loc["cascade", "verdict"] for seed in range(200)]
+    assert kept.count("passed") <= 10
+    real = [compared(20, seed, remains=0, again=0.4).loc["cascade", "verdict"] for seed in range(200)]
+    assert real.count("passed") > 180
+
+
+def test_the_control_is_compared_on_the_same_scans() -> None:
+    table = compared(20, 0, remains=0.1, again=0.5)
+    assert table.loc["cascade", "contrast"] == pytest.approx(table.loc[RETRAINED, "rho"] - table.loc["cascade", "rho"])
+    low, high = table.loc["cascade", ["contrast_low", "contrast_high"]]
+    assert 0.2 < low < table.loc["cascade", "contrast"] < high < 0.6
+    assert table.loc[RETRAINED, "verdict"] == "reproducible" and np.isnan(table.loc[RETRAINED, "contrast"])
+    assert compared(20, 0, remains=0.1, again=0).loc[RETRAINED, "verdict"] == "not reproducible"
+    assert compared(5, 0, remains=0, again=0.5)["verdict"].to_dict() == {"cascade": "not shown", RETRAINED: "not shown"}
+
+
+def test_a_model_trained_again_is_the_control_of_both_checks(copied: tuple) -> None:
+    """Here it is the model itself, and permuted labels gave another; the seed of a run is no part of its class."""
+    cache, run = copied
+    settings = Sanity(draws=2, scans=None, independent=False)
+    model, _ = load_checkpoint(run.fold(1))
+    make_fold(cache, run.retrained, 1, model)
+    make_fold(cache, run.permuted, 1, fresh_model(load_checkpoint(run.fold(1))[1], 7))
+    write_sanity(cache, run, [0, 1], settings, "cpu", [run.retrained])
+    ends = read_table(run.explanation / "sanity.tsv", text=("fold",)).query("fold == 'all'").set_index("check")
+    assert ends.loc[RETRAINED, "rho"] == pytest.approx(1, abs=1e-4) and ends.loc[RETRAINED, "verdict"] == "reproducible"
+    right = ends.loc[RETRAINED, "note"]
+    assert right.startswith("seed 0, fold 1; is right about ")
+    last = ends[ends["verdict"].notna()]
+    assert set(last.index) == {RETRAINED, PERMUTED, "cascade"}
+    assert (last.loc[["cascade", PERMUTED], "contrast_low"] > 0.5).all()
+    both = [run.fold(0), run.fold(1)]  # of another seed
+    write_sanity(cache, run, [0, 1], settings, "cpu", both)
+    ends = read_table(run.explanation / "sanity.tsv", text=("fold",)).query("check == @RETRAINED")
+    assert ends["fold"].tolist() == ["all", "0", "1"] and ends["n_scans"].tolist() == [32, 16, 16]
+    assert "folds 0, 1; is right" in ends["note"].iloc[0]
+
+
+def test_a_control_that_failed_or_was_not_asked_for_is_missing(copied: tuple) -> None:
+    cache, run = copied
+    write_status(run.retrained / "status.json", "failed", "train", DataError("the loss is not finite"))
+    write_sanity(cache, run, [0, 1], Sanity(draws=2, independent=False, permuted=False), "cpu", [run.retrained])
+    ends = read_table(run.explanation / "sanity.tsv", text=("fold",)).query("fold == 'all'").dropna(subset="verdict")
+    ends = ends.set_index("check")
+    assert ends.loc[RETRAINED, "verdict"] == "not done" and "not finite" in ends.loc[RETRAINED, "note"]
+    assert ends.loc["cascade", "verdict"] in ("no control", "not shown") and np.isnan(ends.loc["cascade", "contrast"])
+    write_sanity(cache, run, [0, 1], CASCADE_ALONE, "cpu", [run.retrained])
+    assert RETRAINED not in set(read_table(run.explanation / "sanity.tsv")["check"])
+
+
+def test_the_next_configured_seed_is_the_control_or_else_one_more_training(tmp_path: Path) -> None:
+    run = ModelRun(tmp_path, "x", "v", "m", "0")
+    assert run.trained_again([2, 5], [0]) == [run.retrained]
+    assert run.trained_again([2, 5], [0, 1, 2]) == [run.with_seed(1).fold(2), run.with_seed(1).fold(5)]
+    assert run.with_seed(1).trained_again([2], [0, 1, 2]) == [run.fold(2)]

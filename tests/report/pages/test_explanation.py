@@ -9,7 +9,7 @@ import pytest
 from bolt.config import Faithfulness, Sanity
 from bolt.config.study import Study
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS
-from bolt.explain.trust.sanity import SANITY_COLUMNS
+from bolt.explain.trust.sanity_outcome import SANITY_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.pages import explanation
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks

@@ -323,12 +323,14 @@ def test_alignment() -> None:
         [("WM", "WM", "LR", "0bk", 0.251, 0.523, 2.084, 0.012, 0.024),
          ("WM", "WM", "RL", "2bk", 0.1, 0.2, 2.0, 0.3, 0.6)],
         columns=columns,
-    ).assign(n_scans=[7, 8])  # fmt: skip
+    ).assign(n_scans=[7, 8], ratio_untrained=[1.04, 0.96])  # fmt: skip
     table = explanation.alignment_table(found)
-    assert list(table) == ["task", "events", "time (%)", "importance (%)", "ratio", "p (Holm-corrected)", "scans"]
+    assert list(table) == [
+        "task", "events", "time (%)", "importance (%)", "ratio", "by position alone", "p (Holm-corrected)", "scans",
+    ]  # fmt: skip
     assert rows(table) == [
-        ["WM · run LR", "0bk", "25", "52", "2.08", "0.024", "7"],
-        ["WM · run RL", "2bk", "10", "20", "2.00", "0.6", "8"],
+        ["WM · run LR", "0bk", "25", "52", "2.08", "1.04", "0.024", "7"],
+        ["WM · run RL", "2bk", "10", "20", "2.00", "0.96", "0.6", "8"],
     ]
 
 
@@ -367,29 +369,31 @@ def test_stability() -> None:
 def test_sanity() -> None:
     columns = [
         "check", "step", "fold", "rho", "low", "high", "rho_raw", "raw_low", "raw_high", "n_scans", "n_undefined",
-        "verdict", "note",
+        "verdict", "note", "contrast", "contrast_low", "contrast_high",
     ]  # fmt: skip
+    nothing = (np.nan,) * 3
     found = pd.DataFrame(
-        [("cascade", 1.0, "all", 0.9, 0.8, 1.0, 0.91, 0.81, 0.99, 20.0, 0.0, None, None),
-         ("cascade", 2.0, "all", 0.11, -0.12, 0.13, 0.24, 0.15, 0.36, 21.0, 3.0, "passed", "few scans"),
-         ("cascade", 2.0, "1", 0.17, 0.08, 0.19, 0.28, 0.19, 0.37, 22.0, 2.0, None, "unseen"),
-         ("permuted labels", np.nan, "all", 0.5, 0.4, 0.6, 0.71, 0.62, 0.83, 23.0, 1.0, "not passed", None),
-         ("permuted labels", np.nan, "2", 0.52, 0.43, 0.64, 0.75, 0.66, 0.87, 24.0, 0.0, None, None)],
+        [("cascade", 1.0, "all", 0.9, 0.8, 1.0, 0.91, 0.81, 0.99, 20.0, 0.0, None, None, *nothing),
+         ("cascade", 2.0, "all", 0.11, -0.12, 0.13, 0.24, 0.15, 0.36, 21.0, 3.0, "passed", "few scans", 0.4, 0.3, 0.5),
+         ("cascade", 2.0, "1", 0.17, 0.08, 0.19, 0.28, 0.19, 0.37, 22.0, 2.0, None, "unseen", *nothing),
+         ("permuted labels", np.nan, "all", 0.5, 0.4, 0.6, 0.71, 0.62, 0.83, 23.0, 1.0, "not passed", None, *nothing),
+         ("permuted labels", np.nan, "2", 0.52, 0.43, 0.64, 0.75, 0.66, 0.87, 24.0, 0.0, None, None, *nothing)],
         columns=columns,
     )  # fmt: skip
     table = explanation.sanity_table(found)
     assert list(table) == [
-        "", "ρ [95 %]", "mean curve not removed", "test scans", "without ρ", "importance", "note",
+        "", "ρ [95 %]", "mean curve not removed", "test scans", "without ρ", "beyond what remains",
+        "importance", "note",
     ]  # fmt: skip
     assert rows(table) == [
-        ["all layers random", "0.11 [−0.12, 0.13]", "0.24 [0.15, 0.36]", "21", "3", "vanishes (|ρ| < 0.2): passed",
-         "few scans"],
-        ["fold 1", "0.17 [0.08, 0.19]", "0.28 [0.19, 0.37]", "22", "2", "", ""],
-        ["model trained on permuted labels", "0.50 [0.40, 0.60]", "0.71 [0.62, 0.83]", "23", "1",
+        ["all layers random", "0.11 [−0.12, 0.13]", "0.24 [0.15, 0.36]", "21", "3", "+0.40 [+0.30, +0.50]",
+         "vanishes (|ρ| < 0.2): passed", "few scans"],
+        ["fold 1", "0.17 [0.08, 0.19]", "0.28 [0.19, 0.37]", "22", "2", "", "", ""],
+        ["model trained on permuted labels", "0.50 [0.40, 0.60]", "0.71 [0.62, 0.83]", "23", "1", "",
          "does not vanish: not passed", ""],
-        ["fold 2", "0.52 [0.43, 0.64]", "0.75 [0.66, 0.87]", "24", "0", "", ""],
+        ["fold 2", "0.52 [0.43, 0.64]", "0.75 [0.66, 0.87]", "24", "0", "", "", ""],
     ]  # fmt: skip
-    plain = explanation.sanity_table(found.assign(n_undefined=0.0, note=None))
+    plain = explanation.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
     assert list(plain) == ["", "ρ [95 %]", "mean curve not removed", "test scans", "importance"]
 
 

@@ -14,14 +14,29 @@ import pandas as pd
 from bolt.cohort.confounding import holm
 from bolt.explain.events import TRANSITIONS
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
+from bolt.explain.trust.sanity_outcome import RETRAINED
+from bolt.report.sections.explanation.sanity import correlation, no_control
 from bolt.report.tables.explanation import CONTROL_NAMES, REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 
-SUPPORTED, NOT_SUPPORTED = "supported", "not supported"
+SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
+
+
+SANITY_OUTCOMES = {
+    "passed": SUPPORTED,
+    "not passed": NOT_SUPPORTED,
+    "not shown": "not shown",
+    "not reproducible": "not reproducible",
+    "no control": NOT_TESTED,
+}
+"""Outcomes by the verdicts of ``sanity.tsv``."""
 
 
 class Answer(NamedTuple):
-    """What was measured: the outcome (only `SUPPORTED` is positive), the value as text, and facts for sentences."""
+    """What was measured: the outcome, the value as text, and facts for sentences.
+
+    Only `SUPPORTED` is positive; all other outcomes but `NOT_TESTED` count as not supported.
+    """
 
     outcome: str
     value: str
@@ -79,12 +94,17 @@ def _compare(first: pd.Series, second: pd.Series, gain: float, share: float) -> 
 
 
 def events(table: pd.DataFrame, alpha: float) -> Answer | None:
-    """Test whether importance is higher during some type of event, corrected over all tasks."""
+    """Test whether importance is higher during some type of event, corrected over all tasks.
+
+    It must be raised by more than position in the scan alone would raise or lower it, because trained models may differ
+    from the untrained ones by which position is divided out.
+    """
     table = table[table["trial_type"] != TRANSITIONS]  # no type of event
-    if table.empty:
+    if table.empty or "ratio_untrained" not in table:  # a table of an earlier version
         return None
     table = table.assign(p=holm(table["p"]))
-    higher = table[(table["p"] < alpha) & (table["ratio"] > 1)].sort_values("ratio", ascending=False)
+    raised = table["ratio"] - 1 > (table["ratio_untrained"] - 1).abs()
+    higher = table[(table["p"] < alpha) & raised].sort_values("ratio", ascending=False)
     value = f"{len(higher)} of {len(table)} event types"
     if higher.empty:
         return Answer(NOT_SUPPORTED, value, {})
@@ -144,17 +164,22 @@ def planted(table: pd.DataFrame, *, measures: list[str]) -> Answer | None:
 
 
 def sanity(table: pd.DataFrame, *, check: str) -> Answer | None:
-    """Read the end of a sanity check."""
-    rows = table[(table["check"] == check) & (table["fold"] == "all") & table["verdict"].isin(["passed", "not passed"])]
-    if rows.empty:
+    """Read the end of a sanity check, beside its positive control."""
+    ends = table[(table["fold"] == "all") & table["verdict"].notna()].set_index("check")
+    if check not in ends.index or ends.at[check, "verdict"] == "not done":
         return None
-    row = rows.iloc[-1]
+    row, control = ends.loc[check], ends.loc[RETRAINED].to_dict() if RETRAINED in ends.index else None
     if pd.isna(row["rho"]):
         return Answer("undefined", "undefined", {})
-    rho = decimal(row["rho"])
-    value = rho if pd.isna(row["low"]) else interval(row["rho"], row["low"], row["high"], decimal)
-    note = f"; {row['note']}" if isinstance(row["note"], str) else ""  # how much the model had learned
-    return Answer(_outcome(row["verdict"] == "passed"), value + note, {"rho": rho})
+    facts = {"rho": correlation(row.to_dict()), "again": "", "reason": no_control(control)}
+    if control is not None and control["verdict"] != "not done":
+        facts["again"] = correlation(control)
+    parts = [facts["rho"], facts["again"] and f"trained again {facts['again']}", row["note"]]
+    value = "; ".join(part for part in parts if isinstance(part, str) and part)
+    outcome = SANITY_OUTCOMES[row["verdict"]]
+    if outcome == SUPPORTED and not facts["again"]:  # a table of an earlier version
+        outcome = NOT_TESTED
+    return Answer(outcome, value, facts)
 
 
 def faithfulness(table: pd.DataFrame, *, direction: str) -> Answer | None:

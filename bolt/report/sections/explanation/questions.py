@@ -12,11 +12,10 @@ from bolt.config.study import Study
 from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE
 from bolt.io.files import holds_something, read_json, read_table, read_yaml
-from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
+from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from bolt.report.sections.explanation.truth import truth_file
 
 QUESTIONS = Path(__file__).parents[2] / "templates" / "questions.yaml"
-NOT_TESTED = "not tested"
 MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}
 """Shown beside the colour."""
 TEXT = (
@@ -42,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one question; `state` is a key of `MARKS`, `sentence` is empty if the question was not tested."""
+    """The answer to one question; `state` is a key of `MARKS`, `sentence` is empty if nothing answers the question."""
 
     question: str
     criterion: str
@@ -83,7 +82,7 @@ def ask(name: str, evidence: Evidence) -> Verdict | None:
     facts = {"tokens": evidence.tokens, "gone": GONE, **question.thresholds, **(answer.facts if answer else {})}
     if answer is None:
         return None if question.optional else Verdict(question.question, question.criterion.format(**facts))
-    state = SUPPORTED if answer.outcome == SUPPORTED else NOT_SUPPORTED
+    state = answer.outcome if answer.outcome in (SUPPORTED, NOT_TESTED) else NOT_SUPPORTED
     sentence = (question.finding + question.outcomes[answer.outcome]).format(**facts)
     return Verdict(question.question, question.criterion.format(**facts), answer.value, state, sentence)
 

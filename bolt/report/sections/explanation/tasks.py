@@ -13,17 +13,22 @@ from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import TASK_KEYS, alignment_table, task_titles
 
 COURSE = (
-    "Importance of each moment for the prediction, mean over test scans (line) with its 95 % interval (grey), relative "
-    "to the scan's mean. Events are drawn {onset}, where at least half of the scans agree; paler where fewer do."
+    "Importance of each moment for the prediction, relative to untrained models and to the scan's mean: mean over test "
+    "scans (line) with its 95 % interval (grey). Thin grey line: importance under untrained models of the same "
+    "architecture, by which it is divided; it is lower at both ends, where fewer windows overlap, whatever the task. "
+    "Events are drawn {onset}, where at least half of the scans agree; paler where fewer do."
 )
 ALIGNMENT = (
-    "Is importance higher during the task's events? Ratio: importance during events relative to the scan's mean; 1 is "
-    "no more than elsewhere. p: permutation test over all shifts in time, applied to the events of all scans together; "
-    "Holm-corrected within a task."
+    "Is importance higher during the task's events? Importance is relative to untrained models, so that an effect of "
+    "position in the scan does not count. Ratio: importance during events relative to the scan's mean; 1 is no more "
+    "than elsewhere. By position alone: the ratio under untrained models, which was divided out; a ratio is convincing "
+    "only if it is further from 1 than that. p: permutation test over all shifts in time, applied to the events of all "
+    "scans together; Holm-corrected within a task."
 )
 MASKED = (
-    "{title}: importance (top), the ROI series, mean over test scans (middle), and the series times importance, "
-    "scaled from 0 (lowest) to 1 (highest), so that the moments behind the decision remain visible (bottom)."
+    "{title}: importance relative to untrained models (top), the ROI series, mean over test scans (middle), and the "
+    "series times importance, scaled from 0 (lowest) to 1 (highest), so that the moments behind the decision remain "
+    "visible (bottom)."
 )
 
 

@@ -70,7 +70,14 @@ def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
     write_table(curve("WM", 60), out / "tasks.tsv", TASK_COLUMNS)
     write_table(block("WM", "0bk", 5, 20), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "0bk", "share_of_time": 0.25}
-    row |= {"share_of_importance": 0.5, "ratio": 2.0, "p": 0.0002, "p_holm": 0.0004, "n_scans": 7}
+    row |= {
+        "share_of_importance": 0.5,
+        "ratio": 2.0,
+        "ratio_untrained": 1.1,
+        "p": 0.0002,
+        "p_holm": 0.0004,
+        "n_scans": 7,
+    }
     write_table(pd.DataFrame([row]), out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     np.save(out / "tasks_series.npy", np.random.default_rng(0).standard_normal((2, 60, 4)).astype(np.float32))
     write_json({"class": "WM", "task": "WM", "run": "LR", "RepetitionTime": TR}, out / "tasks_series.json")
@@ -87,6 +94,7 @@ def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
         "25",
         "50",
         "2.00",
+        "1.10",
         "< 0.001",
         "7",
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.trust.sanity import summary
+from bolt.explain.trust.sanity_outcome import summary
 from bolt.explain.trust.stability import (
     NULL_COLUMNS,
     STABILITY_COLUMNS,
@@ -29,8 +29,8 @@ RANDOM = np.random.default_rng(3)
 LAYERS = ("none", "classifier", "block 1", "input")
 
 
-def checked(end: float, *, independent: bool = True) -> pd.DataFrame:
-    """A ``sanity.tsv`` of two folds whose correlation falls from 1 to `end`."""
+def checked(end: float, *, independent: bool = True, again: float | None = 0.5) -> pd.DataFrame:
+    """A ``sanity.tsv`` of two folds whose correlation falls from 1 to `end`, beside a model trained again."""
     rows = []
     for fold, i in [(f, i) for f in "12" for i in range(6)]:
         about = {"scan_id": f"s{fold}{i}", "group": f"p{fold}{i}", "fold": fold}
@@ -43,6 +43,9 @@ def checked(end: float, *, independent: bool = True) -> pd.DataFrame:
         if fold == "1":
             values = {"rho": end / 2, "rho_raw": 0.5}
             rows.append({**about, "check": "permuted labels", "step": np.nan, "layer": np.nan, **values})
+        if fold == "1" and again is not None:
+            values = {"rho": again + 0.01 * i, "rho_raw": 0.5}
+            rows.append({**about, "check": "trained again", "step": np.nan, "layer": np.nan, **values})
     return summary(pd.DataFrame(rows))
 
 
@@ -63,14 +66,20 @@ def show(blocks: Any, folder: Path, table: pd.DataFrame | None = None) -> list[B
 def test_what_is_gone_has_passed_and_is_drawn(tmp_path: Path) -> None:
     blocks = show(sanity_blocks, tmp_path, checked(0.052))
     assert words(blocks).count("Passed:") == 2 and "Not passed" not in words(blocks)
+    assert "agrees with the original (ρ = 0.53 [0.5" in words(blocks)
+    assert "Trained again with another seed, ρ = 0.53 [0.5" in words(blocks)
     assert not any(block.warning for block in blocks if isinstance(block, Text))
     (picture,) = (block for block in blocks if isinstance(block, Picture))
     assert picture.file.stat().st_size > 10_000 and picture.file.with_suffix(".svg").is_file()
     (table,) = (block.frame for block in blocks if isinstance(block, Table))
     assert table[""].tolist() == [
         "all layers random", "fold 1", "fold 2", "model trained on permuted labels", "fold 1",
+        "model trained again with another seed", "fold 1",
     ]  # fmt: skip
     assert table["ρ [95 %]"].iloc[0].startswith("0.08 [0.")
+    assert table["beyond what remains"].iloc[0].startswith("+0.45 [+0.4") and table["beyond what remains"].iloc[1] == ""
+    assert table["importance"].iloc[5] == "reproducible"
+    assert ">trained again<" in picture.file.with_suffix(".svg").read_text()
 
 
 def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
@@ -79,10 +88,25 @@ def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
     assert [f"ρ = {value}" in block.text for value, block in zip(("−0.58", "−0.30"), found, strict=True)] == [True] * 2
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"again": None}, "is not known, because no model was trained again (explain: sanity: retrained)."),
+        ({"again": -0.1}, "Not passed: with all layers random, little of the importance remains (ρ = 0.08"),
+    ],
+)
+def test_what_vanishes_without_being_reproducible_has_not_passed(
+    tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    blocks = show(sanity_blocks, tmp_path, checked(0.052, **change))
+    assert sentence in words(blocks) and "Passed:" not in words(blocks)
+    assert all(block.warning for block in blocks[1:-2] if isinstance(block, Text))
+
+
 def test_what_cannot_be_compared_or_was_not_done_is_said() -> None:
     table = checked(0.1)
     table.loc[table["check"] == "cascade", ["rho", "low", "high"]] = np.nan
-    table.loc[table["verdict"].notna(), "verdict"] = ["not passed", "not done"]
+    table.loc[table["verdict"].notna(), "verdict"] = ["not passed", "not done", "reproducible"]
     table["note"] = np.where(table["check"] == "permuted labels", "the loss is not finite", None)
     shown = sanity_table(table)
     assert shown["ρ [95 %]"].iloc[0] == "–" and shown["importance"].iloc[0] == "does not vanish: not passed"

@@ -121,12 +121,22 @@ def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: f
 @pytest.mark.parametrize(("p", "state"), [(0.001, SUPPORTED), (0.3, NOT_SUPPORTED)])
 def test_importance_on_events_is_a_question_of_tasks(evidence: Evidence, p: float, state: str) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": p, "p_holm": p}
+    row["ratio_untrained"] = 0.9
     write([row], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     says(ask("events", evidence), state, "1.40 times" if state == SUPPORTED else "not shown")
+    for by_position in (1.45, 0.55):  # position alone changes it by more
+        write(
+            [{**row, "ratio_untrained": by_position}], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS
+        )
+        says(ask("events", evidence), NOT_SUPPORTED, "not shown")
+    older = [column for column in ALIGNMENT_COLUMNS if column != "ratio_untrained"]
+    write([row], evidence.explanation / "tasks_alignment.tsv", older)  # importance not relative to untrained models
+    assert ask("events", evidence) is None
 
 
 def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: Evidence) -> None:
     row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "2bk_faces", "ratio": 1.4, "p": 0.01, "p_holm": 0.01}
+    row["ratio_untrained"] = 1.0
     changes = {**row, "trial_type": TRANSITIONS, "p": 0.0001, "p_holm": 0.0001}
     others = [{**row, "class": name, "task": name, "p": 0.9, "p_holm": 0.9} for name in ("MOTOR", "SOCIAL", "GAMBLING")]
     write([row, changes, *others], evidence.explanation / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
@@ -197,15 +207,42 @@ def test_the_end_of_the_cascade_is_what_counts(evidence: Evidence, rho: float, v
         {"check": "cascade", "step": 1, "layer": "classifier", "fold": "all", "rho": 0.9},
         {"check": "cascade", "step": 6, "layer": "input", "fold": "all", "rho": rho, "verdict": verdict},
         {"check": "cascade", "step": 6, "layer": "input", "fold": "4", "rho": 0.7},
+        {"check": "trained again", "fold": "all", "rho": 0.52, "low": 0.4, "high": 0.6, "verdict": "reproducible"},
         {"check": "permuted labels", "fold": "all", "n_scans": 0, "verdict": "not done", "note": "failed"},
     ]
     write(rows, evidence.explanation / "sanity.tsv", SANITY)
     words = "weights destroys the importance curve" if state == SUPPORTED else "does not destroy the importance curve"
-    says(ask("random weights", evidence), state, words, f"ρ {rho:.2f}: {verdict}")
+    says(ask("random weights", evidence), state, words, f"(ρ {rho:.2f})", f": {verdict}.")
+    if state == SUPPORTED:
+        says(ask("random weights", evidence), state, "another seed reproduces (ρ 0.52 [0.40, 0.60])")
     assert ask("permuted labels", evidence).state == NOT_TESTED
     rows[-1] |= {"rho": rho, "verdict": verdict, "note": "it has learned 55% of them"}
     write(rows, evidence.explanation / "sanity.tsv", SANITY)
-    assert ask("permuted labels", evidence).value == f"{rho:.2f}; it has learned 55% of them"
+    value = f"{rho:.2f}; trained again 0.52 [0.40, 0.60]; it has learned 55% of them"
+    assert ask("permuted labels", evidence).value == value
+
+
+@pytest.mark.parametrize(
+    ("control", "verdict", "state", "words"),
+    [
+        ("not reproducible", "not reproducible", NOT_SUPPORTED, "that it vanishes is no evidence"),
+        ("reproducible", "not shown", NOT_SUPPORTED, "(ρ 0.05 [−0.20, 0.30]): the scans are too few to tell"),
+        ("not shown", "no control", NOT_TESTED, "too few scans have been compared with the model trained again"),
+        ("not done", "no control", NOT_TESTED, "the model trained again cannot be used: the loss is not finite"),
+        (None, "no control", NOT_TESTED, "no model was trained again (explain: sanity: retrained)"),
+        (None, "passed", NOT_TESTED, "no model was trained again"),  # a table without a control of an earlier version
+    ],
+)
+def test_vanishing_is_supported_only_with_a_control_and_an_interval(
+    evidence: Evidence, control: str | None, verdict: str, state: str, words: str
+) -> None:
+    end = {"check": "cascade", "step": 6, "layer": "input", "fold": "all", "verdict": verdict}
+    rows = [{**end, "rho": 0.05, "low": -0.2, "high": 0.3}]
+    again = {"check": "trained again", "fold": "all", "rho": 0.1, "note": "the loss is not finite"}
+    write([*rows, *([{**again, "verdict": control}] if control else [])], evidence.explanation / "sanity.tsv", SANITY)
+    found = ask("random weights", evidence)
+    says(found, state, words)
+    assert found.value.startswith("0.05 [−0.20, 0.30]")
 
 
 ALL = dict.fromkeys(CONTROLS, "yes")
