@@ -109,12 +109,12 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     outer = folds.loc[folds["fold"] == 0, ["scan_id", "role"]].assign(predicted="control")
     random = np.random.default_rng(0)
     write_importance(outer, [random.random(T) for _ in range(N)], run / "fold-0")
-    table, coefficients, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
+    table, coefficients, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     kinds = table.loc[table["fold"] == "0", ["importance", "tokens"]].drop_duplicates()
     assert kinds.to_numpy().tolist() == [["fitted", "important"], ["inner", "important"], ["none", "random"]]
     for fold in ("0", "mean", "sd"):
         assert table.loc[table["fold"] == fold, "level"].tolist() == list(LEVELS) * 3
-    without, same, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
+    without, same, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
     assert "inner" not in set(without["importance"]) and same.tobytes() == coefficients.tobytes()
     pd.testing.assert_frame_equal(
         table[table["importance"] != "inner"].reset_index(drop=True), without.reset_index(drop=True)
@@ -130,7 +130,7 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     differing = rows[["accuracy", "auc"]].to_numpy() != as_fitted[["accuracy", "auc"]].to_numpy()
     assert differing.any()  # other volumes, other regressions
     write_importance(own.iloc[1:], [np.ones(T)] * (len(own) - 1), run / "fold-0/inner")  # one scan is missing
-    table, _, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
+    table, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     assert "inner" not in set(table["importance"])
 
 
@@ -149,7 +149,7 @@ def test_noise_is_at_chance_whatever_explains_it(tmp_path: Path, epochs: int) ->
             assert (
                 epochs == 1 or (own["label"] == own["predicted"]).mean() > 0.9
             )  # it knows its training scans by heart
-        table, _, _ = landmark_regression(SeriesCache(cache), folder / "run", range(2), CLASSES, random_draws=2)
+        table, *_ = landmark_regression(SeriesCache(cache), folder / "run", range(2), CLASSES, random_draws=2)
         found.append(table[table["fold"].isin(["0", "1"]) & (table["importance"] == "fitted")])
     together = pd.concat(found).groupby("level")[["accuracy", "auc"]].mean()
     assert together.to_numpy() == pytest.approx(0.5, abs=0.12)
@@ -165,6 +165,6 @@ def test_labels_that_choose_tokens_would_show(tmp_path: Path) -> None:
         weights = [1e3 + sign[s] * cache.series(place[s])[:, 0] for s in own["scan_id"]]
         write_importance(own[["scan_id", "role"]].assign(predicted="x"), weights, tmp_path / f"run/fold-{fold}")
         write_status(tmp_path / f"run/fold-{fold}/status.json", "ok", "train")
-    found, _, _ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
+    found, *_ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
     important = found[(found["fold"] == "mean") & (found["tokens"] == "important")].set_index("level")
     assert important.at["scan", "auc"] > 0.8

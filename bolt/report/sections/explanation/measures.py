@@ -16,11 +16,20 @@ from bolt.explain.events import TRANSITIONS
 from bolt.report.tables.explanation import REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 
-SUPPORTED, NOT_SUPPORTED = "supported", "not supported"
+SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
+CONTROLS = {
+    "random direction": "volumes chosen for the predicted class along random directions",
+    "wrong class": "volumes chosen to support the wrong class",
+    "fixed class": "volumes chosen to support the same class in all scans",
+}
+"""Controls of landmarks besides random volumes, in words."""
 
 
 class Answer(NamedTuple):
-    """What was measured: the outcome (only `SUPPORTED` is positive), the value as text, and facts for sentences."""
+    """What was measured: the outcome, the value as text, and facts for sentences.
+
+    Only `SUPPORTED` is positive. With `NOT_TESTED` there is no sentence, and the value states why.
+    """
 
     outcome: str
     value: str
@@ -36,42 +45,59 @@ def prediction(summary: dict[str, Any], chance: float) -> Answer | None:
     return Answer(_outcome(auc["low"] > chance), f"{facts['auc']} [{facts['low']}, {facts['high']}]", facts)
 
 
-def moments(table: pd.DataFrame, gain: float, share: float) -> Answer | None:
-    """Compare regressions on important and on random volumes."""
-    auc = _auc_by_fold(table, "importance").dropna(axis=1, how="all")
-    kind = "inner" if "inner" in auc else "fitted"
-    if not {kind, "none"} <= set(auc):
+def moments(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
+    """Compare the regression on important volumes with those on all controls."""
+    rows = table[table["question"] == "moments"]
+    kind = "inner" if "inner" in set(rows["importance"]) else "fitted"
+    rows = rows[rows["importance"] == kind]
+    if "random" not in set(rows["second"]):
         return None
-    answer = _compare(auc[kind], auc["none"], gain, share)
-    if answer and kind == "inner":
-        return answer._replace(value=f"{answer.value}, training scans explained by models that did not see them")
-    return answer
+    against = "; ".join(f"{row.second} {_difference(row)}" for row in rows.itertuples())
+    value = f"{decimal(rows['auc_first'].mean())} against {against}"
+    if kind == "inner":
+        value += "; training scans explained by models that did not see them"
+    if reason := _untested(rows):
+        return Answer(NOT_TESTED, f"{reason}: {value}", {})
+    rows = rows.set_index("second")
+    facts = {"first": decimal(rows["auc_first"].mean()), "random": decimal(rows.at["random", "auc_second"])}
+    equal = rows[~_is_better(rows, gain, alpha)]
+    if equal.empty:
+        return Answer(SUPPORTED, value, facts)
+    if "random" in equal.index:
+        return Answer(NOT_SUPPORTED, value, facts)
+    control = equal["auc_second"].idxmax()
+    facts |= {"control": CONTROLS[str(control)], "auc": decimal(equal.at[control, "auc_second"])}
+    facts["how"] = "as well" if equal.at[control, "difference"] < gain else "almost as well"
+    return Answer("any class" if control == "fixed class" else "choice", value, facts)
 
 
-def order(table: pd.DataFrame, gain: float, share: float) -> Answer | None:
+def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
     """Compare regressions on the first and on the last quarter of the volumes ordered by importance."""
-    auc = _auc_by_fold(table, "offset")
-    quarter = auc.shape[1] // 4
-    if not quarter:
+    rows = table[table["question"] == "order"]
+    if rows.empty:
         return None
-    return _compare(auc.iloc[:, :quarter].mean(axis=1), auc.iloc[:, -quarter:].mean(axis=1), gain, share)
+    row = rows.iloc[0]
+    value = f"{decimal(row['auc_first'])} against {_difference(row)}"
+    if reason := _untested(rows):
+        return Answer(NOT_TESTED, f"{reason}: {value}", {})
+    facts = {"first": decimal(row["auc_first"]), "second": decimal(row["auc_second"])}
+    return Answer(_outcome(bool(_is_better(rows, gain, alpha).all())), value, facts)
 
 
-def _auc_by_fold(table: pd.DataFrame, columns: str) -> pd.DataFrame:
-    table = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
-    return table.pivot_table(index="fold", columns=columns, values="auc")
+def _difference(row: Any) -> str:
+    """Return the AUC with which another is compared, their difference, and its p where it was tested."""
+    p = "" if pd.isna(row.p) else f", p {p_value(row.p)}"
+    return f"{decimal(row.auc_second)} ({signed(row.difference)}{p})"
 
 
-def _compare(first: pd.Series, second: pd.Series, gain: float, share: float) -> Answer | None:
-    """Compare two regressions in the folds that have both."""
-    both = pd.DataFrame({"first": first, "second": second}).dropna()
-    if both.empty:
-        return None
-    gains = both["first"] - both["second"]
-    n_better = int((gains > 0).sum())
-    facts = {name: decimal(both[name].mean()) for name in both} | {"folds": f"{n_better} of {len(gains)} folds"}
-    value = f"{facts['first']} against {facts['second']} ({signed(gains.mean())}), better in {facts['folds']}"
-    return Answer(_outcome(gains.mean() >= gain and n_better >= share * len(gains)), value, facts)
+def _untested(rows: pd.DataFrame) -> str:
+    """Return why differences were not tested; empty if they were."""
+    return "" if rows["p"].notna().all() else str(rows.loc[rows["p"].isna(), "note"].iloc[0])
+
+
+def _is_better(rows: pd.DataFrame, gain: float, alpha: float) -> pd.Series:
+    """Return for which rows the difference is large enough and significant."""
+    return (rows["difference"] >= gain) & (rows["p"] < alpha)
 
 
 def events(table: pd.DataFrame, alpha: float) -> Answer | None:

@@ -11,16 +11,16 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.explain.trust.similarity import GONE
 from bolt.io.files import holds_something, read_json, read_table, read_yaml
-from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
+from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from bolt.report.sections.explanation.truth import truth_file
 
 QUESTIONS = Path(__file__).parents[2] / "templates" / "questions.yaml"
-NOT_TESTED = "not tested"
 MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}
 """Shown beside the colour."""
 TEXT = (
     *("fold", "importance", "tokens", "level", "class", "task", "run", "trial_type", "name", "network", "hemisphere"),
     *("between", "what", "one", "other", "measure", "unit", "passed", "check", "layer", "verdict", "note"),
+    *("question", "first", "second"),
     *("replacement", "direction", "order", "better_than_random"),
 )
 """Columns of text in the files that answer questions."""
@@ -41,7 +41,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one question; `state` is a key of `MARKS`, `sentence` is empty if the question was not tested."""
+    """The answer to one question; `state` is a key of `MARKS`.
+
+    If the question was not tested, `sentence` is empty, and `value` states the reason if the file exists.
+    """
 
     question: str
     criterion: str
@@ -82,6 +85,8 @@ def ask(name: str, evidence: Evidence) -> Verdict | None:
     facts = {"tokens": evidence.tokens, "gone": GONE, **question.thresholds, **(answer.facts if answer else {})}
     if answer is None:
         return None if question.optional else Verdict(question.question, question.criterion.format(**facts))
+    if answer.outcome == NOT_TESTED:
+        return Verdict(question.question, question.criterion.format(**facts), answer.value)
     state = SUPPORTED if answer.outcome == SUPPORTED else NOT_SUPPORTED
     sentence = (question.finding + question.outcomes[answer.outcome]).format(**facts)
     return Verdict(question.question, question.criterion.format(**facts), answer.value, state, sentence)
