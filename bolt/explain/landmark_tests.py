@@ -64,7 +64,7 @@ def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd
 def _auc_by_fold(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the AUC of scans: a row per fold, a column per value of the keys, in the order of the table."""
     rows = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
-    return rows.pivot_table(index="fold", columns=keys, values="auc", sort=False, dropna=False)
+    return rows.pivot_table(index="fold", columns=keys, values="auc", sort=False)
 
 
 def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]:

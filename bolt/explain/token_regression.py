@@ -29,7 +29,7 @@ Regression = tuple[list[dict[str, Any]], NDArray[np.floating]]
 
 
 class ScanTokens(NamedTuple):
-    """A scan: its series (T, rois), whose volumes are its tokens, its label (position in the classes), and who it is."""
+    """A scan: its series (T, rois), whose volumes are its tokens; its label (position in the classes)."""
 
     name: str
     series: NDArray[np.floating]

@@ -17,12 +17,12 @@ from bolt.report.tables.explanation import REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 
 SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
-CONTROLS = {
+CIRCULAR = {
     "random direction": "volumes chosen for the predicted class along random directions",
     "wrong class": "volumes chosen to support the wrong class",
-    "fixed class": "volumes chosen to support the same class in all scans",
 }
-"""Controls of landmarks besides random volumes, in words."""
+"""Controls of landmarks that are chosen by the predicted class, too, in words. The choice for a fixed class is not: where
+its volumes predict the class, the moments themselves differ, so it is shown but is no bar to be reached."""
 
 
 class Answer(NamedTuple):
@@ -56,19 +56,21 @@ def moments(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
     value = f"{decimal(rows['auc_first'].mean())} against {against}"
     if kind == "inner":
         value += "; training scans explained by models that did not see them"
-    if reason := _untested(rows):
-        return Answer(NOT_TESTED, f"{reason}: {value}", {})
     rows = rows.set_index("second")
-    facts = {"first": decimal(rows["auc_first"].mean()), "random": decimal(rows.at["random", "auc_second"])}
-    equal = rows[~_is_better(rows, gain, alpha)]
-    if equal.empty:
-        return Answer(SUPPORTED, value, facts)
-    if "random" in equal.index:
-        return Answer(NOT_SUPPORTED, value, facts)
+    bars = rows[rows.index != "fixed class"]
+    if reason := _untested(bars):
+        return Answer(NOT_TESTED, f"{reason}: {value}", {})
+    aucs = {
+        name: decimal(rows["auc_second"].get(key)) for name, key in (("random", "random"), ("fixed", "fixed class"))
+    }
+    facts = {"first": decimal(rows["auc_first"].mean()), **aucs}
+    equal = bars[~_is_better(bars, gain, alpha)]
+    if equal.empty or "random" in equal.index:
+        return Answer(_outcome(equal.empty), value, facts)
     control = equal["auc_second"].idxmax()
-    facts |= {"control": CONTROLS[str(control)], "auc": decimal(equal.at[control, "auc_second"])}
-    facts["how"] = "as well" if equal.at[control, "difference"] < gain else "almost as well"
-    return Answer("any class" if control == "fixed class" else "choice", value, facts)
+    how = "as well" if equal.at[control, "difference"] < gain else "almost as well"
+    facts |= {"control": CIRCULAR[str(control)], "auc": decimal(equal.at[control, "auc_second"]), "how": how}
+    return Answer("choice", value, facts)
 
 
 def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
