@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
+from bolt.explain.controls import CONTROLS
 
 TEST_COLUMNS = {
     "question": "moments: important volumes against a control; order: first against last quarter of the subset curve",
@@ -48,8 +49,8 @@ def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd
     auc = _auc_by_fold(table, ["importance", "tokens"])
     rows = []
     for importance, important in [key for key in auc if key[1] == "important"]:
-        controls = [key for key in auc if key[1] != "important" and key[0] in (importance, "none")]
-        for key in controls:
+        keys = [(of, control) for control in CONTROLS for of in (importance, "none")]
+        for key in (key for key in keys if key in auc):
             names = {"question": "moments", "importance": importance, "first": important, "second": key[1]}
             rows.append(names | _tested(auc[importance, important], auc[key], ratio))
     by_offset = _auc_by_fold(curve, ["offset"])

@@ -6,6 +6,9 @@ classes ``w[0] = -w[1]``, so exchanging the classes exchanges their maps. The pa
 ``1 - exp(w[1, r])`` for the first class, which never exceeds one: ``odds_ratio="published"``. Both rank ROIs equally
 and so select the same ones. The ROIs with the largest positive importance (by default the top 2 %) are drawn for each
 class.
+
+Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is therefore
+compared with the sign in the regressions on other volumes (`bolt.explain.controls.SIGN_CONTROLS`).
 """
 
 from __future__ import annotations
@@ -22,10 +25,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.atlases.maps import strongest, weighted_sum
+from bolt.explain.controls import SIGN_CONTROLS
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, write_json, write_table
+from bolt.io.files import atomic, holds_something, write_json, write_table
 
 OddsRatio = Literal["symmetric", "published"]
+CONTROL_WEIGHTS = {name: f"weight_{name.replace(' ', '_')}" for name in SIGN_CONTROLS}
+"""Control to its column of `ROI_COLUMNS`."""
 ROI_COLUMNS = {
     "class": "class for which a positive weight is evidence",
     "rank": "1 is the most important ROI of the class",
@@ -35,6 +41,8 @@ ROI_COLUMNS = {
     "hemisphere": "hemisphere of the ROI",
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
+    **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
+    "sign_agrees": "whether all of these have the sign of weight",
     "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
     "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
@@ -91,6 +99,7 @@ def roi_weights(
     classes: Sequence[str],
     fraction: float = 0.02,
     odds_ratio: OddsRatio = "symmetric",
+    controls: NDArray[np.floating] | None = None,
 ) -> pd.DataFrame:
     """Rank the ROIs of each class.
 
@@ -105,6 +114,8 @@ def roi_weights(
         Share of ROIs to select, rounded up.
     odds_ratio : {"symmetric", "published"}
         See `importance`.
+    controls : float array (controls, folds, classes, rois), optional
+        Coefficients of the regressions on other volumes, in the order of `bolt.explain.controls.SIGN_CONTROLS`.
 
     Returns
     -------
@@ -117,9 +128,18 @@ def roi_weights(
             f"but there are {len(classes)} classes and {len(rois)} ROIs",
             hint="Explain the run again with the cache it was trained on",
         )
+    if controls is not None and controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
+        raise DataError(
+            f"coefficients of controls have shape {controls.shape}, those of important volumes {coefficients.shape}",
+            hint="Run the landmark regressions again: bolt landmarks",
+        )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
     important = importance(mean, odds_ratio)
+    others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
+    if controls is not None:
+        others = controls.mean(axis=1, dtype=float)
+    agrees = (np.sign(others) == np.sign(mean)).all(axis=0)
     selected, frequency = select(mean, fraction), select(coefficients, fraction).mean(axis=0)
     tables = []
     for c, name in enumerate(classes):
@@ -132,6 +152,8 @@ def roi_weights(
                     "rank": np.arange(1, len(rois) + 1),
                     "weight": mean[c, order],
                     "weight_sd": spread[c, order],
+                    **dict(zip(CONTROL_WEIGHTS.values(), others[:, c, order], strict=True)),
+                    "sign_agrees": agrees[c, order],
                     "importance": important[c, order],
                     "selected": selected[c, order],
                     "selection_frequency": frequency[c, order],
@@ -269,7 +291,7 @@ def write_regions(
     Parameters
     ----------
     coefficients : Path
-        ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`.
+        ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`, with ``coefficients_controls.npy`` beside it.
     rois, classes, fraction, odds_ratio
         As in `roi_weights`.
     image : label image or maps, optional
@@ -279,9 +301,17 @@ def write_regions(
         Folder. Maps of an earlier call are removed.
     atlas, space : str
         The atlas's name and space, for the file names of the maps and their sidecars.
+
+    Raises
+    ------
+    DataError
+        The controls are missing; or as `roi_weights`.
     """
-    weights = np.load(coefficients, allow_pickle=False)
-    table = roi_weights(weights, rois, classes, fraction, odds_ratio)
+    weights, controls = np.load(coefficients, allow_pickle=False), coefficients.with_name("coefficients_controls.npy")
+    if not holds_something(controls):
+        what = "file not found: regressions on control volumes, with which the sign of weights is compared"
+        raise DataError(what, where=controls, hint="Run the landmark regressions again: bolt landmarks")
+    table = roi_weights(weights, rois, classes, fraction, odds_ratio, np.load(controls, allow_pickle=False))
     names = map_names(classes, atlas, space)
     labels = image if image is None or len(image.shape) == 3 else strongest(image)
     for column, (ending, _) in MAPS.items():

@@ -25,6 +25,7 @@ OTHER_CLASSES = ("wrong class", "fixed class")
 """Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
 class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""
 CONTROLS_FILE = "importance_controls.npy"
+IMPORTANCE_FILES = ("importance.npy", CONTROLS_FILE, "importance.tsv")
 
 
 def write_importance(table: pd.DataFrame, weights: list[NDArray[np.floating]], run_fold: Path) -> None:

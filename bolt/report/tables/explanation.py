@@ -8,17 +8,32 @@ from typing import Any
 import pandas as pd
 
 from bolt.evaluate.classes import METRICS
+from bolt.explain.controls import SIGN_CONTROLS
+from bolt.explain.regions import CONTROL_WEIGHTS
 from bolt.explain.tasks import COURSE
 from bolt.explain.trust.similarity import GONE
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
 
 TASK_KEYS = list(COURSE)
+UNSEEN = "training scans explained by models that did not see them"
 VOLUMES = {
     ("fitted", "important"): "important",
-    ("inner", "important"): "important, training scans explained by models that did not see them",
+    ("inner", "important"): f"important, {UNSEEN}",
     ("none", "random"): "random",
+    ("fitted", "random direction"): "random direction",
+    ("inner", "random direction"): f"random direction, {UNSEEN}",
+    ("fitted", "wrong class"): "important for the wrong class",
+    ("inner", "wrong class"): f"important for the wrong class, {UNSEEN}",
+    ("fitted", "fixed class"): "important for one class in all scans",
+    ("inner", "fixed class"): f"important for one class in all scans, {UNSEEN}",
 }
-"""How the volumes were chosen: importance and tokens of ``landmarks.tsv``."""
+"""How volumes were chosen: importance and tokens of ``landmarks.tsv``."""
+CONTROL_VOLUMES = {
+    "random": "random volumes",
+    "wrong class": "volumes chosen for the wrong class",
+    "fixed class": "volumes chosen for one class in all scans",
+}
+"""Controls with which the sign of ROI weights is compared."""
 LEVELS = {"subject": "subject (majority vote)", "scan": "scan (majority vote)", "token": "single volume"}
 ORDERS = {
     "importance": "importance (Algorithm 1)",
@@ -74,8 +89,23 @@ def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
             ],
             "odds ratio − 1": selected["importance"].map(lambda v: number(v, 2)),
             "selected in folds (%)": selected["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
+            "same sign in controls": [_agreeing(row) for row in selected.to_dict("records")],
         }
     )
+
+
+def _agreeing(row: dict[Any, Any]) -> str:
+    """Name the controls in which a ROI's weight has the same sign."""
+    names = [name for name in SIGN_CONTROLS if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
+    return "all" if len(names) == len(SIGN_CONTROLS) else ", ".join(names) or "none"
+
+
+def sign_counts(table: pd.DataFrame) -> str:
+    """State for how many selected ROIs the sign of the weight is kept in each control, and in all."""
+    selected = table[table["selected"].astype(bool)]
+    kept = {name: (selected[column] * selected["weight"] > 0).sum() for name, column in CONTROL_WEIGHTS.items()}
+    counts = ", ".join(f"{n} with {CONTROL_VOLUMES[name]}" for name, n in kept.items())
+    return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts})"
 
 
 def selected_networks(table: pd.DataFrame) -> pd.DataFrame:

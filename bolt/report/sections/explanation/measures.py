@@ -21,8 +21,8 @@ CIRCULAR = {
     "random direction": "volumes chosen for the predicted class along random directions",
     "wrong class": "volumes chosen to support the wrong class",
 }
-"""Controls of landmarks that are chosen by the predicted class, too, in words. The choice for a fixed class is not: where
-its volumes predict the class, the moments themselves differ, so it is shown but is no bar to be reached."""
+"""Controls of landmarks that are chosen by the predicted class, too, in words. The choice for a fixed class is not: if
+its volumes predict the class, the moments themselves differ. So it is reported, but need not be surpassed."""
 
 
 class Answer(NamedTuple):
