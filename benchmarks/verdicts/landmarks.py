@@ -149,7 +149,10 @@ def draw_moments(seed: int, accuracy: float, folds: int, strength: float = 0.0) 
 
 def draw_order(seed: int, accuracy: float, folds: int, strength: float = 0.0) -> Said:
     """Return whether moments are said to be less informative, the less important they are."""
-    found, tests = _regressions(seed, accuracy, folds, strength, OFFSETS)
+    return _order(*_regressions(seed, accuracy, folds, strength, OFFSETS))
+
+
+def _order(found: Landmarks, tests: pd.DataFrame) -> Said:
     auc, answer = _auc(found.curve, "offset"), order(tests, GAIN, ALPHA)
     assert answer is not None
     quarter = auc.shape[1] // 4
@@ -160,6 +163,11 @@ def draw_order(seed: int, accuracy: float, folds: int, strength: float = 0.0) ->
 def draw_bolt(seed: int, lag: float = 0.0, strength: float = 0.0) -> Said:
     """Return whether important moments of BolT are said to predict the class."""
     return _moments(*bolt_regressions(seed, lag, strength))
+
+
+def draw_bolt_order(seed: int, lag: float) -> Said:
+    """Return whether moments of BolT are said to be less informative, the less important they are."""
+    return _order(*bolt_regressions(seed, lag))
 
 
 def bolt_regressions(seed: int, lag: float = 0.0, strength: float = 0.0) -> tuple[Landmarks, pd.DataFrame]:
@@ -188,7 +196,7 @@ def bolt_regressions(seed: int, lag: float = 0.0, strength: float = 0.0) -> tupl
         for fold, test in enumerate(_splits(random, labels, BOLT_FOLDS)):
             predicted, curves = _trained(scans, test, random, seed)
             _write_fold(scans, test, predicted, curves, Path(folder) / f"fold-{fold}")
-        return _tested(scans, Path(folder), range(BOLT_FOLDS))
+        return _tested(scans, Path(folder), range(BOLT_FOLDS), OFFSETS)
 
 
 def _trained(
@@ -258,6 +266,7 @@ SIMULATIONS = [
         for s in (2.0, 4.0)
     ),
     Simulation(PREDICT, f"{NONE}, BolT trained, 6 folds", False, partial(draw_bolt, lag=0.7), 0.025, 20),
+    Simulation(FALL, f"{NONE}, BolT trained, 6 folds", False, partial(draw_bolt_order, lag=0.7), 0.025, 20),
     Simulation(
         PREDICT,
         "3 of 60 volumes hold the class (3 sd), BolT trained, 6 folds",

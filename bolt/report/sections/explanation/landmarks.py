@@ -13,13 +13,14 @@ from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import landmark_table
 
 MEANING = (
-    "Random volumes show what any volumes tell about the class. They are not the only comparison that counts, because the "
-    "important volumes are chosen by the predicted class: the choice itself can carry the prediction into volumes that "
-    "hold no information about the class. Two controls are chosen by the predicted class as well: volumes far along a "
-    "random direction, and volumes that support the wrong class (the most probable other one). If they predict the class "
-    "as well as the important volumes, these need not differ between the classes. The choice for the same class in all "
-    "scans ({fixed}) does not depend on the prediction: if its volumes predict the class better than random ones, the "
-    "moments that support this class do differ, alone or by their context."
+    "Random volumes show what any volume tells about the class. But the important volumes are chosen by the "
+    "predicted class, and this choice alone can carry the prediction into volumes that hold no information about "
+    "the class. Two controls are chosen by the predicted class, too: volumes far along a random direction, and "
+    "volumes that support the wrong class (the most probable other one). If they predict the class as well as the "
+    "important volumes do, the latter need not differ between the classes. The choice for the same class ({fixed}) "
+    "in all scans does not depend on the prediction directly; it can only through the context that importance "
+    "takes into account. The model may be right all the same: it sees how regions covary within windows, whereas a "
+    "single volume is only the activity of all regions at one moment."
 )
 FITTED = (
     "Training scans are explained by the model that was fitted to them, so their landmarks may be moments that it "
@@ -40,9 +41,9 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     explain = study.config.explain
     table = read_landmarks(file)
     caption = (
-        f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes chosen "
-        f"in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to training "
-        "scans and evaluated on test scans; per cent, mean ± standard deviation over folds."
+        f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
+        f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "
+        "training scans and evaluated on test scans; per cent, mean ± standard deviation over folds."
     )
     blocks: list[Block] = [
         Table(landmark_table(table, paper_of(study.config.dataset_name)), caption, file),

@@ -83,7 +83,11 @@ def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
     if reason := _untested(rows):
         return Answer(NOT_TESTED, f"{reason}: {value}", {})
     facts = {"first": decimal(row["auc_first"]), "second": decimal(row["auc_second"])}
-    return Answer(_outcome(bool(_is_better(rows, gain, alpha).all())), value, facts)
+    falls = bool(_is_better(rows, gain, alpha).all())
+    circular = table[(table["importance"] == "fitted") & table["second"].isin(CIRCULAR)]
+    if falls and not _is_better(circular, gain, alpha).all():
+        return Answer("choice", value, facts)
+    return Answer(_outcome(falls), value, facts)
 
 
 def _difference(row: Any) -> str:

@@ -32,12 +32,12 @@ STRONGEST = (
 )
 SELECTED = (
     "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± standard deviation "
-    "over folds. A region is only as reliable as the share of folds that select it. Last column: control volumes on which "
-    "the regression gives the weight the same sign."
+    "over folds. A region is only as reliable as the share of folds that select it. Last column: control volumes "
+    "on which the regression gives the weight the same sign."
 )
 SIGNS = (
-    "Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. Regressions on "
-    "other volumes give the weight the same sign in all controls for {counts}. Where the sign depends on how volumes are "
+    "Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is "
+    "the same in the regressions on all control volumes for {counts}. Where the sign depends on how volumes are "
     "chosen, do not call a region more or less active in a class."
 )
 NETWORKS = (
