@@ -24,7 +24,7 @@ from bolt.explain.weights import write_controls, write_importance
 from bolt.report.sections.explanation.measures import NOT_TESTED, SUPPORTED, moments, order
 
 N_SCANS, VOLUMES, ROIS = 120, 60, 10
-FOLDS, TOKENS, DRAWS, OFFSETS = 10, 5, 5, 16
+FOLDS, TOKENS, DRAWS, OFFSETS = 10, 5, 3, 12
 CLASSES = ["control", "patient"]
 GAIN, SHARE, ALPHA = 0.02, 0.75, 0.05
 HYPER = {"hidden": 24, "n_blocks": 2, "n_heads": 2, "head_dim": 12, "window": 10}
