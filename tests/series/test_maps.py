@@ -190,6 +190,7 @@ def test_brain_maps_of_an_explanation(tmp_path):
     atlas = load_atlas(folder)
     coefficients = np.random.default_rng(0).normal(size=(3, 2, 4))
     np.save(tmp_path / "coefficients.npy", coefficients)
+    np.save(tmp_path / "coefficients_controls.npy", np.stack([coefficients] * 3))
     write_regions(
         tmp_path / "coefficients.npy", atlas.labels, ["a", "b"], atlas.image, tmp_path / "out", fraction=0.25,
         atlas="modes", space=SPACE,
