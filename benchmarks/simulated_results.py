@@ -20,13 +20,13 @@ from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.explain.controls import CONTROLS, SIGN_CONTROLS
+from bolt.explain.controls import CONTROLS
 from bolt.explain.landmark_tests import TEST_COLUMNS, landmark_tests
 from bolt.explain.landmarks import LANDMARK_COLUMNS, METRIC_COLUMNS, with_means
 from bolt.explain.regions import write_regions
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
-from bolt.explain.weights import write_controls, write_importance
+from bolt.explain.weights import SIGN_CONTROLS, write_controls, write_importance
 from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES

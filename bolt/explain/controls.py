@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.explain.token_regression import Chosen, FoldScans, Regression
-from bolt.explain.weights import OTHER_CLASSES, read_controls, read_importance
+from bolt.explain.weights import read_controls, read_importance
 
 CONTROLS = {
     "random": "as many random volumes, mean over draws",
@@ -26,8 +26,6 @@ CONTROLS = {
     "fixed class": "the most important volumes for the last class, in all scans",
 }
 """How control volumes are chosen."""
-SIGN_CONTROLS = ("random", *OTHER_CLASSES)
-"""Controls whose regressions have a direction of their own; along random directions it is random."""
 Curves = Mapping[str, NDArray[np.floating]]
 """Scan to the importance of its volumes (T,)."""
 

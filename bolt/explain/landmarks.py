@@ -24,11 +24,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.controls import CONTROLS, SIGN_CONTROLS, FoldWeights, along_directions, averaged, random_volumes
+from bolt.explain.controls import CONTROLS, FoldWeights, along_directions, averaged, random_volumes
 from bolt.explain.landmark_tests import TEST_COLUMNS, landmark_tests
 from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
 from bolt.explain.token_regression import LEVELS, FoldScans, Regression
-from bolt.explain.weights import is_explained, require_explained
+from bolt.explain.weights import SIGN_CONTROLS, is_explained, require_explained
 from bolt.io.files import atomic, write_table
 
 METRIC_COLUMNS = {
@@ -67,7 +67,7 @@ class Landmarks(NamedTuple):
     coefficients : float array (folds, classes, rois)
         Of the regressions on important volumes, see `bolt.explain.token_regression.FoldScans.regress`.
     controls : float array (controls, folds, classes, rois)
-        Those of the regressions on other volumes, in the order of `bolt.explain.controls.SIGN_CONTROLS`.
+        Those of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
     curve : DataFrame
         Columns of `bolt.explain.subsets.SUBSET_COLUMNS`.
     ratio : float

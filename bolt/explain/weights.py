@@ -24,6 +24,10 @@ IMPORTANCE_COLUMNS = {
 OTHER_CLASSES = ("wrong class", "fixed class")
 """Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
 class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""
+SIGN_CONTROLS = ("random", *OTHER_CLASSES)
+"""Control volumes whose regressions give a sign of ROI weights (along random directions, it is random)."""
+CONTROL_WEIGHTS = {name: f"weight_{name.replace(' ', '_')}" for name in SIGN_CONTROLS}
+"""Control to its column of ``roi_weights.tsv``."""
 CONTROLS_FILE = "importance_controls.npy"
 IMPORTANCE_FILES = ("importance.npy", CONTROLS_FILE, "importance.tsv")
 

@@ -8,10 +8,9 @@ from typing import Any
 import pandas as pd
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.controls import SIGN_CONTROLS
-from bolt.explain.regions import CONTROL_WEIGHTS
 from bolt.explain.tasks import COURSE
 from bolt.explain.trust.similarity import GONE
+from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
 
 TASK_KEYS = list(COURSE)
