@@ -33,7 +33,7 @@ class Curve(NamedTuple):
 
 def draw_curves(curves: Sequence[Curve], out: Path) -> None:
     """Draw accuracy with its spread over folds, and importance: a row per dataset."""
-    with canvas(out, height=0.5 + 2.5 * len(curves)) as figure:
+    with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
         grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
         for (left, right), curve in zip(grid, curves, strict=True):
             _accuracy(left, curve)
