@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bolt.atlases.maps import strongest
 from bolt.explain.maps import MAPS, map_names, paint, write_map
-from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS
+from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS, UNBIASED
 from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 
@@ -40,7 +40,8 @@ ROI_COLUMNS = {
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
     **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
-    "sign_agrees": "whether all of these have the sign of weight",
+    "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong class "
+    "the opposite sign is expected",
     "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
     "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
@@ -137,7 +138,8 @@ def roi_weights(
     others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
     if controls is not None:
         others = controls.mean(axis=1, dtype=float)
-    agrees = (np.sign(others) == np.sign(mean)).all(axis=0)
+    unbiased = [SIGN_CONTROLS.index(name) for name in UNBIASED]
+    agrees = (np.sign(others[unbiased]) == np.sign(mean)).all(axis=0)
     selected, frequency = select(mean, fraction), select(coefficients, fraction).mean(axis=0)
     tables = []
     for c, name in enumerate(classes):

@@ -25,7 +25,10 @@ OTHER_CLASSES = ("wrong class", "fixed class")
 """Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
 class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""
 SIGN_CONTROLS = ("random", *OTHER_CLASSES)
-"""Control volumes whose regressions give a sign of ROI weights (along random directions, it is random)."""
+"""Control volumes whose regressions have a direction of their own (along random directions, it is random)."""
+UNBIASED = ("random", "fixed class")
+"""Those that are not chosen by the predicted class. Choosing for the wrong class reverses signs, whether or not volumes
+hold information."""
 CONTROL_WEIGHTS = {name: f"weight_{name.replace(' ', '_')}" for name in SIGN_CONTROLS}
 """Control to its column of ``roi_weights.tsv``."""
 CONTROLS_FILE = "importance_controls.npy"

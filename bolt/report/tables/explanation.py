@@ -10,7 +10,7 @@ import pandas as pd
 from bolt.evaluate.classes import METRICS
 from bolt.explain.tasks import COURSE
 from bolt.explain.trust.similarity import GONE
-from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS
+from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value
 
 TASK_KEYS = list(COURSE)
@@ -29,7 +29,6 @@ VOLUMES = {
 """How volumes were chosen: importance and tokens of ``landmarks.tsv``."""
 CONTROL_VOLUMES = {
     "random": "random volumes",
-    "wrong class": "volumes chosen for the wrong class",
     "fixed class": "volumes chosen for one class in all scans",
 }
 """Controls with which the sign of ROI weights is compared."""
@@ -94,17 +93,18 @@ def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _agreeing(row: dict[Any, Any]) -> str:
-    """Name the controls in which a ROI's weight has the same sign."""
-    names = [name for name in SIGN_CONTROLS if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
-    return "all" if len(names) == len(SIGN_CONTROLS) else ", ".join(names) or "none"
+    """Name the unbiased controls in which the weight of a ROI has the same sign."""
+    names = [name for name in UNBIASED if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
+    return "both" if len(names) == len(UNBIASED) else ", ".join(names) or "none"
 
 
 def sign_counts(table: pd.DataFrame) -> str:
-    """State for how many selected ROIs the sign of the weight is kept in each control, and in all."""
+    """State for how many selected ROIs the weight keeps its sign in both unbiased controls, and in each control."""
     selected = table[table["selected"].astype(bool)]
     kept = {name: (selected[column] * selected["weight"] > 0).sum() for name, column in CONTROL_WEIGHTS.items()}
-    counts = ", ".join(f"{n} with {CONTROL_VOLUMES[name]}" for name, n in kept.items())
-    return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts})"
+    counts = ", ".join(f"{kept[name]} with {CONTROL_VOLUMES[name]}" for name in UNBIASED)
+    turned = f"{kept['wrong class']} with volumes chosen for the wrong class, which are expected to reverse it"
+    return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts}; {turned})"
 
 
 def selected_networks(table: pd.DataFrame) -> pd.DataFrame:

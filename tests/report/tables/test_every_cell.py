@@ -231,9 +231,9 @@ def test_selected_rois() -> None:
         "selection_frequency", "weight_random", "weight_wrong_class", "weight_fixed_class", "sign_agrees",
     ]  # fmt: skip
     found = pd.DataFrame(
-        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8, 0.1, 0.2, 0.3, True),
+        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8, 0.1, -0.2, 0.3, True),
          ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4, 0.1, 0.2, 0.3, True),
-         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61, 0.1, -0.2, 0.3, False),
+         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61, 0.1, 0.2, -0.3, False),
          ("M", 4, "M2", None, None, 0.2, 0.1, 1.0, True, 0.5, -0.1, -0.2, -0.3, False)],
         columns=columns,
     )  # fmt: skip
@@ -243,13 +243,13 @@ def test_selected_rois() -> None:
         "selected in folds (%)", "same sign in controls",
     ]  # fmt: skip
     assert rows(table) == [
-        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80", "all"],
-        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61", "random, fixed class"],
+        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80", "both"],
+        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61", "random"],
         ["M", "4", "M2", "–", "–", "0.20 ± 0.10", "1", "50", "none"],
     ]
     assert explanation.sign_counts(found) == (
-        "1 of 3 (2 with random volumes, 1 with volumes chosen for the wrong class, 2 with volumes chosen for one class "
-        "in all scans)"
+        "1 of 3 (2 with random volumes, 1 with volumes chosen for one class in all scans; 1 with volumes chosen for "
+        "the wrong class, which are expected to reverse it)"
     )
 
 

@@ -37,8 +37,9 @@ SELECTED = (
 )
 SIGNS = (
     "Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is "
-    "the same in the regressions on all control volumes for {counts}. Where the sign depends on how volumes are "
-    "chosen, do not call a region more or less active in a class."
+    "the same on random volumes and on volumes chosen for one class in all scans for {counts}; by chance it would "
+    "be for a quarter. Where the sign depends on how volumes are chosen, do not call a region more or less active "
+    "in a class."
 )
 NETWORKS = (
     "Left: share of each network's ROIs that are selected; dashed: the share if networks made no difference. Right: "
