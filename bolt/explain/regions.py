@@ -40,8 +40,8 @@ ROI_COLUMNS = {
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
     **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
-    "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong class "
-    "the opposite sign is expected",
+    "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong "
+    "class the opposite sign is expected",
     "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
     "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
