@@ -34,7 +34,7 @@ from bolt.config import load_model
 from bolt.explain.importance import importance_of
 from bolt.explain.landmarks import landmark_regression
 from bolt.explain.regions import roi_weights
-from bolt.explain.weights import write_importance
+from bolt.explain.weights import write_controls, write_importance
 from bolt.models.registry import create_model
 from bolt.report.figures.brains.regions import plot_regions
 from tests.abide import LABELS
@@ -98,6 +98,7 @@ def time_explanations(cache: Any, folder: Path) -> dict[str, float]:
     roles = np.where(np.arange(len(series)) % 10 == 0, "test", "train")
     table = cache.index[["scan_id"]].assign(role=roles, predicted="control")
     write_importance(table, weights, folder / "fold-0")
+    write_controls([np.stack([w, w]) for w in weights], folder / "fold-0")
     offsets = min(map(len, series))
     work = partial(landmark_regression, cache, folder, [0], list(LABELS.values()), offsets=offsets)
     times[f"landmark regressions of a fold, {offsets - 4} offsets, 20 random draws"] = seconds(work)

@@ -20,11 +20,13 @@ from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.explain.landmarks import KINDS, LANDMARK_COLUMNS, METRIC_COLUMNS, with_means
+from bolt.explain.controls import CONTROLS
+from bolt.explain.landmark_tests import TEST_COLUMNS, landmark_tests
+from bolt.explain.landmarks import LANDMARK_COLUMNS, METRIC_COLUMNS, with_means
 from bolt.explain.regions import write_regions
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
-from bolt.explain.weights import write_importance
+from bolt.explain.weights import SIGN_CONTROLS, write_controls, write_importance
 from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
@@ -137,6 +139,7 @@ def _write_run(study: Study, run: ModelRun, scans: pd.DataFrame, random: np.rand
         write_table(table, folder / "predictions.tsv", dict.fromkeys(table.columns, "Simulated"))
         weights = list(random.uniform(0, 1, (len(table), VOLUMES)))
         write_importance(table, weights, folder)
+        write_controls(list(random.uniform(0, 1, (len(table), 2, VOLUMES))), folder)
         history = pd.DataFrame({"epoch": np.arange(1, 21)})
         for column in ("train_loss", "validation_loss", "train_accuracy", "validation_accuracy"):
             history[column] = random.uniform(0.4, 0.6, len(history))
@@ -149,16 +152,20 @@ def _write_explanation(out: Path, n_folds: int, random: np.random.Generator) -> 
     """Write landmark regressions and regions of a run."""
     rois = load_labels(ATLAS)
     out.mkdir(parents=True, exist_ok=True)
-    np.save(out / "coefficients.npy", random.normal(0, 0.1, (n_folds, len(CLASSES), len(rois))))
+    coefficients = random.normal(0, 0.1, (1 + len(SIGN_CONTROLS), n_folds, len(CLASSES), len(rois)))
+    np.save(out / "coefficients.npy", coefficients[0])
+    np.save(out / "coefficients_controls.npy", coefficients[1:])
     write_regions(out / "coefficients.npy", rois, CLASSES, load_atlas(ATLAS).image, out, fraction=0.02)
+    kinds = [("none" if name == "random" else "fitted", name) for name in ("important", *CONTROLS)]
     landmarks = [
         {"fold": str(fold), "importance": importance, "tokens": tokens, "level": level, "n_test": 10}
-        for fold, (importance, tokens), level in product(range(n_folds), (KINDS[0], KINDS[2]), LEVELS)
+        for fold, (importance, tokens), level in product(range(n_folds), kinds, LEVELS)
     ]
     subsets = [
         {"fold": str(fold), "offset": offset, "score": 1.0, "level": level, "n_test": 10}
         for fold, offset, level in product(range(n_folds), range(0, VOLUMES, 10), LEVELS)
     ]
+    tables = []
     for name, rows, keys, columns in (
         ("landmarks", landmarks, ["importance", "tokens", "level"], LANDMARK_COLUMNS),
         ("subsets", subsets, ["offset", "level"], SUBSET_COLUMNS),
@@ -166,6 +173,8 @@ def _write_explanation(out: Path, n_folds: int, random: np.random.Generator) -> 
         table = pd.DataFrame(rows)
         table[list(METRIC_COLUMNS)] = random.uniform(0.5, 0.7, (len(table), len(METRIC_COLUMNS)))
         write_table(with_means(table, keys)[list(columns)], out / f"{name}.tsv", columns)
+        tables.append(table)
+    write_table(landmark_tests(*tables, ratio=1 / (n_folds - 1)), out / "landmark_tests.tsv", TEST_COLUMNS)
 
 
 def _write_note(path: Path, layout: Layout, stage: str, name: str) -> None:

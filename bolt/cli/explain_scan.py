@@ -12,8 +12,8 @@ import pandas as pd
 
 from bolt.explain.given_scan import GivenScan, read_info, read_scan, target_of
 from bolt.explain.importance import load_bolt
+from bolt.explain.maps import paint, write_map
 from bolt.explain.one_scan import ScanExplanation, explain_scan
-from bolt.explain.regions import paint, write_map
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table
 from bolt.jobs.provenance import provenance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.relevance import importance
-from bolt.explain.weights import write_importance
+from bolt.explain.weights import write_controls, write_importance
 from bolt.io.errors import DataError
 from bolt.models.bolt import BolT
 from bolt.training.checkpoint import load_checkpoint
@@ -22,8 +22,31 @@ from bolt.training.device import device_of
 BATCH = 8
 
 
+class Explained(NamedTuple):
+    """Scans and the weights of each.
+
+    Attributes
+    ----------
+    table : DataFrame
+        scan_id, role, predicted, wrong.
+    weights : list of (T,) arrays
+        For the predicted class.
+    controls : list of (2, T) arrays
+        For the classes of `bolt.explain.weights.OTHER_CLASSES`.
+    """
+
+    table: pd.DataFrame
+    weights: list[NDArray[np.floating]]
+    controls: list[NDArray[np.floating]]
+
+    def write(self, folder: Path) -> None:
+        """Write the arrays and their index."""
+        write_controls(self.controls, folder)
+        write_importance(self.table, self.weights, folder)
+
+
 def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
-    """Write the importance weights of every scan of one fold: training, validation and test.
+    """Write the importance weights of every scan of one fold (training, validation and test), and of control classes.
 
     Parameters
     ----------
@@ -37,7 +60,7 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     DataError
         The model is not BolT.
     """
-    write_importance(*_explained(cache, run_fold, device), run_fold)
+    _explained(cache, run_fold, device).write(run_fold)
 
 
 def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = "auto") -> None:
@@ -53,18 +76,47 @@ def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = 
     device : {"auto", "cpu", "cuda"}
     """
     parts = [_explained(cache, folder / f"fold-{fold}", device, role="test") for fold in inner]
-    write_importance(pd.concat([table for table, _ in parts]), [w for _, weights in parts for w in weights], folder)
+    weights, controls = ([w for part in parts for w in getattr(part, name)] for name in ("weights", "controls"))
+    Explained(pd.concat([part.table for part in parts]), weights, controls).write(folder)
 
 
-def _explained(
-    cache: Any, run_fold: Path, device: str, role: str = ""
-) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
-    """Return the scans of a fold, or those of one role, and the weights of each."""
-    model, _ = load_bolt(run_fold)
-    table = read_predictions(run_fold / "predictions.tsv")[["scan_id", "role", "predicted"]]
+def _explained(cache: Any, run_fold: Path, device: str, role: str = "") -> Explained:
+    """Explain the scans of a fold, or those of one role."""
+    model, info = load_bolt(run_fold)
+    table = read_predictions(run_fold / "predictions.tsv")
     table = table[table["role"] == role] if role else table
+    table = table.assign(wrong=_wrong(table, info["classes"]))[["scan_id", "role", "predicted", "wrong"]]
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    return table, importance_of(model, [cache.series(position[scan]) for scan in table["scan_id"]], device)
+    series = [cache.series(position[scan]) for scan in table["scan_id"]]
+    weights = importance_of(model, series, device)
+    return Explained(table, weights, _controls(model, series, device, table, weights, info["classes"]))
+
+
+def _wrong(table: pd.DataFrame, classes: Sequence[str]) -> list[str]:
+    """Return the most probable class of each scan other than the predicted one."""
+    probability = table[[f"p_{name}" for name in classes]].to_numpy(float)
+    predicted = table["predicted"].to_numpy()[:, None] == np.array(classes)
+    return [classes[i] for i in np.where(predicted, -1, probability).argmax(axis=1)]
+
+
+def _controls(
+    model: BolT,
+    series: Sequence[NDArray[np.floating]],
+    device: str,
+    table: pd.DataFrame,
+    weights: list[NDArray[np.floating]],
+    classes: Sequence[str],
+) -> list[NDArray[np.floating]]:
+    """Return the weights of each scan for its wrong and for the last class; no class of a scan is explained twice."""
+    code, fixed = {name: i for i, name in enumerate(classes)}, classes[-1]
+    wrong = importance_of(model, series, device, [code[name] for name in table["wrong"]])
+    names = zip(table["predicted"], table["wrong"], strict=True)
+    known = [{p: w, q: o} for (p, q), w, o in zip(names, weights, wrong, strict=True)]
+    left = [i for i, by_class in enumerate(known) if fixed not in by_class]
+    others = importance_of(model, [series[i] for i in left], device, [code[fixed]] * len(left))
+    for i, other in zip(left, others, strict=True):
+        known[i][fixed] = other
+    return [np.stack([o, by_class[fixed]]) for o, by_class in zip(wrong, known, strict=True)]
 
 
 def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:

@@ -6,13 +6,15 @@ classes ``w[0] = -w[1]``, so exchanging the classes exchanges their maps. The pa
 ``1 - exp(w[1, r])`` for the first class, which never exceeds one: ``odds_ratio="published"``. Both rank ROIs equally
 and so select the same ones. The ROIs with the largest positive importance (by default the top 2 %) are drawn for each
 class.
+
+Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is therefore
+compared with the sign in the regressions on other volumes (`bolt.explain.weights.SIGN_CONTROLS`).
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,9 +23,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.atlases.maps import strongest, weighted_sum
+from bolt.atlases.maps import strongest
+from bolt.explain.maps import MAPS, map_names, paint, write_map
+from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS, UNBIASED
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, write_json, write_table
+from bolt.io.files import holds_something, write_table
 
 OddsRatio = Literal["symmetric", "published"]
 ROI_COLUMNS = {
@@ -35,6 +39,9 @@ ROI_COLUMNS = {
     "hemisphere": "hemisphere of the ROI",
     "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
     "weight_sd": "standard deviation over folds (ddof 0)",
+    **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
+    "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong "
+    "class the opposite sign is expected",
     "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
     "1 - exp(-weight)",
     "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
@@ -91,6 +98,7 @@ def roi_weights(
     classes: Sequence[str],
     fraction: float = 0.02,
     odds_ratio: OddsRatio = "symmetric",
+    controls: NDArray[np.floating] | None = None,
 ) -> pd.DataFrame:
     """Rank the ROIs of each class.
 
@@ -105,6 +113,8 @@ def roi_weights(
         Share of ROIs to select, rounded up.
     odds_ratio : {"symmetric", "published"}
         See `importance`.
+    controls : float array (controls, folds, classes, rois), optional
+        Coefficients of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
 
     Returns
     -------
@@ -117,9 +127,19 @@ def roi_weights(
             f"but there are {len(classes)} classes and {len(rois)} ROIs",
             hint="Explain the run again with the cache it was trained on",
         )
+    if controls is not None and controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
+        raise DataError(
+            f"coefficients of controls have shape {controls.shape}, those of important volumes {coefficients.shape}",
+            hint="Run the landmark regressions again: bolt landmarks",
+        )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
     important = importance(mean, odds_ratio)
+    others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
+    if controls is not None:
+        others = controls.mean(axis=1, dtype=float)
+    unbiased = [SIGN_CONTROLS.index(name) for name in UNBIASED]
+    agrees = (np.sign(others[unbiased]) == np.sign(mean)).all(axis=0)
     selected, frequency = select(mean, fraction), select(coefficients, fraction).mean(axis=0)
     tables = []
     for c, name in enumerate(classes):
@@ -132,6 +152,8 @@ def roi_weights(
                     "rank": np.arange(1, len(rois) + 1),
                     "weight": mean[c, order],
                     "weight_sd": spread[c, order],
+                    **dict(zip(CONTROL_WEIGHTS.values(), others[:, c, order], strict=True)),
+                    "sign_agrees": agrees[c, order],
                     "importance": important[c, order],
                     "selected": selected[c, order],
                     "selection_frequency": frequency[c, order],
@@ -178,80 +200,6 @@ def network_summary(
     )
 
 
-def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[np.generic]) -> nib.Nifti1Image:
-    """Write a number into each ROI of a label image, and zero elsewhere.
-
-    Parameters
-    ----------
-    image : label image (X, Y, Z)
-        Or maps (X, Y, Z, R), of which the result is the sum, each map times its number, float32.
-    values : int array (n,)
-        Label values.
-    numbers : array (n,)
-        One per ROI; the result has their data type.
-    """
-    if len(image.shape) == 4:
-        return _declared_like(image, weighted_sum(image, values.tolist(), numbers.tolist()))
-    labels = np.asanyarray(image.dataobj).astype(np.int64)
-    absent = np.setdiff1d(values, labels)
-    if len(absent):
-        raise DataError(
-            f"the atlas's image has no voxel with the label value {absent[0]}",
-            hint="Use the atlas that the cache was made with",
-        )
-    order = np.argsort(values)
-    place = np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)
-    nearest = order[place]
-    painted = np.where(values[nearest] == labels, numbers[nearest], 0).astype(numbers.dtype)
-    return _declared_like(image, nib.Nifti1Image(painted, image.affine))
-
-
-def _declared_like(image: nib.Nifti1Image, result: nib.Nifti1Image) -> nib.Nifti1Image:
-    """Declare the coordinate system of an image in a result on its grid."""
-    result.header.set_xyzt_units("mm")
-    for code, setter in (
-        (image.header["sform_code"], result.set_sform),
-        (image.header["qform_code"], result.set_qform),
-    ):
-        setter(image.affine, int(code) or 2)
-    return result
-
-
-MAPS = {
-    "weight": ("stat-logodds_statmap", "log odds per standard deviation of the ROI, mean over folds; all ROIs"),
-    "importance": ("stat-oddsratio_statmap", "odds ratio minus one; all ROIs"),
-    "selected": ("desc-top_mask", "1: the ROI is among the top ROIs of the class"),
-}
-"""Column of `ROI_COLUMNS` to the end of its map's file name, and what the voxels hold."""
-
-
-def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[dict[str, str]]:
-    """Return the file names of each class's maps, in the style of BIDS derivatives, by the keys of `MAPS`.
-
-    Only letters and digits are kept of a class's name. If nothing is left, or two names become equal ("-1" and "1"),
-    the position of the class, from 1, is appended.
-    """
-    entities = (("space", _plain(space)), ("atlas", _plain(atlas)))
-    plain = [_plain(name) for name in classes]
-    folded = [name.casefold() for name in plain]  # some file systems ignore case
-    taken = {name for name in folded if folded.count(name) == 1}
-    names = []
-    for position, (name, key) in enumerate(zip(plain, folded, strict=True), start=1):
-        if not name or folded.count(key) > 1:
-            name = f"{name}x{position}" if name else f"{position}"
-            while name.casefold() in taken:
-                name += "x"
-            taken.add(name.casefold())
-        start = "_".join(f"{entity}-{value}" for entity, value in (*entities, ("class", name)) if value)
-        names.append({column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()})
-    return names
-
-
-def _plain(name: str) -> str:
-    """Remove all but letters and digits."""
-    return re.sub(r"[^A-Za-z0-9]", "", name)
-
-
 def write_regions(
     coefficients: Path,
     rois: pd.DataFrame,
@@ -269,7 +217,7 @@ def write_regions(
     Parameters
     ----------
     coefficients : Path
-        ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`.
+        ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`, with ``coefficients_controls.npy`` beside it.
     rois, classes, fraction, odds_ratio
         As in `roi_weights`.
     image : label image or maps, optional
@@ -279,9 +227,17 @@ def write_regions(
         Folder. Maps of an earlier call are removed.
     atlas, space : str
         The atlas's name and space, for the file names of the maps and their sidecars.
+
+    Raises
+    ------
+    DataError
+        The controls are missing; or as `roi_weights`.
     """
-    weights = np.load(coefficients, allow_pickle=False)
-    table = roi_weights(weights, rois, classes, fraction, odds_ratio)
+    weights, controls = np.load(coefficients, allow_pickle=False), coefficients.with_name("coefficients_controls.npy")
+    if not holds_something(controls):
+        what = "file not found: regressions on control volumes, with which the sign of weights is compared"
+        raise DataError(what, where=controls, hint="Run the landmark regressions again: bolt landmarks")
+    table = roi_weights(weights, rois, classes, fraction, odds_ratio, np.load(controls, allow_pickle=False))
     names = map_names(classes, atlas, space)
     labels = image if image is None or len(image.shape) == 3 else strongest(image)
     for column, (ending, _) in MAPS.items():
@@ -299,10 +255,3 @@ def write_regions(
     networks = network_summary(weights, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)
-
-
-def write_map(image: nib.Nifti1Image, path: Path, about: Mapping[str, object]) -> None:
-    """Write a map (``.nii.gz``) and its sidecar."""
-    with atomic(path) as temporary:
-        nib.save(image, temporary)
-    write_json(about, path.with_name(path.name.replace(".nii.gz", ".json")))

@@ -24,14 +24,18 @@ LEVELS = {
 Chosen = Mapping[str, NDArray[np.intp]]
 """Scan to the volumes of it that a regression sees."""
 
+Regression = tuple[list[dict[str, Any]], NDArray[np.floating]]
+"""Rows of metrics, and coefficients, see `FoldScans.regress`."""
+
 
 class ScanTokens(NamedTuple):
-    """A scan's series (T, rois), whose volumes are its tokens; its label (position in the classes) and subject."""
+    """A scan: its series (T, rois), whose volumes are its tokens; its label (position in the classes)."""
 
     name: str
     series: NDArray[np.floating]
     label: int
     subject: str
+    group: str
 
 
 class FoldScans:
@@ -56,12 +60,14 @@ class FoldScans:
     def __init__(self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path) -> None:
         position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
         code = {name: i for i, name in enumerate(classes)}
-        labels, subjects = (cache.index[name].astype(str).tolist() for name in ("label", "subject"))
+        labels, *people = (cache.index[name].astype(str).tolist() for name in ("label", "subject", "group"))
         self.n_classes = len(classes)
         self.parts: dict[str, list[ScanTokens]] = {}
         for role in ("train", "test"):
             named = [(name, position[name]) for name in table.loc[table["role"] == role, "scan_id"]]
-            self.parts[role] = [ScanTokens(n, cache.series(i), code[labels[i]], subjects[i]) for n, i in named]
+            self.parts[role] = [
+                ScanTokens(n, cache.series(i), code[labels[i]], *(of[i] for of in people)) for n, i in named
+            ]
         present = {scan.label for scan in self.parts["train"]}
         if len(present) < self.n_classes or not self.parts["test"]:
             raise DataError(
@@ -69,6 +75,12 @@ class FoldScans:
                 where=where,
                 hint="Explain the fold again, or use fewer folds",
             )
+
+    @property
+    def ratio(self) -> float:
+        """Return the number of test groups (families, else subjects) divided by that of training groups."""
+        test, train = (len({scan.group for scan in self.parts[role]}) for role in ("test", "train"))
+        return test / train
 
     def only(self, chosen: Chosen) -> FoldScans:
         """Return the same scans with only the chosen volumes, in that order, copied into memory."""
@@ -80,7 +92,7 @@ class FoldScans:
         }
         return few
 
-    def regress(self, chosen: Chosen) -> tuple[list[dict[str, Any]], NDArray[np.floating]]:
+    def regress(self, chosen: Chosen) -> Regression:
         """Fit on training scans, evaluate on test scans.
 
         L2-regularised logistic regression with ``C=1``, as in the paper's published code, on z-scored ROI values; each

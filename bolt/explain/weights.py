@@ -19,9 +19,22 @@ IMPORTANCE_COLUMNS = {
     "scan_id": "scan",
     "role": "train, validation or test in this fold",
     "predicted": "class that the weights explain: the one that the model predicts",
+    "wrong": "most probable class other than the predicted one; the first row of importance_controls.npy explains it",
     "offset": "position of the scan's first weight in the array (.npy) of the same name",
     "length": "number of weights: volumes of the scan",
 }
+OTHER_CLASSES = ("wrong class", "fixed class")
+"""Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
+class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""
+SIGN_CONTROLS = ("random", *OTHER_CLASSES)
+"""Control volumes whose regressions have a direction of their own (along random directions, it is random)."""
+UNBIASED = ("random", "fixed class")
+"""Those that are not chosen by the predicted class. Choosing for the wrong class reverses signs, whether or not volumes
+hold information."""
+CONTROL_WEIGHTS = {name: f"weight_{name.replace(' ', '_')}" for name in SIGN_CONTROLS}
+"""Control to its column of ``roi_weights.tsv``."""
+CONTROLS_FILE = "importance_controls.npy"
+IMPORTANCE_FILES = ("importance.npy", CONTROLS_FILE, "importance.tsv")
 
 
 def write_importance(
@@ -32,7 +45,7 @@ def write_importance(
     Parameters
     ----------
     table : DataFrame
-        scan_id, role, predicted; one row per scan.
+        scan_id, role, predicted and, if known, wrong; one row per scan.
     weights : list of (T,) arrays
         In the order of the table.
     run_fold : Path
@@ -44,7 +57,7 @@ def write_importance(
     table = table.assign(length=lengths, offset=lengths.cumsum() - lengths)
     with atomic(run_fold / f"{name}.npy") as temporary:
         np.save(temporary, np.concatenate([np.empty(0, np.float32), *weights]).astype(np.float32))
-    write_table(table[list(IMPORTANCE_COLUMNS)], run_fold / f"{name}.tsv", IMPORTANCE_COLUMNS)
+    write_table(table.reindex(columns=list(IMPORTANCE_COLUMNS)), run_fold / f"{name}.tsv", IMPORTANCE_COLUMNS)
 
 
 def read_importance(run_fold: Path, name: str = TRAINED) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
@@ -52,6 +65,40 @@ def read_importance(run_fold: Path, name: str = TRAINED) -> tuple[pd.DataFrame, 
     table = read_table(run_fold / f"{name}.tsv", text=("scan_id", "role", "predicted"))
     weights = np.load(run_fold / f"{name}.npy", allow_pickle=False)
     return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
+
+
+def write_controls(controls: list[NDArray[np.floating]], run_fold: Path) -> None:
+    """Write ``importance_controls.npy`` (float32), whose columns are the weights of ``importance.npy``.
+
+    Parameters
+    ----------
+    controls : list of (2, T) arrays
+        Weights of each scan for the classes of `OTHER_CLASSES`, in the order of ``importance.tsv``.
+    run_fold : Path
+        Folder of the fold.
+    """
+    with atomic(run_fold / CONTROLS_FILE) as temporary:
+        np.save(temporary, np.concatenate(controls, axis=1).astype(np.float32))
+
+
+def read_controls(run_fold: Path) -> dict[str, list[NDArray[np.floating]]]:
+    """Read the weights of each scan (T,) for the classes of `OTHER_CLASSES`, in the order of ``importance.tsv``.
+
+    Raises
+    ------
+    DataError
+        The fold was explained by an earlier version, which did not explain these classes.
+    """
+    file = run_fold / CONTROLS_FILE
+    if not holds_something(file):
+        raise DataError(
+            "file not found: the importance of the wrong and of a fixed class, with which landmarks are compared",
+            where=file,
+            hint="Explain the fold again: bolt explain",
+        )
+    table, rows = read_table(run_fold / "importance.tsv"), np.load(file, allow_pickle=False)
+    places = list(zip(table["offset"], table["length"], strict=True))
+    return {name: [row[o : o + n] for o, n in places] for name, row in zip(OTHER_CLASSES, rows, strict=True)}
 
 
 def is_explained(folder: Path) -> bool:

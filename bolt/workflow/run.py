@@ -17,6 +17,7 @@ from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
+from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
@@ -254,7 +255,8 @@ class Run(ScanFiles):
 
     def inner_importance(self, wildcards: Any) -> list[Path]:
         """Return the importance of training scans under inner models, of every fold; none without inner folds."""
-        return self.every_fold("inner/importance.tsv")(wildcards) if self.config.explain.inner_folds else []
+        names = ("inner/importance.tsv", f"inner/{CONTROLS_FILE}") if self.config.explain.inner_folds else ()
+        return [file for name in names for file in self.every_fold(name)(wildcards)]
 
     def untrained_importance(self, fold: Path) -> list[Path]:
         """Return the importance under untrained models in the folder of a fold, where scans may have events."""
@@ -294,7 +296,7 @@ class Run(ScanFiles):
         names = ("predictions.tsv", "checkpoint.safetensors", "status.json")
         trained = [fold / name for fold in folds for name in names]
         explained = [run.fold(fold) for run in self.explained_runs() for fold in self.folds_of(run.model)]
-        weights = [fold / name for fold in explained for name in ("importance.npy", "importance.tsv")]
+        weights = [fold / name for fold in explained for name in IMPORTANCE_FILES]
         weights += [file for fold in explained for file in self.untrained_importance(fold)]
         return [*self.caches(), *trained, *self.metrics(), *weights, *self.explanations()]
 

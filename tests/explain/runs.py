@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.explain.weights import IMPORTANCE_COLUMNS
+from bolt.explain.weights import IMPORTANCE_COLUMNS, write_controls
 from bolt.io.files import write_status, write_table
 
 N_ROIS = 30
@@ -20,6 +20,7 @@ class MemoryCache:
     def __init__(self, series: list[np.ndarray], labels: list[str]) -> None:
         names = [f"sub-{i:02d}" for i in range(len(series))]
         self.index = pd.DataFrame({"scan_id": [f"{n}_task-rest" for n in names], "subject": names, "label": labels})
+        self.index["group"] = names
         self.rois = pd.DataFrame(
             {
                 "value": np.arange(1, N_ROIS + 1) * 10,  # not consecutive
@@ -63,6 +64,7 @@ def make_run(folder: Path, classes: list[str], n_scans: int = 24, seed: int = 0)
                 "scan_id": cache.index["scan_id"],
                 "role": ["test" if t else "train" for t in test],
                 "predicted": labels,
+                "wrong": classes[0],
                 "length": [len(w) for w in marks],
             }
         )
@@ -70,5 +72,6 @@ def make_run(folder: Path, classes: list[str], n_scans: int = 24, seed: int = 0)
         run = folder / f"fold-{fold}"
         write_table(table[list(IMPORTANCE_COLUMNS)], run / "importance.tsv", IMPORTANCE_COLUMNS)
         np.save(run / "importance.npy", np.concatenate(marks).astype(np.float32))
+        write_controls([random.uniform(0, 1, (2, len(w))) for w in marks], run)
         write_status(run / "status.json", "ok", "train")
     return cache

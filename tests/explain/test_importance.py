@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from bolt.explain.importance import explain_fold
+from bolt.explain.importance import _controls, _wrong, explain_fold
 from bolt.explain.relevance import importance
-from bolt.explain.weights import read_importance
+from bolt.explain.weights import read_controls, read_importance
 from bolt.io.errors import DataError
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import save_checkpoint
@@ -30,7 +30,10 @@ def fold(tmp_path: Path) -> tuple[MemoryCache, Path, torch.nn.Module]:
     info = {"model": {"model": "bolt", "hyper": HYPER}, "n_rois": N_ROIS, "classes": ["a", "b"]}
     save_checkpoint(tmp_path, model, info)
     order = [7, 0, 3, 10, 1, 2, 4, 5, 6, 8, 9]  # not the cache's
-    table = pd.DataFrame({"scan_id": cache.index["scan_id"].iloc[order], "role": "test", "predicted": "a"})
+    table = pd.DataFrame({"scan_id": cache.index["scan_id"].iloc[order], "role": "test"})
+    with torch.no_grad():
+        p = torch.cat([model(torch.from_numpy(cache.series(i))[None]).logits.softmax(-1) for i in order]).numpy()
+    table = table.assign(predicted=np.array(["a", "b"])[p.argmax(axis=1)], p_a=p[:, 0], p_b=p[:, 1])
     table.to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
     return cache, tmp_path, model
 
@@ -61,3 +64,39 @@ def test_a_missing_checkpoint_is_said(fold: tuple) -> None:
     (folder / "checkpoint.safetensors").unlink()
     with pytest.raises(DataError, match="checkpoint"):
         explain_fold(cache, folder, "cpu")
+
+
+def test_the_wrong_and_a_fixed_class_are_explained_too(fold: tuple) -> None:
+    cache, folder, model = fold
+    explain_fold(cache, folder, "cpu")
+    table, weights = read_importance(folder)
+    controls = read_controls(folder)
+    assert (table["predicted"] != table["wrong"]).all() and set(table["predicted"]) | set(table["wrong"]) == {"a", "b"}
+    for i, row in enumerate(table.itertuples()):
+        x = torch.from_numpy(cache.series(int(row.scan_id[4:6])))[None]
+        for name, label in (("wrong class", row.wrong), ("fixed class", "b")):
+            expected = importance(model, x, torch.tensor(["ab".index(label)]))[0].detach().numpy()
+            np.testing.assert_allclose(controls[name][i], expected, rtol=1e-4, atol=1e-7)
+        assert not np.allclose(controls["wrong class"][i], weights[i], rtol=1e-3)
+    (folder / "importance_controls.npy").unlink()
+    with pytest.raises(DataError, match="Explain the fold again"):
+        read_controls(folder)
+
+
+def test_no_class_of_a_scan_is_explained_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three classes: only the first scan's last class is neither its predicted nor its wrong one."""
+    classes = ["a", "b", "c"]
+    p = pd.DataFrame([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]], columns=["p_a", "p_b", "p_c"])
+    table = p.assign(predicted=["a", "c", "a"])
+    assert _wrong(table, classes) == ["b", "b", "c"]
+    asked: list[list[int]] = []
+
+    def note(_model: object, series: list, _device: str, targets: list[int]) -> list[np.ndarray]:
+        asked.append(targets)
+        return [np.full(len(x), 10.0 + target) for x, target in zip(series, targets, strict=True)]
+
+    monkeypatch.setattr("bolt.explain.importance.importance_of", note)
+    series, weights = [np.zeros((4, 2))] * 3, [np.full(4, float(i)) for i in range(3)]
+    found = _controls(None, series, "cpu", table.assign(wrong=["b", "b", "c"]), weights, classes)  # type: ignore[arg-type]
+    assert asked == [[1, 1, 2], [2]]
+    assert [control[:, 0].tolist() for control in found] == [[11, 12], [11, 1], [12, 12]]

@@ -13,7 +13,7 @@ from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
 from bolt.explain.landmarks import landmark_regression, top_tokens
 from bolt.explain.token_regression import LEVELS, FoldScans
-from bolt.explain.weights import read_importance, write_importance
+from bolt.explain.weights import CONTROLS_FILE, read_controls, read_importance, write_controls, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.files import read_table, write_status, write_table
@@ -99,7 +99,7 @@ def test_the_importance_of_a_scan_is_that_of_the_model_that_held_it_out(inner: t
 def test_outer_test_scans_play_no_part(inner: tuple[Path, Path], tmp_path: Path) -> None:
     _, run = inner
     _, other = inner_of(tmp_path, test_shift=5.0)
-    for name in ("importance.npy", "importance.tsv", "fold-0/checkpoint.safetensors"):
+    for name in ("importance.npy", CONTROLS_FILE, "importance.tsv", "fold-0/checkpoint.safetensors"):
         assert (other / "fold-0/inner" / name).read_bytes() == (run / "fold-0/inner" / name).read_bytes(), name
 
 
@@ -109,12 +109,15 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     outer = folds.loc[folds["fold"] == 0, ["scan_id", "role"]].assign(predicted="control")
     random = np.random.default_rng(0)
     write_importance(outer, [random.random(T) for _ in range(N)], run / "fold-0")
-    table, coefficients, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
+    write_controls([random.random((2, T)) for _ in range(N)], run / "fold-0")
+    table, coefficients, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     kinds = table.loc[table["fold"] == "0", ["importance", "tokens"]].drop_duplicates()
-    assert kinds.to_numpy().tolist() == [["fitted", "important"], ["inner", "important"], ["none", "random"]]
+    by_model = ["important", "wrong class", "fixed class", "random direction"]
+    expected = [[importance, name] for importance in ("fitted", "inner") for name in by_model]
+    assert kinds.to_numpy().tolist() == [*expected, ["none", "random"]]
     for fold in ("0", "mean", "sd"):
-        assert table.loc[table["fold"] == fold, "level"].tolist() == list(LEVELS) * 3
-    without, same, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
+        assert table.loc[table["fold"] == fold, "level"].tolist() == list(LEVELS) * 9
+    without, same, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=False)
     assert "inner" not in set(without["importance"]) and same.tobytes() == coefficients.tobytes()
     pd.testing.assert_frame_equal(
         table[table["importance"] != "inner"].reset_index(drop=True), without.reset_index(drop=True)
@@ -124,13 +127,21 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     outer_table, outer_values = read_importance(run / "fold-0")
     fitted = {scan: top_tokens(w, 5) for scan, w in zip(outer_table["scan_id"], outer_values, strict=True)}
     by_hand = FoldScans(cache, outer_table, CLASSES, where=run).regress(fitted | unseen)[0]
-    rows = table[(table["fold"] == "0") & (table["importance"] == "inner")]
+    rows = table[(table["fold"] == "0") & (table["importance"] == "inner") & (table["tokens"] == "important")]
     assert [row["accuracy"] for row in by_hand] == rows["accuracy"].tolist()
-    as_fitted = table[(table["fold"] == "0") & (table["importance"] == "fitted")]
+    as_fitted = table[(table["fold"] == "0") & (table["importance"] == "fitted") & (table["tokens"] == "important")]
     differing = rows[["accuracy", "auc"]].to_numpy() != as_fitted[["accuracy", "auc"]].to_numpy()
     assert differing.any()  # other volumes, other regressions
+    unseen_wrong, fitted_wrong = (
+        {scan: top_tokens(w, 5) for scan, w in zip(of["scan_id"], read_controls(folder)["wrong class"], strict=True)}
+        for of, folder in ((own, run / "fold-0/inner"), (outer_table, run / "fold-0"))
+    )
+    by_hand = FoldScans(cache, outer_table, CLASSES, where=run).regress(fitted_wrong | unseen_wrong)[0]
+    rows = table[(table["fold"] == "0") & (table["importance"] == "inner") & (table["tokens"] == "wrong class")]
+    assert [row["auc"] for row in by_hand] == rows["auc"].tolist()
     write_importance(own.iloc[1:], [np.ones(T)] * (len(own) - 1), run / "fold-0/inner")  # one scan is missing
-    table, _, _ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
+    write_controls([np.ones((2, T))] * (len(own) - 1), run / "fold-0/inner")
+    table, *_ = landmark_regression(cache, run, [0], CLASSES, random_draws=1, inner=True)
     assert "inner" not in set(table["importance"])
 
 
@@ -149,8 +160,8 @@ def test_noise_is_at_chance_whatever_explains_it(tmp_path: Path, epochs: int) ->
             assert (
                 epochs == 1 or (own["label"] == own["predicted"]).mean() > 0.9
             )  # it knows its training scans by heart
-        table, _, _ = landmark_regression(SeriesCache(cache), folder / "run", range(2), CLASSES, random_draws=2)
-        found.append(table[table["fold"].isin(["0", "1"]) & (table["importance"] == "fitted")])
+        table, *_ = landmark_regression(SeriesCache(cache), folder / "run", range(2), CLASSES, random_draws=2)
+        found.append(table[table["fold"].isin(["0", "1"]) & (table["tokens"] == "important")])
     together = pd.concat(found).groupby("level")[["accuracy", "auc"]].mean()
     assert together.to_numpy() == pytest.approx(0.5, abs=0.12)
 
@@ -164,7 +175,8 @@ def test_labels_that_choose_tokens_would_show(tmp_path: Path) -> None:
     for fold, own in table.groupby("fold"):
         weights = [1e3 + sign[s] * cache.series(place[s])[:, 0] for s in own["scan_id"]]
         write_importance(own[["scan_id", "role"]].assign(predicted="x"), weights, tmp_path / f"run/fold-{fold}")
+        write_controls([np.stack([w, w]) for w in weights], tmp_path / f"run/fold-{fold}")
         write_status(tmp_path / f"run/fold-{fold}/status.json", "ok", "train")
-    found, _, _ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
+    found, *_ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
     important = found[(found["fold"] == "mean") & (found["tokens"] == "important")].set_index("level")
     assert important.at["scan", "auc"] > 0.8

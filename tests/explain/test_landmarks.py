@@ -28,7 +28,7 @@ def test_top_tokens_are_the_largest_and_ties_go_to_the_earlier() -> None:
 
 def test_important_volumes_classify_and_random_ones_do_so_less(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
-    table, coefficients, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=5)
+    table, coefficients, *_ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=5)
     important, random = row(table, "mean", "important", "scan"), row(table, "mean", "random", "scan")
     assert important["accuracy"] == 1.0 and important["auc"] == 1.0
     assert random["accuracy"] < 0.8
@@ -44,21 +44,21 @@ def test_without_signal_the_regression_is_at_chance(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES, n_scans=80)
     shuffled = np.random.default_rng(3).permutation(cache.index["label"])
     cache.index["label"] = shuffled
-    table, _, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
+    table, *_ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
     assert abs(row(table, "mean", "important", "scan")["auc"] - 0.5) < 0.2
 
 
 def test_order_of_classes_decides_the_positive_one(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
-    _, one, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
-    _, other, _ = landmark_regression(cache, tmp_path, [0], CLASSES[::-1], random_draws=1)
+    _, one, *_ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    _, other, *_ = landmark_regression(cache, tmp_path, [0], CLASSES[::-1], random_draws=1)
     np.testing.assert_allclose(one, other[:, ::-1], atol=1e-3)
 
 
 def test_three_classes(tmp_path: Path) -> None:
     classes = ["rest", "motor", "language"]
     cache = make_run(tmp_path, classes)
-    table, coefficients, _ = landmark_regression(cache, tmp_path, [0, 1], classes, random_draws=2)
+    table, coefficients, *_ = landmark_regression(cache, tmp_path, [0, 1], classes, random_draws=2)
     assert coefficients.shape == (2, 3, 30)
     assert row(table, "mean", "important", "scan")["accuracy"] > 0.9
 
@@ -67,7 +67,7 @@ def test_seeded_and_random_draws_averaged(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
     one, other = (landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=2, seed=s)[0] for s in (5, 5))
     pd.testing.assert_frame_equal(one, other)
-    assert len(one[one["fold"] == "1"]) == 6
+    assert len(one[one["fold"] == "1"]) == 15  # five choices of volumes, three levels
     assert one["n_test"].dtype.kind == "i"  # also of the mean over draws
 
 
@@ -108,7 +108,7 @@ def test_a_subject_votes_with_the_volumes_of_all_its_scans(tmp_path: Path) -> No
         cache.series(i)[chosen, INFORMATIVE[0]] = -1.0 if i == 3 else 1.0
     cache.index.loc[flipped, "subject"] = ["sub-02", "sub-03"]
     cache.index.loc[[6, 7], "subject"] = ["sub-02", "sub-03"]
-    table, _, _ = landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=1)
+    table, *_ = landmark_regression(cache, tmp_path, [1], CLASSES, random_draws=1)
     scan, subject = (row(table, "1", "important", level) for level in ("scan", "subject"))
     assert scan["accuracy"] == pytest.approx(1 - 2 / 12)
     assert subject["accuracy"] == 1.0
@@ -117,19 +117,19 @@ def test_a_subject_votes_with_the_volumes_of_all_its_scans(tmp_path: Path) -> No
 def test_scans_of_one_subject_and_different_labels_do_not_vote_together(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
     cache.index["subject"] = "one"
-    table, _, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    table, *_ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
     assert row(table, "0", "important", "subject")["accuracy"] == 1.0
 
 
 def test_labels_of_test_scans_change_neither_tokens_nor_regression(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
     chosen = [top_tokens(w, 5).tobytes() for w in read_importance(tmp_path / "fold-0")[1]]
-    before, one, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    before, one, *_ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
     table, _ = read_importance(tmp_path / "fold-0")
     test = cache.index["scan_id"].isin(table.loc[table["role"] == "test", "scan_id"])
     swap = dict(zip(CLASSES, CLASSES[::-1], strict=True))
     cache.index["label"] = cache.index["label"].where(~test, cache.index["label"].map(swap))
-    after, other, _ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
+    after, other, *_ = landmark_regression(cache, tmp_path, [0], CLASSES, random_draws=1)
     assert other.tobytes() == one.tobytes()
     assert [top_tokens(w, 5).tobytes() for w in read_importance(tmp_path / "fold-0")[1]] == chosen
     assert row(before, "0", "important", "scan")["accuracy"] == 1.0

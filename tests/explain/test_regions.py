@@ -11,15 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.regions import (
-    importance,
-    map_names,
-    network_summary,
-    paint,
-    roi_weights,
-    select,
-    write_regions,
-)
+from bolt.explain.maps import map_names, paint
+from bolt.explain.regions import importance, network_summary, roi_weights, select, write_regions
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 
@@ -34,6 +27,8 @@ ROIS = pd.DataFrame(
 )
 POSITIVE = np.array([[0.0, 2.0, -1.0, 0.1], [0.0, 1.0, -3.0, 1.5]])
 COEFFICIENTS = np.stack([-POSITIVE, POSITIVE], axis=1)
+CONTROL_COEFFICIENTS = np.stack([0.1 * COEFFICIENTS, -COEFFICIENTS, 0.5 * COEFFICIENTS + 0.45])
+"""Of random volumes (the same signs), of the wrong class (opposite signs), and of a fixed class."""
 
 
 def label_image() -> nib.Nifti1Image:
@@ -112,6 +107,7 @@ def test_exchanged_classes_exchange_their_maps() -> None:
 def written_maps(folder: Path, atlas: str = "made", **options: Any) -> dict[str, dict[str, np.ndarray]]:
     """Class to its maps as arrays, from files."""
     np.save(folder / "coefficients.npy", COEFFICIENTS)
+    np.save(folder / "coefficients_controls.npy", CONTROL_COEFFICIENTS)
     write_regions(
         folder / "coefficients.npy",
         ROIS,
@@ -175,6 +171,9 @@ def test_left_stays_left() -> None:
 
 def test_without_an_image_there_are_tables_only(tmp_path: Path) -> None:
     np.save(tmp_path / "coefficients.npy", COEFFICIENTS)
+    with pytest.raises(DataError, match="bolt landmarks"):
+        write_regions(tmp_path / "coefficients.npy", ROIS, CLASSES, None, tmp_path / "out", fraction=0.25)
+    np.save(tmp_path / "coefficients_controls.npy", CONTROL_COEFFICIENTS)
     write_regions(tmp_path / "coefficients.npy", ROIS, CLASSES, None, tmp_path / "out", fraction=0.25)
     assert not list((tmp_path / "out").glob("*.nii.gz"))
 
@@ -203,3 +202,18 @@ def test_two_per_cent_of_the_rois_are_selected_unless_said_otherwise() -> None:
     """Rounded up: one of four."""
     assert roi_weights(COEFFICIENTS, ROIS, CLASSES).groupby("class")["selected"].sum().tolist() == [1, 1]
     assert network_summary(COEFFICIENTS, ROIS, CLASSES).groupby("class")["n_selected"].sum().tolist() == [1, 1]
+
+
+def test_signs_are_compared_with_those_of_controls() -> None:
+    """Patient weights: a 0, b 1.5, c -2, d 0.8; with the fixed class 0.45 more than half of them."""
+    patient = roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS).set_index(["class", "name"])
+    patient = patient.loc["patient"].astype({"sign_agrees": bool})
+    assert patient["weight_random"].to_dict() == pytest.approx({"b": 0.15, "d": 0.08, "a": 0.0, "c": -0.2})
+    assert patient["weight_wrong_class"].to_dict() == pytest.approx({"b": -1.5, "d": -0.8, "a": 0.0, "c": 2.0})
+    assert patient["weight_fixed_class"].to_dict() == pytest.approx({"b": 1.2, "d": 0.85, "a": 0.45, "c": -0.55})
+    assert patient["sign_agrees"].to_dict() == {"b": True, "d": True, "a": False, "c": True}  # whatever the wrong class
+    turned = CONTROL_COEFFICIENTS * np.array([1, 1, -1])[:, None, None, None]
+    assert not roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=turned).query("name != 'a'")["sign_agrees"].all()
+    assert not roi_weights(COEFFICIENTS, ROIS, CLASSES)["sign_agrees"].any()  # without controls, none is known to
+    with pytest.raises(DataError, match="coefficients of controls"):
+        roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS[:, :1])

@@ -27,7 +27,7 @@ def test_places_are_spread_from_the_first_to_the_last_of_the_shortest_scan() -> 
 
 def test_accuracy_falls_down_the_list_and_begins_with_the_landmarks(tmp_path: Path) -> None:
     cache = make_run(tmp_path, CLASSES)
-    table, _, curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=12)
+    table, _, _, curve, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=12)
     landmarks = table[(table["tokens"] == "important") & (table["fold"] == "0")].set_index("level")
     first = curve[(curve["offset"] == 0) & (curve["fold"] == "0")].set_index("level")
     for level in ("token", "scan", "subject"):  # six volumes of each scan hold the class
@@ -61,6 +61,6 @@ def test_scans_of_different_lengths_have_the_places_of_the_shortest(tmp_path: Pa
     table = read_table(tmp_path / "fold-1/importance.tsv", text=("scan_id", "role", "predicted"))
     table.loc[3, "length"] = 20  # one scan of 20 volumes
     write_table(table, tmp_path / "fold-1/importance.tsv", IMPORTANCE_COLUMNS)
-    _, _, curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60)
+    _, _, _, curve, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60)
     assert sorted(curve["offset"].unique()) == list(range(16))
     assert set(curve.loc[curve["offset"] == 15, "fold"]) == {"0", "1", "mean", "sd"}

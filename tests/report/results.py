@@ -18,7 +18,7 @@ from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
-from bolt.explain.weights import IMPORTANCE_COLUMNS
+from bolt.explain.weights import write_controls, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
@@ -137,10 +137,10 @@ def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) 
             w = np.convolve(random.uniform(0, 1, scan.n_volumes), np.ones(3) / 3, "same")
             w[events[scan.scan_id]] += 1.2
             weights.append(w * 0.01)
-        index = table[["scan_id", "role", "predicted"]].assign(length=[len(w) for w in weights])
-        index["offset"] = index["length"].cumsum() - index["length"]
-        write_table(index[list(IMPORTANCE_COLUMNS)], folder / "importance.tsv", IMPORTANCE_COLUMNS)
-        np.save(folder / "importance.npy", np.concatenate(weights).astype(np.float32))
+        wrong = np.where(p > 0.5, "control", "patient")
+        write_importance(table[["scan_id", "role", "predicted"]].assign(wrong=wrong), weights, folder)
+        others = np.random.default_rng(20 + fold)
+        write_controls([others.uniform(0, 1, (2, len(w))) for w in weights], folder)
         epochs = np.arange(1, 21)
         history = pd.DataFrame({"epoch": epochs, "train_loss": 0.8 * np.exp(-epochs / 7) + random.uniform(0, 0.05, 20)})
         history["validation_loss"] = history["train_loss"] + 0.2

@@ -13,7 +13,8 @@ from scipy.ndimage import gaussian_filter
 
 from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import load_denoise
-from bolt.explain.regions import paint, write_regions
+from bolt.explain.maps import paint
+from bolt.explain.regions import write_regions
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_yaml
 from bolt.io.streams import VolumeWriter
@@ -190,6 +191,7 @@ def test_brain_maps_of_an_explanation(tmp_path):
     atlas = load_atlas(folder)
     coefficients = np.random.default_rng(0).normal(size=(3, 2, 4))
     np.save(tmp_path / "coefficients.npy", coefficients)
+    np.save(tmp_path / "coefficients_controls.npy", np.stack([coefficients] * 3))
     write_regions(
         tmp_path / "coefficients.npy", atlas.labels, ["a", "b"], atlas.image, tmp_path / "out", fraction=0.25,
         atlas="modes", space=SPACE,

@@ -10,6 +10,7 @@ import yaml
 
 from bolt.cli import commands
 from bolt.config import ROOT
+from bolt.explain.weights import IMPORTANCE_FILES
 from bolt.io.files import read_json
 from bolt.jobs.outcome import Outcome
 from bolt.workflow.run import Run
@@ -42,7 +43,7 @@ def finished(tmp_path, monkeypatch):
     outputs = [*layout.template_files.values(), layout.quality, layout.folds]
     outputs += [layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv")]
     outputs += [fold / name for name in ("predictions.tsv", "checkpoint.safetensors", "status.json")]
-    outputs += [fold / name for name in ("importance.npy", "importance.tsv")]
+    outputs += [fold / name for name in IMPORTANCE_FILES]
     for subject in [f"sub-{i:02d}" for i in range(1, 9)]:
         scan = f"{subject}_task-rest"
         outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]

@@ -59,6 +59,10 @@ def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str
     assert set(table["importance"]) == {"fitted", "inner", "none"}
     assert set(read_table(out / "subsets.tsv", text=("fold",))["offset"]) == {0, 18, 35}
     assert np.load(out / "coefficients.npy").shape == (1, 2, 160)
+    assert np.load(out / "coefficients_controls.npy").shape == (3, 1, 2, 160)
+    tests = read_table(out / "landmark_tests.tsv", text=("second",))
+    assert (tests["note"] == "1 of at least 6 folds").all() and len(tests) == 2 * 4  # three offsets have no quarters
+    assert np.load(folder / "importance_controls.npy").shape == (2, int(explained["length"].sum()))
 
 
 def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[Path, Layout, str]) -> None:
@@ -90,7 +94,16 @@ def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tup
     assert main(["explain", *keys, *run, "--fold", "0"]) == 0
     for stage in ("landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation"):
         assert main([stage, *keys, *([] if stage == "explanation" else run)]) == 0, stage
-    tables = ("landmarks", "subsets", "roi_weights", "sanity", "stability", "faithfulness_areas", "tasks")
+    tables = (
+        "landmarks",
+        "landmark_tests",
+        "subsets",
+        "roi_weights",
+        "sanity",
+        "stability",
+        "faithfulness_areas",
+        "tasks",
+    )
     assert {(out / f"{name}.tsv").stat().st_size for name in tables} == {0}
     assert "No run was explained" in layout.explanation_page.read_text()
     assert main(["report", *keys]) == 0

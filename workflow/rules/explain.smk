@@ -8,6 +8,7 @@ rule explain_fold:
         status=FOLD / "status.json",
     output:
         importance=FOLD / "importance.npy",
+        controls=FOLD / "importance_controls.npy",
         index=FOLD / "importance.tsv",
         untrained=run.untrained_importance(FOLD),
     log:
@@ -30,6 +31,7 @@ rule regions:
     input:
         cache=CACHE,
         coefficients=RUN.explanation / "coefficients.npy",
+        controls=RUN.explanation / "coefficients_controls.npy",
     output:
         weights=RUN.explanation / "roi_weights.tsv",
     log:

@@ -54,6 +54,7 @@ rule explain_inner:
         statuses=run.every_inner_fold("status.json"),
     output:
         importance=INNER / "importance.npy",
+        controls=INNER / "importance_controls.npy",
         index=INNER / "importance.tsv",
     log:
         layout.log("explain_inner", FOLD_NAME),
@@ -75,12 +76,15 @@ rule regress_landmarks:
     input:
         cache=CACHE,
         importance=run.every_fold("importance.tsv"),
+        controls=run.every_fold("importance_controls.npy"),
         predictions=run.every_fold("predictions.tsv"),
         inner=run.inner_importance,
     output:
         landmarks=RUN.explanation / "landmarks.tsv",
+        tests=RUN.explanation / "landmark_tests.tsv",
         subsets=RUN.explanation / "subsets.tsv",
         coefficients=RUN.explanation / "coefficients.npy",
+        controls=RUN.explanation / "coefficients_controls.npy",
     log:
         layout.log("regress_landmarks", RUN_NAME),
     benchmark:

@@ -72,7 +72,7 @@ def position_curves(weights: Curves) -> list[NDArray[np.floating]]:
     list of (T,) float64 arrays
         NaN if there are no other scans, or the scan itself has no importance.
     """
-    return _position([_scaled(curve) for curve in weights])
+    return mean_of_others([scaled(curve) for curve in weights])
 
 
 def ranked(curves: Curves) -> list[NDArray[np.floating]]:

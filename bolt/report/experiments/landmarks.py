@@ -69,7 +69,7 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
         title = f"{entry.dataset}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
         caption = (
             "Per cent, mean ± standard deviation over folds. The paper does not state whether volumes or subjects "
-            "are classified."
+            "are classified, and has random volumes as its only control."
         )
         sheets.append(Sheet(title, landmark_table(tables, paper), caption))
         curve = _over_seeds(entry, "subsets.tsv", ["offset", "level"])

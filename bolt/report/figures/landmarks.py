@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,6 +13,13 @@ from bolt.report.figures.style import INK, MANY, MUTED, canvas
 
 LEVELS = {"subject": ("subjects", MANY[0]), "token": ("single volumes", MANY[1])}
 """Levels of the curve: their names and colours."""
+CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random volumes", {"color": INK, "ls": "--"}),
+    "random direction": ("random direction", {"color": MANY[2], "ls": (0, (6, 2))}),
+    "wrong class": ("wrong class", {"color": MANY[3], "ls": "-."}),
+    "fixed class": ("same class in all scans", {"color": MANY[6], "ls": (0, (3, 1, 1, 1, 1, 1))}),
+}
+"""Control volumes: their names and lines."""
 
 
 class Curve(NamedTuple):
@@ -26,7 +33,7 @@ class Curve(NamedTuple):
 
 def draw_curves(curves: Sequence[Curve], out: Path) -> None:
     """Draw accuracy with its spread over folds, and importance: a row per dataset."""
-    with canvas(out, height=0.5 + 2.5 * len(curves)) as figure:
+    with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
         grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
         for (left, right), curve in zip(grid, curves, strict=True):
             _accuracy(left, curve)
@@ -37,7 +44,7 @@ def draw_curves(curves: Sequence[Curve], out: Path) -> None:
         for axis in grid[-1]:
             axis.set_xlabel("subset index (0: most important)")
         handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
 
 def _means(table: pd.DataFrame, level: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -48,14 +55,16 @@ def _means(table: pd.DataFrame, level: str) -> tuple[pd.DataFrame, pd.DataFrame]
 
 
 def _accuracy(axis: Axes, curve: Curve) -> None:
-    random = curve.landmarks[(curve.landmarks["tokens"] == "random") & (curve.landmarks["fold"] == "mean")]
-    random_accuracy = 100 * random.set_index("level").at["subject", "accuracy"]
     for level, (name, colour) in LEVELS.items():
         mean, sd = _means(curve.subsets, level)
         values, spread = 100 * mean["accuracy"], 100 * sd["accuracy"]
         axis.fill_between(mean.index, values - spread, values + spread, color=colour, alpha=0.18, lw=0)
         axis.plot(mean.index, values, color=colour, lw=1.6, label=name)
-    axis.axhline(random_accuracy, color=INK, ls="--", lw=1.0, label="random volumes, subjects")
+    rows = curve.landmarks[(curve.landmarks["fold"] == "mean") & (curve.landmarks["level"] == "subject")]
+    controls = rows[rows["importance"] != "inner"].set_index("tokens")["accuracy"]
+    for control, (name, style) in CONTROLS.items():
+        if control in controls:
+            axis.axhline(100 * controls[control], label=f"{name}, subjects", lw=1.1, **style)
     axis.axhline(100 * curve.chance, color=MUTED, ls=":", lw=1.2, label="chance at equal odds")
     axis.set_ylabel("accuracy (%)")
 

@@ -11,15 +11,28 @@ from bolt.evaluate.classes import METRICS
 from bolt.explain.courses import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
+from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, signed
 
 TASK_KEYS = list(COURSE)
+UNSEEN = "training scans explained by models that did not see them"
 VOLUMES = {
     ("fitted", "important"): "important",
-    ("inner", "important"): "important, training scans explained by models that did not see them",
+    ("inner", "important"): f"important, {UNSEEN}",
     ("none", "random"): "random",
+    ("fitted", "random direction"): "random direction",
+    ("inner", "random direction"): f"random direction, {UNSEEN}",
+    ("fitted", "wrong class"): "important for the wrong class",
+    ("inner", "wrong class"): f"important for the wrong class, {UNSEEN}",
+    ("fitted", "fixed class"): "important for one class in all scans",
+    ("inner", "fixed class"): f"important for one class in all scans, {UNSEEN}",
 }
-"""How the volumes were chosen: importance and tokens of ``landmarks.tsv``."""
+"""How volumes were chosen: importance and tokens of ``landmarks.tsv``."""
+CONTROL_VOLUMES = {
+    "random": "random volumes",
+    "fixed class": "volumes chosen for one class in all scans",
+}
+"""Controls with which the sign of ROI weights is compared."""
 LEVELS = {"subject": "subject (majority vote)", "scan": "scan (majority vote)", "token": "single volume"}
 ORDERS = {
     "importance": "importance (Algorithm 1)",
@@ -88,8 +101,24 @@ def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
             ],
             "odds ratio − 1": selected["importance"].map(lambda v: number(v, 2)),
             "selected in folds (%)": selected["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
+            "same sign in controls": [_agreeing(row) for row in selected.to_dict("records")],
         }
     )
+
+
+def _agreeing(row: dict[Any, Any]) -> str:
+    """Name the unbiased controls in which the weight of a ROI has the same sign."""
+    names = [name for name in UNBIASED if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
+    return "both" if len(names) == len(UNBIASED) else ", ".join(names) or "none"
+
+
+def sign_counts(table: pd.DataFrame) -> str:
+    """State for how many selected ROIs the weight keeps its sign in both unbiased controls, and in each control."""
+    selected = table[table["selected"].astype(bool)]
+    kept = {name: (selected[column] * selected["weight"] > 0).sum() for name, column in CONTROL_WEIGHTS.items()}
+    counts = ", ".join(f"{kept[name]} with {CONTROL_VOLUMES[name]}" for name in UNBIASED)
+    turned = f"{kept['wrong class']} with volumes chosen for the wrong class, which are expected to reverse it"
+    return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts}; {turned})"
 
 
 def selected_networks(table: pd.DataFrame) -> pd.DataFrame:

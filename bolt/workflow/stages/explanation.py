@@ -66,7 +66,7 @@ def _explain_options(parser: ArgumentParser) -> None:
     code=("bolt.explain.importance", "bolt.explain.untrained"),
     settings=lambda study: study.config.device,
     jobs=lambda plan: plan.n_explained_folds,
-    cost=Cost(5, 0.1, phantom=3),
+    cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
     minutes=60,
     guarded=True,
@@ -75,7 +75,7 @@ def explain(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold
     from bolt.explain.untrained import explain_untrained
-    from bolt.explain.weights import UNTRAINED
+    from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
     from bolt.io.errors import ConfigError
     from bolt.series.cache import SeriesCache
 
@@ -87,8 +87,8 @@ def explain(job: Job) -> None:
     facts = {"fold": options.fold, "seed": options.seed}
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
     outcome.depends_on(folder / "status.json")
-    names = ["importance", *[UNTRAINED] * job.dataset.has_tasks]
-    outcome.empty = [folder / f"{name}.{kind}" for name in names for kind in ("npy", "tsv")]
+    untrained = [f"{UNTRAINED}.{kind}" for kind in ("npy", "tsv")] * job.dataset.has_tasks
+    outcome.empty = [folder / name for name in (*IMPORTANCE_FILES, *untrained)]
 
     def work() -> None:
         explain_fold(SeriesCache(cache), folder, job.config.device)
@@ -104,7 +104,7 @@ def explain(job: Job) -> None:
     code=("bolt.explain.importance",),
     settings=lambda study: study.config.device,
     jobs=lambda plan: plan.n_explained_folds * (plan.n_inner > 0),
-    cost=Cost(5, 0.1, phantom=3),
+    cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
     minutes=60,
     guarded=True,
@@ -112,6 +112,7 @@ def explain(job: Job) -> None:
 def explain_inner(job: Job) -> None:
     """Write the importance weights of training scans under inner models."""
     from bolt.explain.importance import explain_inner
+    from bolt.explain.weights import IMPORTANCE_FILES
     from bolt.io.files import read_json
     from bolt.io.integrity import require_outputs
     from bolt.jobs.provenance import provenance_path
@@ -128,24 +129,25 @@ def explain_inner(job: Job) -> None:
     facts = {"outer": job.options.fold, "seed": job.options.seed}
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
     outcome.depends_on((failed or statuses)[0])
-    outcome.empty = [folder / "importance.npy", folder / "importance.tsv"]
+    outcome.empty = [folder / name for name in IMPORTANCE_FILES]
     outcome.run(lambda: explain_inner(SeriesCache(cache), folder, inner, job.config.device))
 
 
 @stage(
-    "Run regressions on the most important volumes, and on random ones.",
+    "Run regressions on the most important volumes, and on control volumes.",
     rules=("regress_landmarks",),
     keys=OF_RUN,
     code=("bolt.explain.landmarks",),
     settings=lambda study: study.config.explain.model_dump(include=LANDMARK_KEYS),
     jobs=lambda plan: plan.n_explained,
-    cost=Cost(10, 0.05, phantom=4),
+    cost=Cost(10, 0.1, phantom=4),
     memory_mb=8000,
     minutes=240,
 )
 def landmarks(job: Job) -> None:
     """Write the landmark regressions of a run."""
-    from bolt.explain.landmarks import write_landmarks
+    from bolt.explain.landmarks import OUTPUTS, write_landmarks
+    from bolt.explain.weights import CONTROLS_FILE
     from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
 
@@ -166,9 +168,10 @@ def landmarks(job: Job) -> None:
             seed=job.options.seed,
         )
 
-    outputs = [run.explanation / name for name in ("landmarks.tsv", "subsets.tsv", "coefficients.npy")]
+    outputs = [run.explanation / name for name in OUTPUTS]
     job.of_folds(done, outputs, work)
-    job.note(provenance_path(outputs[0]), job.importance_files(done), seed=job.options.seed)
+    controls = [run.fold(fold) / CONTROLS_FILE for fold in done]
+    job.note(provenance_path(outputs[0]), [*job.importance_files(done), controls], seed=job.options.seed)
 
 
 def _region_settings(study: Study) -> list[Any]:
@@ -209,7 +212,7 @@ def regions(job: Job) -> None:
             raise
         log.warning("no brain maps: %s", error)  # ready series need no atlas image
         image, space = None, ""
-    coefficients = out / "coefficients.npy"
+    coefficients, controls = out / "coefficients.npy", out / "coefficients_controls.npy"
     keys: dict[str, Any] = {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
     job.of_folds(
         [coefficients] if holds_something(coefficients) else [],
@@ -218,7 +221,7 @@ def regions(job: Job) -> None:
             coefficients, cache.rois, job.dataset.classes or [], image, out, atlas=atlas_name, space=space, **keys
         ),
     )
-    inputs = [cache.folder / "manifest.json", coefficients]
+    inputs = [cache.folder / "manifest.json", coefficients, controls]
     job.note(provenance_path(out / "roi_weights.tsv"), inputs, seed=job.options.seed)
 
 

@@ -290,23 +290,29 @@ def test_truth() -> None:
 def test_selected_rois() -> None:
     columns = [
         "class", "rank", "name", "network", "hemisphere", "weight", "weight_sd", "importance", "selected",
-        "selection_frequency",
+        "selection_frequency", "weight_random", "weight_wrong_class", "weight_fixed_class", "sign_agrees",
     ]  # fmt: skip
     found = pd.DataFrame(
-        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8),
-         ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4),
-         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61)],
+        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8, 0.1, -0.2, 0.3, True),
+         ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4, 0.1, 0.2, 0.3, True),
+         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61, 0.1, 0.2, -0.3, False),
+         ("M", 4, "M2", None, None, 0.2, 0.1, 1.0, True, 0.5, -0.1, -0.2, -0.3, False)],
         columns=columns,
     )  # fmt: skip
     table = explanation.selected_rois(found)
     assert list(table) == [
         "class", "rank", "ROI", "network", "hemisphere", "weight (log odds per SD)", "odds ratio − 1",
-        "selected in folds (%)",
+        "selected in folds (%)", "same sign in controls",
     ]  # fmt: skip
     assert rows(table) == [
-        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80"],
-        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61"],
+        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80", "both"],
+        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61", "random"],
+        ["M", "4", "M2", "–", "–", "0.20 ± 0.10", "1", "50", "none"],
     ]
+    assert explanation.sign_counts(found) == (
+        "1 of 3 (2 with random volumes, 1 with volumes chosen for one class in all scans; 1 with volumes chosen for "
+        "the wrong class, which are expected to reverse it)"
+    )
 
 
 def test_selected_networks() -> None:
@@ -424,9 +430,12 @@ def test_areas() -> None:
     ]  # fmt: skip
 
 
+WRONG = "important for the wrong class"
+
+
 def test_landmark_regressions() -> None:
     """Digits: level, metric, and the kind of volumes; the sd is a tenth of the mean's mirror."""
-    kinds = {("fitted", "important"): 1, ("none", "random"): 2}
+    kinds = {("fitted", "important"): 1, ("fitted", "wrong class"): 3, ("none", "random"): 2}
     levels = {"subject": 1, "scan": 2, "token": 3}
     found = pd.DataFrame(
         {"fold": fold, "importance": importance, "tokens": tokens, "level": level, "n_test": n}
@@ -445,10 +454,13 @@ def test_landmark_regressions() -> None:
     assert rows(table) == [
         ["subject (majority vote)", "important", "10.1 ± 40.1", "11.1 ± 41.1", "12.1 ± 42.1", "13.1 ± 43.1", "5"],
         ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "13.2 ± 43.2", "5"],
+        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "13.3 ± 43.3", "5"],
         ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "23.1 ± 53.1", "5"],
         ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "23.2 ± 53.2", "5"],
+        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "23.3 ± 53.3", "5"],
         ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "33.1 ± 63.1", "5"],
         ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "33.2 ± 63.2", "5"],
+        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "33.3 ± 63.3", "5"],
         ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "93.0 ± 103.0", "–"],
         ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "73.0 ± 83.0", "–"],
     ]

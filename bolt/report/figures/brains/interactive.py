@@ -12,7 +12,7 @@ import pandas as pd
 from nilearn import plotting
 from nilearn.surface import PolyData, PolyMesh, SurfaceImage
 
-from bolt.explain.regions import paint
+from bolt.explain.maps import paint
 from bolt.io.files import write_text
 from bolt.report.figures.brains.cortex import labels_of_vertices, meshes
 from bolt.report.figures.style import DIVERGING

@@ -21,7 +21,7 @@ from nilearn.image import crop_img
 from numpy.typing import NDArray
 from scipy.ndimage import center_of_mass
 
-from bolt.explain.regions import paint
+from bolt.explain.maps import paint
 from bolt.report.figures.brains.cortex import cortex_view, labels_of_vertices
 from bolt.report.figures.brains.key import draw_key, draw_shades, key_height
 from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours

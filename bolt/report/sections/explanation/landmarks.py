@@ -13,9 +13,14 @@ from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import landmark_table
 
 MEANING = (
-    "If important volumes predicted the class no better than random ones, the weights would not point at moments that "
-    "distinguish the classes by themselves. The model may be right all the same: it sees how regions covary within "
-    "windows, whereas a single volume is only the activity of all regions at one moment."
+    "Random volumes show what any volume tells about the class. But the important volumes are chosen by the "
+    "predicted class, and this choice alone can carry the prediction into volumes that hold no information about "
+    "the class. Two controls are chosen by the predicted class, too: volumes far along a random direction, and "
+    "volumes that support the wrong class (the most probable other one). If they predict the class as well as the "
+    "important volumes do, the latter need not differ between the classes. The choice for the same class ({fixed}) "
+    "in all scans does not depend on the prediction directly; it can only through the context that importance "
+    "takes into account. The model may be right all the same: it sees how regions covary within windows, whereas a "
+    "single volume is only the activity of all regions at one moment."
 )
 FITTED = (
     "Training scans are explained by the model that was fitted to them, so their landmarks may be moments that it "
@@ -29,20 +34,20 @@ INNER = (
 
 
 def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
-    """Compare important volumes with random ones, and more important volumes with less important ones."""
+    """Compare important volumes with other choices, and more important volumes with less important ones."""
     file, subset_file = run.explanation / "landmarks.tsv", run.explanation / "subsets.tsv"
     if not file.is_file():
         return []
     explain = study.config.explain
     table = read_landmarks(file)
     caption = (
-        f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many random "
-        f"volumes ({explain.random_draws} draws), fitted to training scans and evaluated on test scans; per cent, mean "
-        "± standard deviation over folds."
+        f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
+        f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "
+        "training scans and evaluated on test scans; per cent, mean ± standard deviation over folds."
     )
     blocks: list[Block] = [
         Table(landmark_table(table, paper_of(study.config.dataset_name)), caption, file),
-        Text(MEANING),
+        Text(MEANING.format(fixed=(study.dataset.classes or [""])[-1])),
         Text(FITTED + (INNER if "inner" in set(table["importance"]) else SUGGEST_INNER)),
     ]
     subsets = read_landmarks(subset_file) if subset_file.is_file() else pd.DataFrame()
@@ -51,8 +56,9 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
         draw_curves([Curve("", subsets, table, 1 / len(study.dataset.classes or [1]))], picture)
         caption = (
             f"Left: accuracy of the regression on {explain.tokens} volumes at a time, from the most important ones (0) "
-            "to the least important ones; bands: ± standard deviation over folds. Right: their importance, relative to "
-            "the scan's smallest weight. If importance is meaningful, both decrease."
+            "to the least important ones; bands: ± standard deviation over folds; horizontal lines: volumes chosen in "
+            "other ways. Right: their importance, relative to the scan's smallest weight. If importance is meaningful, "
+            "both decrease."
         )
         blocks.append(Picture(picture, caption))
     return blocks

@@ -21,7 +21,6 @@ from bolt.report.tables.numbers import decimal, interval, number, number_range, 
 
 SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
 
-
 SANITY_OUTCOMES = {
     "passed": SUPPORTED,
     "not passed": NOT_SUPPORTED,
@@ -30,12 +29,19 @@ SANITY_OUTCOMES = {
     "no control": NOT_TESTED,
 }
 """Outcomes by the verdicts of ``sanity.tsv``."""
+CIRCULAR = {
+    "random direction": "volumes chosen for the predicted class along random directions",
+    "wrong class": "volumes chosen to support the wrong class",
+}
+"""Controls of landmarks that are chosen by the predicted class, too, in words. The choice for a fixed class is not: if
+its volumes predict the class, the moments themselves differ. So it is reported, but need not be surpassed."""
 
 
 class Answer(NamedTuple):
     """What was measured: the outcome, the value as text, and facts for sentences.
 
-    Only `SUPPORTED` is positive; all other outcomes but `NOT_TESTED` count as not supported.
+    Only `SUPPORTED` is positive; all other outcomes but `NOT_TESTED` count as not supported. With `NOT_TESTED` value or
+    sentence state why.
     """
 
     outcome: str
@@ -55,42 +61,65 @@ def prediction(summary: dict[str, Any], level: float) -> Answer | None:
     return Answer(_outcome(found["p"] < level), value, facts)
 
 
-def moments(table: pd.DataFrame, gain: float, share: float) -> Answer | None:
-    """Compare regressions on important and on random volumes."""
-    auc = _auc_by_fold(table, "importance").dropna(axis=1, how="all")
-    kind = "inner" if "inner" in auc else "fitted"
-    if not {kind, "none"} <= set(auc):
+def moments(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
+    """Compare the regression on important volumes with those on all controls."""
+    rows = table[table["question"] == "moments"]
+    kind = "inner" if "inner" in set(rows["importance"]) else "fitted"
+    rows = rows[rows["importance"] == kind]
+    if "random" not in set(rows["second"]):
         return None
-    answer = _compare(auc[kind], auc["none"], gain, share)
-    if answer and kind == "inner":
-        return answer._replace(value=f"{answer.value}, training scans explained by models that did not see them")
-    return answer
+    against = "; ".join(f"{row.second} {_difference(row)}" for row in rows.itertuples())
+    value = f"{decimal(rows['auc_first'].mean())} against {against}"
+    if kind == "inner":
+        value += "; training scans explained by models that did not see them"
+    rows = rows.set_index("second")
+    bars = rows[rows.index != "fixed class"]
+    if reason := _untested(bars):
+        return Answer(NOT_TESTED, f"{reason}: {value}", {})
+    aucs = {
+        name: decimal(rows["auc_second"].get(key)) for name, key in (("random", "random"), ("fixed", "fixed class"))
+    }
+    facts = {"first": decimal(rows["auc_first"].mean()), **aucs}
+    equal = bars[~_is_better(bars, gain, alpha)]
+    if equal.empty or "random" in equal.index:
+        return Answer(_outcome(equal.empty), value, facts)
+    control = equal["auc_second"].idxmax()
+    how = "as well" if equal.at[control, "difference"] < gain else "almost as well"
+    facts |= {"control": CIRCULAR[str(control)], "auc": decimal(equal.at[control, "auc_second"]), "how": how}
+    return Answer("choice", value, facts)
 
 
-def order(table: pd.DataFrame, gain: float, share: float) -> Answer | None:
+def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
     """Compare regressions on the first and on the last quarter of the volumes ordered by importance."""
-    auc = _auc_by_fold(table, "offset")
-    quarter = auc.shape[1] // 4
-    if not quarter:
+    rows = table[table["question"] == "order"]
+    if rows.empty:
         return None
-    return _compare(auc.iloc[:, :quarter].mean(axis=1), auc.iloc[:, -quarter:].mean(axis=1), gain, share)
+    row = rows.iloc[0]
+    value = f"{decimal(row['auc_first'])} against {_difference(row)}"
+    if reason := _untested(rows):
+        return Answer(NOT_TESTED, f"{reason}: {value}", {})
+    facts = {"first": decimal(row["auc_first"]), "second": decimal(row["auc_second"])}
+    falls = bool(_is_better(rows, gain, alpha).all())
+    circular = table[(table["importance"] == "fitted") & table["second"].isin(CIRCULAR)]
+    if falls and not _is_better(circular, gain, alpha).all():
+        return Answer("choice", value, facts)
+    return Answer(_outcome(falls), value, facts)
 
 
-def _auc_by_fold(table: pd.DataFrame, columns: str) -> pd.DataFrame:
-    table = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
-    return table.pivot_table(index="fold", columns=columns, values="auc")
+def _difference(row: Any) -> str:
+    """Return the AUC with which another is compared, their difference, and its p where it was tested."""
+    p = "" if pd.isna(row.p) else f", p {p_value(row.p)}"
+    return f"{decimal(row.auc_second)} ({signed(row.difference)}{p})"
 
 
-def _compare(first: pd.Series, second: pd.Series, gain: float, share: float) -> Answer | None:
-    """Compare two regressions in the folds that have both."""
-    both = pd.DataFrame({"first": first, "second": second}).dropna()
-    if both.empty:
-        return None
-    gains = both["first"] - both["second"]
-    n_better = int((gains > 0).sum())
-    facts = {name: decimal(both[name].mean()) for name in both} | {"folds": f"{n_better} of {len(gains)} folds"}
-    value = f"{facts['first']} against {facts['second']} ({signed(gains.mean())}), better in {facts['folds']}"
-    return Answer(_outcome(gains.mean() >= gain and n_better >= share * len(gains)), value, facts)
+def _untested(rows: pd.DataFrame) -> str:
+    """Return why differences were not tested; empty if they were."""
+    return "" if rows["p"].notna().all() else str(rows.loc[rows["p"].isna(), "note"].iloc[0])
+
+
+def _is_better(rows: pd.DataFrame, gain: float, alpha: float) -> pd.Series:
+    """Return for which rows the difference is large enough and significant."""
+    return (rows["difference"] >= gain) & (rows["p"] < alpha)
 
 
 def events(table: pd.DataFrame, alpha: float) -> Answer | None:

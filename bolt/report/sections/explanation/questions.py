@@ -21,6 +21,7 @@ MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}
 TEXT = (
     *("fold", "importance", "tokens", "level", "class", "task", "run", "trial_type", "name", "network", "hemisphere"),
     *("between", "what", "one", "other", "measure", "unit", "passed", "check", "layer", "verdict", "note"),
+    *("question", "first", "second"),
     *("replacement", "direction", "order", *(f"better_than_{control}" for control in CONTROLS)),
 )
 """Columns of text in the files that answer questions."""
@@ -41,7 +42,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one question; `state` is a key of `MARKS`, `sentence` is empty if nothing answers the question."""
+    """The answer to one question; `state` is a key of `MARKS`.
+
+    If the question was not tested, the value or the sentence states why, if its file exists.
+    """
 
     question: str
     criterion: str
@@ -83,6 +87,8 @@ def ask(name: str, evidence: Evidence) -> Verdict | None:
     if answer is None:
         return None if question.optional else Verdict(question.question, question.criterion.format(**facts))
     state = answer.outcome if answer.outcome in (SUPPORTED, NOT_TESTED) else NOT_SUPPORTED
+    if answer.outcome == NOT_TESTED and NOT_TESTED not in question.outcomes:
+        return Verdict(question.question, question.criterion.format(**facts), answer.value)
     sentence = (question.finding + question.outcomes[answer.outcome]).format(**facts)
     return Verdict(question.question, question.criterion.format(**facts), answer.value, state, sentence)
 

@@ -15,7 +15,7 @@ from bolt.io.files import read_table
 from bolt.report.figures.brains.networks import plot_networks
 from bolt.report.html import Block, Picture, Table, Text, View
 from bolt.report.runs import figure_folder, run_anchor, run_figure
-from bolt.report.tables.explanation import selected_networks, selected_rois
+from bolt.report.tables.explanation import selected_networks, selected_rois, sign_counts
 
 if TYPE_CHECKING:
     from bolt.atlases.image import Atlas
@@ -32,7 +32,14 @@ STRONGEST = (
 )
 SELECTED = (
     "Selected ROIs. The weight is the change in log odds per standard deviation of BOLD, mean ± standard deviation "
-    "over folds. A region is only as reliable as the share of folds that select it."
+    "over folds. A region is only as reliable as the share of folds that select it. Last column: control volumes "
+    "on which the regression gives the weight the same sign."
+)
+SIGNS = (
+    "Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is "
+    "the same on random volumes and on volumes chosen for one class in all scans for {counts}; by chance it would "
+    "be for a quarter. Where the sign depends on how volumes are chosen, do not call a region more or less active "
+    "in a class."
 )
 NETWORKS = (
     "Left: share of each network's ROIs that are selected; dashed: the share if networks made no difference. Right: "
@@ -51,6 +58,8 @@ def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
     weights = read_table(out / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))
     blocks = _brain_blocks(study, run, weights)
     blocks.append(Table(selected_rois(weights), SELECTED, out / "roi_weights.tsv"))
+    if weights["selected"].astype(bool).any():
+        blocks.append(Text(SIGNS.format(counts=sign_counts(weights))))
     networks = read_table(out / "networks.tsv", text=("class", "network")).fillna({"network": "n/a"})
     if set(networks["network"]) != {"n/a"}:
         picture = run_figure(study, run, "networks")

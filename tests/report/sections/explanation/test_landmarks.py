@@ -22,9 +22,12 @@ from tests.report.latex import well_formed
 
 
 def landmarks(folder: Path, *, inner: bool = False, offsets: int = 12, shift: float = 0.0) -> None:
-    """Tables of three folds: important 0.6 (subjects 0.65), random 0.5."""
+    """Tables of three folds: important 0.6 (subjects 0.65), random 0.5, controls in between."""
     random = np.random.default_rng(0)
     kinds = [("fitted", "important", 0.6), ("none", "random", 0.5)] + [("inner", "important", 0.58)] * inner
+    kinds += [
+        ("fitted", name, 0.52 + 0.02 * i) for i, name in enumerate(["wrong class", "fixed class", "random direction"])
+    ]
     rows, curve = [], []
     for fold in ("0", "1", "2"):
         for importance, tokens, value in kinds:
@@ -60,6 +63,8 @@ def test_the_papers_values_stand_below_ours(tmp_path: Path) -> None:
     ours = shown[shown["prediction per"] == "single volume"].set_index("volumes")
     assert ours.at["important", "AUC"] == "60.0 ± 0.0" and ours.at["random", "AUC"] == "50.0 ± 0.0"
     assert ours.loc["important, training scans explained by models that did not see them", "AUC"] == "58.0 ± 0.0"
+    controls = ["random direction", "important for the wrong class", "important for one class in all scans"]
+    assert ours.loc[controls, "AUC"].tolist() == ["56.0 ± 0.0", "52.0 ± 0.0", "54.0 ± 0.0"]
     assert (ours["folds"] == "3").all()
     assert paper_of("mine").empty
 
@@ -85,6 +90,8 @@ def test_all_datasets_and_seeds_stand_in_one_table(tmp_path: Path) -> None:
     assert own.at["important", "n_folds"] == 6 and own.at["important", "expected_folds"] == 20
     assert own.at["important", "paper_mean"] == pytest.approx(0.6044)
     assert own.at["important", "difference"] == pytest.approx(own.at["important", "mean"] - 0.6044)
+    extra = table[table["tokens"] == "wrong class"]
+    assert len(extra) == 24 and extra["paper_mean"].isna().all() and extra["mean"].notna().all()
     rest = table[(table["dataset"] == "hcp_rest") & (table["importance"] == "inner")]
     assert len(rest) == 12 and rest["paper_mean"].notna().all()
     assert set(read_table(tmp_path / "paper/landmarks_subsets.tsv")["dataset"]) == {"abide1"}

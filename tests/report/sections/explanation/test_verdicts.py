@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 
 from bolt.explain.events import TRANSITIONS
-from bolt.explain.landmarks import LANDMARK_COLUMNS
+from bolt.explain.landmark_tests import TEST_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
-from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.tasks import ALIGNMENT_COLUMNS
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CONTROLS
 from bolt.explain.trust.stability import STABILITY_COLUMNS
-from bolt.io.files import write_json, write_table
+from bolt.io.files import read_table, write_json, write_table
 from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
 from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, Verdict, ask, counted, questions, verdicts
 
@@ -33,19 +32,31 @@ def write(rows: list[dict[str, object]], path: Path, columns: list[str] | dict[s
     write_table(table, path, dict.fromkeys(columns, "Test"))
 
 
-def landmarks(evidence: Evidence, important: list[float], random: list[float], inner: list[float] = ()) -> None:
-    kinds = {"fitted": important, "inner": inner, "none": random}
-    rows = [
-        {"fold": str(fold), "importance": kind, "tokens": "random" if kind == "none" else "important", "auc": auc}
-        for kind, values in kinds.items()
-        for fold, auc in enumerate(values)
+def write_tests(evidence: Evidence, *rows: tuple[str, str, float, float, float], importance: str = "fitted") -> None:
+    """Write ``landmark_tests.tsv``: question, control, both AUC, and p (NaN: three folds)."""
+    table = [
+        {
+            "question": question,
+            "importance": importance,
+            "first": "important",
+            "second": second,
+            "auc_first": first,
+            "auc_second": other,
+            "difference": first - other,
+            "p": p,
+            "n_folds": 3 if np.isnan(p) else 10,
+            "note": "3 of at least 6 folds" if np.isnan(p) else "",
+        }
+        for question, second, first, other, p in rows
     ]
-    rows += [{**rows[0], "fold": name, "auc": 0.0} for name in ("mean", "sd")]
-    write(
-        [{"level": level, **row} for level in ("scan", "token") for row in rows],
-        evidence.explanation / "landmarks.tsv",
-        LANDMARK_COLUMNS,
-    )
+    write(table, evidence.explanation / "landmark_tests.tsv", TEST_COLUMNS)
+
+
+def moments(auc: float, p: float = 0.01, **controls: float | tuple[float, float]) -> list[tuple]:
+    """Rows of all controls: 0.5, or (AUC, p) as given."""
+    known = {"random": 0.5, "random_direction": 0.5, "wrong_class": 0.5, "fixed_class": 0.5} | controls
+    pairs = {name: value if isinstance(value, tuple) else (value, p) for name, value in known.items()}
+    return [("moments", name.replace("_", " "), auc, *pair) for name, pair in pairs.items()]
 
 
 def says(verdict: Verdict | None, state: str, *words: str) -> None:
@@ -79,43 +90,75 @@ def test_a_metric_that_is_undefined_is_not_tested(evidence: Evidence) -> None:
         says(ask("prediction", evidence), NOT_TESTED)
 
 
-def test_important_moments_must_be_ahead_by_enough_and_in_most_folds(evidence: Evidence) -> None:
-    landmarks(evidence, [0.62, 0.60, 0.64], [0.5, 0.52, 0.51])
-    words = ("The 5 most important volumes", "AUC 0.62", "ones with 0.51", "3 of 3 folds")
-    says(ask("moments", evidence), SUPPORTED, *words)
-    landmarks(evidence, [0.52, 0.51, 0.50], [0.51, 0.50, 0.51])
+def test_important_moments_must_be_ahead_of_random_ones_by_enough_and_significantly(evidence: Evidence) -> None:
+    write_tests(evidence, *moments(0.62, fixed_class=0.55))
+    words = (
+        "The 5 most important volumes",
+        "AUC 0.62",
+        "random ones with 0.50",
+        "in all scans, whatever the prediction",
+    )
+    says(ask("moments", evidence), SUPPORTED, *words, "give 0.55")
+    write_tests(evidence, *moments(0.51))  # a gain of 0.01
     says(ask("moments", evidence), NOT_SUPPORTED, "is not shown")
-    landmarks(evidence, [0.80, 0.49, 0.50], [0.5, 0.5, 0.51])  # one fold is no rule
-    says(ask("moments", evidence), NOT_SUPPORTED, "1 of 3 folds")
-    landmarks(evidence, [0.9, 0.9, 0.9], [0.5, 0.5, 0.5], inner=[0.5, 0.5, 0.5])  # learned by heart
+    write_tests(evidence, *moments(0.62, random=(0.5, 0.2)))
+    says(ask("moments", evidence), NOT_SUPPORTED, "is not shown")
+    write_tests(evidence, *moments(0.4))  # significantly worse
+    says(ask("moments", evidence), NOT_SUPPORTED, "is not shown")
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [("wrong_class", "support the wrong class predict it"), ("random_direction", "along random directions predict it")],
+)
+def test_a_choice_that_carries_the_prediction_is_named(evidence: Evidence, control: str, words: str) -> None:
+    write_tests(evidence, *moments(0.81, **{control: (0.8, 0.6)}))
+    found = ask("moments", evidence)
+    says(found, NOT_SUPPORTED, words + " as well (AUC 0.80)", "the choice of volumes itself carries the prediction")
+    assert f"{control.replace('_', ' ')} 0.80 (+0.01, p 0.6)" in found.value
+    write_tests(evidence, *moments(0.81, **{control: (0.75, 0.06)}))
+    says(ask("moments", evidence), NOT_SUPPORTED, words + " almost as well (AUC 0.75)")
+    write_tests(evidence, *moments(0.81, wrong_class=(0.8, 0.6), random_direction=(0.84, 0.2)))
+    says(ask("moments", evidence), NOT_SUPPORTED, "random directions predict it as well (AUC 0.84)")  # the better one
+
+
+def test_volumes_for_a_fixed_class_are_no_bar(evidence: Evidence) -> None:
+    """Their choice does not depend on the prediction: if they predict the class, the moments differ."""
+    write_tests(evidence, *moments(0.81, fixed_class=(0.9, 0.1)))
+    says(ask("moments", evidence), SUPPORTED, "give 0.90")
+
+
+def test_models_that_did_not_see_the_scans_decide(evidence: Evidence) -> None:
+    write_tests(evidence, *moments(0.9))
+    fitted = read_table(evidence.explanation / "landmark_tests.tsv")
+    write_tests(evidence, *moments(0.5, p=0.9), importance="inner")  # learned by heart
+    inner = read_table(evidence.explanation / "landmark_tests.tsv")
+    write_table(pd.concat([fitted, inner]), evidence.explanation / "landmark_tests.tsv", TEST_COLUMNS)
     found = ask("moments", evidence)
     says(found, NOT_SUPPORTED, "AUC 0.50")
     assert "did not see them" in found.value
 
 
-def test_moments_are_compared_in_folds_that_have_both(evidence: Evidence) -> None:
-    landmarks(evidence, [0.9, 0.6, np.nan], [np.nan, 0.5, 0.1])
-    says(ask("moments", evidence), SUPPORTED, "AUC 0.60", "ones with 0.50", "1 of 1 folds")
-    landmarks(evidence, [0.9, np.nan], [np.nan, 0.5])
-    says(ask("moments", evidence), NOT_TESTED)
-    halves = [(fold, offset) for fold in range(2) for offset in range(4)]
-    rows = [
-        {"fold": str(fold), "offset": offset, "level": "scan", "auc": 0.6 if (offset < 2) == (fold == 0) else np.nan}
-        for fold, offset in halves
-    ]
-    write(rows, evidence.explanation / "subsets.tsv", SUBSET_COLUMNS)
-    says(ask("order", evidence), NOT_TESTED)
+def test_few_folds_are_not_tested_and_the_reason_is_shown(evidence: Evidence) -> None:
+    write_tests(evidence, *moments(0.9, p=np.nan), ("order", "last quarter", 0.9, 0.5, np.nan))
+    for name in ("moments", "order"):
+        found = ask(name, evidence)
+        assert (
+            found.state == NOT_TESTED and found.sentence == "" and found.value.startswith("3 of at least 6 folds: 0.90")
+        )
+    write_tests(evidence, *moments(0.9)[1:])  # no random volumes
+    found = ask("moments", evidence)
+    assert found.state == NOT_TESTED and found.value == "–"
 
 
-@pytest.mark.parametrize(("end", "state"), [(0.5, SUPPORTED), (0.62, NOT_SUPPORTED)])
-def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: float, state: str) -> None:
-    rows = [
-        {"fold": str(fold), "offset": 10 * i, "level": "scan", "auc": auc}
-        for fold in range(3)
-        for i, auc in enumerate(np.linspace(0.62, end, 8))
-    ]
-    write(rows, evidence.explanation / "subsets.tsv", SUBSET_COLUMNS)
-    says(ask("order", evidence), state, "falls from" if state == SUPPORTED else "does not clearly fall")
+@pytest.mark.parametrize(
+    ("end", "p", "state"), [(0.5, 0.01, SUPPORTED), (0.5, 0.2, NOT_SUPPORTED), (0.61, 0.01, NOT_SUPPORTED)]
+)
+def test_moments_further_down_the_list_must_tell_less(evidence: Evidence, end: float, p: float, state: str) -> None:
+    write_tests(evidence, *moments(0.8), ("order", "last quarter", 0.62, end, p))
+    says(ask("order", evidence), state, "falls from 0.62 to 0.50." if state == SUPPORTED else "does not clearly fall")
+    write_tests(evidence, *moments(0.8, wrong_class=0.8), ("order", "last quarter", 0.62, end, p))
+    says(ask("order", evidence), NOT_SUPPORTED, "may carry" if state == SUPPORTED else "does not clearly fall")
 
 
 @pytest.mark.parametrize(("p", "state"), [(0.001, SUPPORTED), (0.3, NOT_SUPPORTED)])
@@ -150,7 +193,6 @@ def test_events_are_corrected_over_all_tasks_and_transitions_are_none(evidence: 
     [([1.0, 0.9, 0.1], SUPPORTED, "such as ROI 0, ROI 1"), ([0.3, 0.3, 0.3], NOT_SUPPORTED, "none of them")],
 )
 def test_regions_must_return(evidence: Evidence, frequencies: list[float], state: str, words: str) -> None:
-    landmarks(evidence, [0.6, 0.6], [0.5, 0.5])
     known = {"selected": True, "n_folds": 2}
     rows = [{"name": f"ROI {i}", "selection_frequency": f, **known} for i, f in enumerate(frequencies)]
     write(rows, evidence.explanation / "roi_weights.tsv", ROI_COLUMNS)
