@@ -23,7 +23,7 @@ from scipy.stats import rankdata
 
 from bolt.evaluate.classes import class_arrays, mean_of_finite
 from bolt.evaluate.numbers import number_arrays
-from bolt.folds.units import label_units
+from bolt.folds.label_permutation import label_units
 
 LEVEL = 0.025
 """One-sided level of the verdict, as of a two-sided 95 % interval."""

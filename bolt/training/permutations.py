@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from bolt.config import Dataset, Model
-from bolt.folds.units import label_units
+from bolt.folds.label_permutation import permutations
 from bolt.models.registry import inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of
@@ -39,7 +38,8 @@ def permuted_aucs(
         Permutations.
     """
     series = SeriesCache(cache)
-    permuted = [_permuted(series.index, np.random.default_rng([trainings[0].seed, i])) for i in range(n)]
+    scans = series.index.sort_values("scan_id", ignore_index=True)
+    permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)
     for column, training in enumerate(trainings):
         of_fold = model.for_fold(training.fold)
@@ -48,7 +48,7 @@ def permuted_aucs(
         if inputs_of(model.model) != "covariates":
             vectors = connectivity_of(series, table.index.tolist(), fisher_z=of_fold.fisher_z)
         for row, labels in enumerate(permuted):
-            drawn = table.assign(label=table["scan_id"].map(labels))
+            drawn = table.assign(label=table["scan_id"].map(dict(zip(scans["scan_id"], labels, strict=True))))
             if drawn.loc[drawn["role"] == "train", "label"].nunique() < len(dataset.classes or []):
                 continue
             target = class_target(of_fold, dataset, drawn, training.fold, folds)
@@ -58,15 +58,6 @@ def permuted_aucs(
     defined = np.isfinite(values)
     total = np.where(defined, values, 0).sum(axis=1)
     return np.divide(total, defined.sum(axis=1), out=np.full(n, np.nan), where=defined.any(axis=1))
-
-
-def _permuted(scans: pd.DataFrame, random: np.random.Generator) -> pd.Series:
-    """Return a label of each scan (the index), permuted between units."""
-    scans = scans.sort_values("scan_id", ignore_index=True)
-    unit = label_units(scans)
-    first = scans.groupby(unit, sort=True)["label"].first()
-    labels = unit.map(dict(zip(first.index, random.permutation(first.to_numpy()), strict=True)))
-    return pd.Series(labels.to_numpy(), index=scans["scan_id"])
 
 
 def _auc(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> float:

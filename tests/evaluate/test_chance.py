@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from bolt.evaluate.chance import LEVEL, compare_with_chance
-from bolt.folds.units import label_units
+from bolt.folds.label_permutation import label_units
 
 CLASSES = ["a", "b"]
 

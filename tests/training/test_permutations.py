@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from bolt.config import Model
@@ -13,7 +12,7 @@ from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.metrics import write_metrics
 from bolt.io.files import read_json
 from bolt.training.features import train_features
-from bolt.training.permutations import _permuted, permuted_aucs
+from bolt.training.permutations import permuted_aucs
 from bolt.training.roles import Training
 from tests.caches import dataset, pack, scan_table, split
 
@@ -53,11 +52,3 @@ def test_permutations_depend_on_the_seed_alone(toy) -> None:
     np.testing.assert_array_equal(first, again)
     other = permuted_aucs(*toy, SVM, dataset(CLASSES, 40), [t._replace(seed=1) for t in trainings], 4)
     assert not np.array_equal(first, other)
-
-
-def test_scans_of_a_person_keep_one_label(toy) -> None:
-    scans = pd.read_csv(toy[0] / "index.tsv", sep="\t", dtype={"label": str})
-    permuted = _permuted(scans, np.random.default_rng(1))
-    by_person = scans.assign(label=scans["scan_id"].map(permuted)).groupby("subject")["label"]
-    assert (by_person.nunique() == 1).all() and sorted(by_person.first()) == ["no"] * 6 + ["yes"] * 6
-    assert by_person.first().tolist() != scans.groupby("subject")["label"].first().tolist()

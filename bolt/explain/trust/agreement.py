@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
-from bolt.explain.trust.labels import people
-from bolt.explain.trust.labels import permutations as permuted
 from bolt.explain.trust.logistic import regression_maps
 from bolt.explain.weights import read_importance
+from bolt.folds.label_permutation import people
+from bolt.folds.label_permutation import permutations as permuted
 
 Maps = NDArray[np.floating]
 """(1 + permutations, classes, rois): the first with the true labels."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bolt.explain.trust.agreement import SPLITS, Refits, compare, half_of_people, null_columns
-from bolt.explain.trust.labels import label_units, permutations
 from bolt.explain.weights import write_importance
+from bolt.folds.label_permutation import label_units, permutations
 from tests.explain.runs import MemoryCache
 
 CLASSES = ["control", "patient"]

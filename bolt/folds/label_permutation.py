@@ -1,4 +1,4 @@
-"""Labels permuted between people, so that they carry no information about scans."""
+"""Labels permuted between families, people or scans, so that they carry no information about scans."""
 
 from __future__ import annotations
 
