@@ -43,8 +43,8 @@ def variance_of_sum(deviation: Floats, group: Positions, seed: Positions, n_mean
     """Return the variance of a sum of deviations, between groups and between seeds, and its degrees of freedom.
 
     Groups and seeds are crossed random effects. The residual variance is part of both and counts twice: without it, the
-    variance between two or three seeds would be too small too often. `n_means` is the number of means from which deviations
-    were taken. Degrees of freedom follow Satterthwaite (1946, doi:10.2307/3002019).
+    variance between two or three seeds would be too small too often. `n_means` is the number of means from which
+    deviations were taken. Degrees of freedom follow Satterthwaite (1946, doi:10.2307/3002019).
     """
     group, seed = (np.unique(of, return_inverse=True)[1] for of in (group, seed))
     n_groups, n_seeds = group.max() + 1, seed.max() + 1
