@@ -42,22 +42,19 @@ class Units:
 def variance_of_sum(deviation: Floats, group: Positions, seed: Positions, n_means: int = 1) -> tuple[float, float]:
     """Return the variance of a sum of deviations, between groups and between seeds, and its degrees of freedom.
 
-    Groups and seeds are crossed random effects; the residual variance, which is in both, counts once. `n_means` is the
-    number of means from which deviations were taken. Degrees of freedom follow Satterthwaite (1946,
-    doi:10.2307/3002019).
+    Groups and seeds are crossed random effects. The residual variance is part of both and counts twice: without it, the
+    variance between two or three seeds would be too small too often. `n_means` is the number of means from which
+    deviations were taken. Degrees of freedom follow Satterthwaite (1946, doi:10.2307/3002019).
     """
     group, seed = (np.unique(of, return_inverse=True)[1] for of in (group, seed))
     n_groups, n_seeds = group.max() + 1, seed.max() + 1
     free = n_groups - n_means
     if free < 1:
         return 0.0, 1.0
-    sums = np.bincount(group * n_seeds + seed, deviation, n_groups * n_seeds).reshape(n_groups, n_seeds)
-    groups = n_groups / free * float((sums.sum(axis=1) ** 2).sum())
+    groups = n_groups / free * float((np.bincount(group, deviation) ** 2).sum())
     if n_seeds < 2:
         return groups, free
-    residual = sums - sums.mean(axis=0) - sums.mean(axis=1, keepdims=True) + sums.mean()
-    seeds = float((sums.sum(axis=0) ** 2).sum() - n_groups / free * (residual**2).sum()) * n_seeds / (n_seeds - 1)
-    seeds = max(seeds, 0.0)
+    seeds = n_seeds / (n_seeds - 1) * float((np.bincount(seed, deviation) ** 2).sum())
     if not groups + seeds:
         return 0.0, free
     return groups + seeds, (groups + seeds) ** 2 / (groups**2 / free + seeds**2 / (n_seeds - 1))
