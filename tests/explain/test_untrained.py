@@ -30,7 +30,8 @@ def fold(tmp_path: Path) -> tuple[MemoryCache, Path]:
     info = {"model": {"model": "bolt", "hyper": HYPER}, "n_rois": N_ROIS, "classes": ["a", "b"], "fold": 2, "seed": 1}
     save_checkpoint(tmp_path, create_model("bolt", N_ROIS, 2, **HYPER).eval(), info)
     table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": ["test"] * 4 + ["train"] * 4})
-    table.assign(predicted=["a", "b"] * 4).to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
+    table = table.assign(predicted=["a", "b"] * 4, p_a=[0.9, 0.1] * 4, p_b=[0.1, 0.9] * 4)
+    table.to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
     explain_fold(cache, tmp_path, "cpu")
     return cache, tmp_path
 

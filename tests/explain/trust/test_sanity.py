@@ -51,6 +51,7 @@ def make_fold(cache: MemoryCache, folder: Path, fold: int, model: torch.nn.Modul
             "role": ["test", "test", "train"] * (len(names) // 3),
         }
     ).assign(predicted=[CLASSES[_answer(model, cache.series(i))] for i in range(len(names))], label="neither")
+    table = table.assign(**{f"p_{name}": np.where(table["predicted"] == name, 0.9, 0.1) for name in CLASSES})
     table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
     write_status(folder / "status.json", "ok", "train")
     explain_fold(cache, folder, "cpu")
