@@ -1,8 +1,8 @@
 """The whole chain from training to the verdicts of the explanation page: small BolTs on noise and on planted moments.
 
-One chain answers all questions at once, in fifteen seconds; its answers are kept in ``work/verdicts/chain/``, so that an
-interrupted measurement resumes. Labels of noise have nothing to do with the series, which is what permuted
-labels do to real data. Former rules are applied to the same files.
+One chain answers all questions at once, in fifteen seconds; its answers are kept in ``work/verdicts/chain/``, so that
+an interrupted measurement resumes. Labels of noise have nothing to do with the series, as if they were permuted. Former
+rules are applied to the same files.
 """
 
 from __future__ import annotations
