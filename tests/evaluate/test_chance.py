@@ -10,7 +10,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from bolt.evaluate.chance import LEVEL, compare_with_chance
-from bolt.folds.label_permutation import label_units
 
 CLASSES = ["a", "b"]
 
@@ -103,11 +102,3 @@ def test_folds_without_both_classes_do_not_count() -> None:
     assert (found["n_folds"], found["value"]) == (1, 0.5) and found["p"] > 0.5
     nothing = compare_with_chance(one, CLASSES, draws=99)
     assert nothing["value"] is None and nothing["p"] is None
-
-
-def test_units_are_the_largest_with_one_label() -> None:
-    table = pd.DataFrame({"scan_id": list("abcd"), "subject": list("ppqq"), "group": ["f"] * 4, "label": list("0011")})
-    assert label_units(table).tolist() == list("ppqq")  # the family has two labels
-    assert label_units(table.assign(label="0")).tolist() == ["f"] * 4
-    assert label_units(table.assign(label=list("0101"))).tolist() == list("abcd")
-    assert label_units(table.assign(group=None, label=list("0011"))).tolist() == list("ppqq")

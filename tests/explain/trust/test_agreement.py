@@ -10,7 +10,6 @@ import pytest
 
 from bolt.explain.trust.agreement import SPLITS, Refits, compare, half_of_people, null_columns
 from bolt.explain.weights import write_importance
-from bolt.folds.label_permutation import label_units, permutations
 from tests.explain.runs import MemoryCache
 
 CLASSES = ["control", "patient"]
@@ -55,15 +54,6 @@ def test_labels_are_permuted_between_families() -> None:
     assert [CLASSES[label] for label in made.labels[0]] == cache.index["label"].tolist()
     assert (made.labels.reshape(21, 12, 4) == made.labels.reshape(21, 12, 4)[..., :1]).all()
     assert (made.labels.sum(1) == 24).all() and len(np.unique(made.labels, axis=0)) > 15
-
-
-@pytest.mark.parametrize("unit", ["group", "subject", "scan_id"])
-def test_units_are_the_largest_with_one_label_each(unit: str) -> None:
-    scans = people().index
-    width = {"group": 4, "subject": 2, "scan_id": 1}[unit]
-    scans["label"] = [CLASSES[i // width % 2] for i in range(len(scans))]
-    assert label_units(scans).equals(scans[unit])
-    assert permutations(scans, 0, np.random.default_rng(0)).shape == (0, 48)
 
 
 def test_halves_share_no_family_and_have_the_same_labels() -> None:
