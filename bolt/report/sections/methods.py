@@ -23,8 +23,10 @@ from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
+from bolt.models.registry import fitted_at_once
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.sections.comparison import reference
+from bolt.report.sections.training_text import network_text
 
 REFERENCES = Path(__file__).parents[1] / "references.yaml"
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
@@ -38,6 +40,8 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         config=config,
         dataset=dataset,
         models=list(study.models.values()),
+        networks=[model for model in study.models.values() if not fitted_at_once(model.model)],
+        network_text=network_text,
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         carried=_carried(study),

@@ -1,0 +1,97 @@
+"""How a network was trained, in words: from its configuration, as `bolt.training` reads it."""
+
+from __future__ import annotations
+
+from bolt.config import Dataset, Model, Training
+from bolt.models.registry import inputs_of
+
+SETTINGS = {
+    "dropout": "dropout",
+    "input_dropout": "dropout of ROI values",
+    "cwr_weight": "cross-window regularisation weight",
+}
+"""Settings of models that a reader needs, and what they are."""
+
+
+def network_text(model: Model, dataset: Dataset) -> str:
+    """Describe inputs, optimiser, learning rate and choice of the epoch of one network."""
+    t = model.training
+    text = (
+        f"{_named(model)} was trained on {_inputs(model, dataset)} for {_epochs(t.epochs)} with {_optimiser(t)}, "
+        f"a batch size of {t.batch_size} and {_learning_rate(t)}{_regularisation(model)}; {_choice(t)}."
+    )
+    if model.train_share < 1:
+        text += f" Only {100 * model.train_share:g} % of the training subjects were used."
+    if model.by_fold:
+        text += " Settings that a search chose for single folds differ from these."
+    return text + " Test scans were used at full length."
+
+
+def _named(model: Model) -> str:
+    return f"{model.name} (BolT [@bolt])" if model.model == "bolt" else model.name
+
+
+def _inputs(model: Model, dataset: Dataset) -> str:
+    """Describe what a training step sees of a scan."""
+    crops = f"random crops of at most {dataset.crop} volumes (shorter scans whole)"
+    if inputs_of(model.model) == "connectivity":
+        seen = "connectivity matrices of " + ("whole scans" if model.connectivity == "scan" else crops)
+    else:
+        seen = f"ROI series: {crops}"
+    return seen + (f", and on {_listed(model.covariates)}" if model.covariates else "")
+
+
+def _epochs(n: int) -> str:
+    return "one epoch" if n == 1 else f"{n} epochs"
+
+
+def _optimiser(t: Training) -> str:
+    """Name the optimiser; AdamW without decay is Adam."""
+    if not t.weight_decay:
+        return "Adam"
+    decay = {"adam": "Adam (L2 penalty {:g})", "adamw": "AdamW (weight decay {:g})"}[t.optimizer]
+    return decay.format(t.weight_decay)
+
+
+def _learning_rate(t: Training) -> str:
+    """Describe the schedule, as `bolt.training.schedule.learning_rate` computes it."""
+    if t.schedule == "constant":
+        return f"a constant learning rate of {t.learning_rate:g}"
+    warm = min(t.warmup_epochs, t.epochs)
+    shape = " along half a cosine wave" if t.schedule == "cosine" else " linearly"
+    rise, start = "", f"{t.peak_learning_rate:g}"
+    if warm:
+        change = "rose" if t.peak_learning_rate >= t.learning_rate else "fell"
+        within = "the first epoch" if warm == 1 else f"the first {warm:g} epochs"
+        ramp = " linearly" if t.schedule == "step" else shape
+        rise = f"{change}{ramp} from {t.learning_rate:g} to {start} over {within}"
+    if warm >= t.epochs:
+        return f"a learning rate that {rise}"
+    if t.schedule == "step":
+        steps = f"was multiplied by {t.step_factor:g} every {t.step_epochs} epochs"
+        return f"a learning rate that {rise}, then {steps}" if rise else f"a learning rate of {start} that {steps}"
+    end = f"fell{shape} to {t.final_learning_rate:g}"
+    return f"a learning rate that {rise}, then {end}" if rise else f"a learning rate that {end}, from {start}"
+
+
+def _regularisation(model: Model) -> str:
+    """List dropout and the like."""
+    t = model.training
+    parts = [f"{words} {model.hyper[name]:g}" for name, words in SETTINGS.items() if model.hyper.get(name)]
+    if t.mixup:
+        parts.append(f"mixup of pairs of scans [@mixup] (α = {t.mixup:g})")
+    if t.clip_gradient is not None:
+        parts.append(f"gradients clipped at a norm of {t.clip_gradient:g}")
+    if t.precision != "float32":
+        parts.append(f"matrix products of training steps in {t.precision} on a GPU")
+    return f", {_listed(parts)}" if parts else ""
+
+
+def _choice(t: Training) -> str:
+    if t.epoch_choice == "last":
+        return "the weights of the last epoch were used"
+    return "the weights of the epoch with the lowest validation loss were used"
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
