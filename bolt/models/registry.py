@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
-SHARED = ("base", "declared", "layers", "registry", "suitability")
+SHARED = ("base", "declared", "layers", "published", "registry", "suitability")
 """Files of this folder that contain no model."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 

@@ -13,7 +13,8 @@ from bolt.config import load_experiment
 from bolt.explain.relevance import relevance
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.attention import native
-from bolt.models.bolt import BolT, from_reference
+from bolt.models.bolt import BolT
+from bolt.models.published import from_reference
 from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
 from tests.shared import shared_file
 
@@ -157,6 +158,61 @@ def test_parity_of_relevance():
 def test_reference_with_a_parameter_missing_is_refused():
     with pytest.raises(DataError, match="not a checkpoint of the published BolT"):
         from_reference({}, window_size=10, stride=4, fringe=[0], num_heads=3, head_dim=5)
+
+
+def published_state(window: int, stride: int, fringe: list[int], heads: int, head_dim: int, dim: int) -> dict:
+    """All keys of the published module's ``state_dict()``: random weights, and buffers as its loops fill them."""
+    random = torch.Generator().manual_seed(0)
+    shapes = {"clsToken": (1, 1, dim), "inputNorm.weight": (dim,), "inputNorm.bias": (dim,)}
+    shapes |= {"encoder_postNorm.weight": (dim,), "encoder_postNorm.bias": (dim,)}
+    shapes |= {"classifierHead.weight": (2, dim), "classifierHead.bias": (2,)}
+    state = {}
+    for i, length in enumerate(fringe):
+        block, receptive = f"blocks.{i}.", window + 2 * length
+        attention = f"{block}transformer.attention."
+        shapes |= {
+            f"{attention}relative_position_bias_table": (2 * (window - 1 + length) + 1, heads),
+            f"{attention}cls_bias_sequence_up": (1, heads, 1, receptive),
+            f"{attention}cls_bias_sequence_down": (1, heads, window, 1),
+            f"{attention}cls_bias_self": (1, heads, 1, 1),
+        }
+        for name, out, n in (("q", heads * head_dim, dim), ("kv", 2 * heads * head_dim, dim)):
+            shapes |= {f"{attention}{name}.weight": (out, n), f"{attention}{name}.bias": (out,)}
+        shapes |= {f"{attention}proj.weight": (dim, heads * head_dim), f"{attention}proj.bias": (dim,)}
+        for name in ("mlp.net.0.0", "mlp.net.2"):
+            shapes |= {f"{block}transformer.{name}.weight": (dim, dim), f"{block}transformer.{name}.bias": (dim,)}
+        for name in ("attn_norm", "mlp_norm"):
+            shapes |= {f"{block}transformer.{name}.{part}": (dim,) for part in ("weight", "bias")}
+        count = length // stride + 1
+        left, right = torch.zeros(2, count, window + 1, receptive + 1)
+        for k in range(count):
+            if length > 0:
+                left[k, :, 1 : 1 + length - stride * k] = 1
+                if -length + stride * k > 0:
+                    right[count - 1 - k, :, -length + stride * k :] = 1
+        state |= {f"{block}mask_left": left, f"{block}mask_right": right}
+        places = torch.arange(window)[:, None] - (torch.arange(receptive) - length)[None, :]
+        state[f"{attention}relative_position_index"] = places + window - 1 + length
+    return state | {name: torch.randn(shape, generator=random) for name, shape in shapes.items()}
+
+
+GEOMETRY = {"window_size": 10, "stride": 4, "fringe": [0, 12, 24], "num_heads": 3, "head_dim": 5}
+
+
+def test_a_published_state_dict_is_loaded_with_its_buffers():
+    state = published_state(10, 4, [0, 12, 24], 3, 5, 24)
+    x = torch.randn(2, 54, 24)
+    whole = from_reference(state, **GEOMETRY)(x).logits
+    weights = {name: value for name, value in state.items() if "mask_" not in name and "index" not in name}
+    torch.testing.assert_close(from_reference(weights, **GEOMETRY)(x).logits, whole, rtol=0, atol=0)
+    on_half = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
+    assert from_reference(on_half, **GEOMETRY).classifier.weight.dtype == torch.float16
+
+
+@pytest.mark.parametrize("change", [{"stride": 3}, {"fringe": [0, 12, 22]}, {"window_size": 8}])
+def test_buffers_of_other_settings_are_refused(change):
+    with pytest.raises(DataError, match="is that of another window, stride or fringe"):
+        from_reference(published_state(10, 4, [0, 12, 24], 3, 5, 24), **(GEOMETRY | change))
 
 
 def test_papers_geometry():
