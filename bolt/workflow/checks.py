@@ -76,6 +76,13 @@ def _check_preprocessing(config: Config, dataset: Dataset) -> None:
     """Refuse denoising, output and registrations that the scans cannot have."""
     denoise = configuration.load_denoise(config.denoise)
     raw = dataset.source in ("phantom", "bids")
+    if dataset.ready_series and _does_something(denoise):
+        raise ConfigError(
+            f"dataset '{dataset.name}' provides ROI series, which are used as they are: denoising "
+            f"'{denoise.name}' would change nothing",
+            where="configuration",
+            hint="Set 'denoise' to none, and denoise the series before (bolt parcellate IMAGE --denoise, for example)",
+        )
     if denoise.strategy == "ica_aroma" and raw:
         raise ConfigError(
             f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
@@ -90,6 +97,12 @@ def _check_preprocessing(config: Config, dataset: Dataset) -> None:
         )
     for name in config.preprocess.registrations:
         configuration.load_registration(name)
+
+
+def _does_something(denoise: configuration.Denoise) -> bool:
+    """Return whether a strategy differs from none."""
+    nothing = configuration.load_denoise("none")
+    return denoise.model_dump(exclude={"name", "description"}) != nothing.model_dump(exclude={"name", "description"})
 
 
 def _check_space(atlas: str, config: Config, dataset: Dataset) -> None:
