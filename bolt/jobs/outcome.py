@@ -91,7 +91,7 @@ class Outcome:
         if self.upstream is not None:
             upstream = read_json(self.upstream)
             if upstream["state"] != "ok":
-                self._remove_reports()
+                self.remove_reports()
                 self._leave_empty()
                 write_json(upstream, self.status)
                 log.warning("skipped, because %s failed: %s", upstream["stage"], upstream["reason"])
@@ -159,7 +159,7 @@ class Outcome:
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
-            self._remove_reports()
+            self.remove_reports()
             at_step(self.stage)
             warned = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
             self._note_provenance()
@@ -177,8 +177,12 @@ class Outcome:
             else:
                 self._fail(error, repeatable=self.transient)
 
-    def _remove_reports(self) -> None:
-        """Remove the crash report and provenance of an earlier run of this job."""
+    def remove_reports(self) -> None:
+        """Remove the crash report and provenance of an earlier run of this job.
+
+        A job that writes results before `run` does this first: a kill must not leave new results beside old provenance,
+        which would refuse them in the next run.
+        """
         for path in (report_path(self.status), provenance_path(self.status)):
             path.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
 from bolt.config.layout import Layout
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
+from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import SeriesCache
 from bolt.training import loop, runner
@@ -376,6 +378,32 @@ def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
 # ---- killed and resumed ----------------------------------------------------------------------------------------------
 class Killed(Exception):
     pass
+
+
+def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(tmp_path, monkeypatch):
+    """A kill between the end of a job and Snakemake's note of it: the job runs again, and is killed after an epoch."""
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", str(series_dataset(tmp_path, n_rois=160))]
+    for command in (["index"], ["cache", "--atlas", "dosenbach160"], ["exclusions"], ["folds"]):
+        assert main([*command, *config]) == 0
+    model = load_model(str(tmp_path / "tiny.yaml")).run_name
+    run = ["train", *config, "--atlas", "dosenbach160", "--model", model, "--seed", "0", "--fold", "0"]
+    assert main([*run, "--attempt", "1"]) == 0
+    record = Layout(load_config(config[1])).run("dosenbach160", model, 0).fold(0) / "provenance.json"
+    require_outputs(record, newer=True)
+
+    def die(out, *_):
+        (out / "history.tsv").write_text("epoch\n1\n")  # that of the new training, so far
+        os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(loop, "save_resume", die)
+        main([*run, "--attempt", "1"])
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert (record.parent / "history.tsv").read_text() == "epoch\n1\n"
+    require_outputs(record, newer=True)
 
 
 @pytest.mark.parametrize(

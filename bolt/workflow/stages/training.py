@@ -53,20 +53,22 @@ def train(job: Job) -> None:
     folds = sorted(set(job.options.fold))
     # in the last attempt every fold has a process of its own, so that a crash is recorded where it belongs
     apart = job.options.attempt >= Outcome.ATTEMPTS
-    together = {} if apart else _train(job, folds)
-    inputs = [job.run.cache / "manifest.json", job.layout.folds]
+    inputs, outcomes = [job.run.cache / "manifest.json", job.layout.folds], {}
     for fold in folds:
+        folder, side_by_side = job.run.fold(fold), 1 if apart else len(folds)
+        facts = {"fold": fold, "seed": job.options.seed, "folds_side_by_side": side_by_side}
+        outcomes[fold] = job.outcome(folder / "status.json", inputs, **facts)
+        outcomes[fold].empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
+        outcomes[fold].remove_reports()
+    together = {} if apart else _train(job, folds)
+    for fold, outcome in outcomes.items():
 
         def work(fold: int = fold) -> None:
             error = (_train(job, [fold]) if apart else together)[fold]
             if error is not None:
                 raise error
 
-        folder, side_by_side = job.run.fold(fold), 1 if apart else len(folds)
-        facts = {"fold": fold, "seed": job.options.seed, "folds_side_by_side": side_by_side}
-        outcome = job.outcome(folder / "status.json", inputs, **facts)
         outcome.begun = time.monotonic() if apart else outcome.begun
-        outcome.empty = [folder / "checkpoint.safetensors", folder / "predictions.tsv"]
         outcome.run(work)
 
 
