@@ -219,12 +219,24 @@ def write_metrics(
     folds: Sequence[int],
     out: Path,
     repeated: NDArray[np.floating] | None = None,
+    *,
+    outer: int | None = None,
 ) -> None:
     """Write ``metrics.tsv`` (per fold, mean, sd) and ``summary.json`` (pooled, against chance, by site) into `out`.
 
-    `repeated` is as in `bolt.evaluate.chance.compare_with_chance`.
+    Parameters
+    ----------
+    seed_folder, classes, folds
+        As in `summarise`.
+    out : Path
+        Folder.
+    repeated : float array, optional
+        As in `bolt.evaluate.chance.compare_with_chance`.
+    outer : int, optional
+        Outer folds of the split, of which `folds` may be a part; by default all.
     """
     table, predictions = summarise(seed_folder, folds, classes)
+    scope = {"outer_folds": outer or len(folds), "n_all_scans": _n_scans(seed_folder, folds)}
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
         "missing_folds": [int(f) for f in table.loc[~table["state"].isin(["ok", ""]), "fold"]],
@@ -235,8 +247,15 @@ def write_metrics(
     }
     if len(predictions) and (subjects := by_subject(predictions, classes)) is not None:
         summary["pooled"]["subjects"] = pooled(subjects, classes)
+    for part in ("pooled", "chance"):
+        summary[part] = summary[part] and summary[part] | scope
     write_table(table, out / "metrics.tsv", COLUMNS)
     write_json(_without_nan(summary), out / "summary.json")
+
+
+def _n_scans(run: Path, folds: Sequence[int]) -> int:
+    """Return the number of scans of the split: in training, validation or test of a finished fold."""
+    return max((fold_predictions(run / f"fold-{fold}")[2]["scan_id"].nunique() for fold in folds), default=0)
 
 
 def _without_nan(value: Any) -> Any:

@@ -25,6 +25,8 @@ from bolt.evaluate.intervals import intervals
 from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
+from bolt.report.sections.explanation.measures import averaged
+from bolt.report.tables import readable
 
 CLASSES = ["control", "patient"]
 
@@ -311,6 +313,26 @@ def test_the_summary_names_the_positive_one_of_two_classes(tmp_path: Path) -> No
     write_fold(tmp_path / "three", 0, three)
     write_metrics(tmp_path / "three", [*CLASSES, "other"], [0], tmp_path / "three")
     assert json.loads((tmp_path / "three/summary.json").read_text())["positive_class"] is None
+
+
+def test_folds_that_were_not_asked_for_are_part_of_the_whole(tmp_path: Path) -> None:
+    """Two of four folds: half of the scans are tested, and nothing calls that all."""
+    for fold in (0, 1):
+        test = predictions(["control", "patient"] * 3, [0.2, 0.8] * 3, fold)
+        rest = predictions(["control", "patient"] * 9, [0.2, 0.8] * 9, fold + 10, role="train").assign(fold=fold)
+        write_fold(tmp_path, fold, pd.concat([test, rest], ignore_index=True))
+    write_metrics(tmp_path, CLASSES, [0, 1], tmp_path, outer=4)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    for part in ("pooled", "chance"):
+        assert (summary[part]["outer_folds"], summary[part]["n_all_scans"]) == (4, 24)
+    assert summary["pooled"]["n_scans"] == 12 and summary["chance"]["n_folds"] == 2
+    row = readable.comparison(
+        {"bolt": (read_table(tmp_path / "metrics.tsv", text=("fold", "state")), summary["pooled"])}
+    )
+    assert row[["folds", "test scans"]].iloc[0].tolist() == ["2 of 4", "12 of 24"]
+    assert averaged(summary["chance"]) == "mean over 2 of 4 folds"
+    assert averaged({"n_folds": 1, "outer_folds": 4}) == "one of 4 folds"
+    assert averaged({"n_folds": 1, "outer_folds": 1}) == "one fold" and averaged({"n_folds": 3}) == "mean over 3 folds"
 
 
 def test_the_auc_compares_predictions_of_one_model_only() -> None:

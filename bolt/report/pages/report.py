@@ -114,11 +114,16 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
     summary = study.runs[0].folder / "summary.json"
-    pooled: dict[str, Any] | None = read_json(summary)["pooled"] if summary.is_file() else None
-    if pooled and study.dataset.classes is None:
-        facts[f"r, {names[0]}"] = number(pooled["r"]["value"])
-    elif pooled:
-        facts[f"accuracy, {names[0]}"] = f"{percent(pooled['accuracy']['value'])} %"
+    about = read_json(summary) if summary.is_file() else {}
+    pooled: dict[str, Any] | None = about.get("pooled")
+    if pooled:
+        tested = about["expected_folds"], about["missing_folds"]
+        n, outer = len(tested[0]) - len(tested[1]), pooled.get("outer_folds", len(tested[0]))
+        part = "" if n == outer else f" ({n} of {outer} folds)"
+        if study.dataset.classes is None:
+            facts[f"r, {names[0]}"] = number(pooled["r"]["value"]) + part
+        else:
+            facts[f"accuracy, {names[0]}"] = f"{percent(pooled['accuracy']['value'])} %{part}"
     return facts
 
 

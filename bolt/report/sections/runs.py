@@ -14,6 +14,7 @@ from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Picture, RunSection, Table, Text
 from bolt.report.runs import run_anchor, run_figure, run_title
+from bolt.report.sections.explanation.measures import averaged
 from bolt.report.sections.explanation.questions import counted, verdicts_of
 from bolt.report.sections.explanation.regions import brain_picture
 from bolt.report.tables import readable
@@ -48,6 +49,7 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
     unit = ", per cent" if study.dataset.classes else ""
     blocks: list[Block] = [
         *_unfinished(metrics),
+        *_part(summary["pooled"], metrics),
         Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit), file),
     ]
     blocks += _chance(summary.get("chance"))
@@ -70,17 +72,25 @@ def _unfinished(metrics: pd.DataFrame) -> list[Block]:
     return [Text(f"Without fold {', '.join(folds)}: not finished, see the table.", warning=True)]
 
 
+def _part(pooled: dict | None, metrics: pd.DataFrame) -> list[Block]:
+    """State how many of the folds and scans were tested, if not all were asked for."""
+    asked = len(metrics) - 2
+    if not pooled or pooled.get("outer_folds", asked) == asked:
+        return []
+    done, tested = int((metrics["state"] == "ok").sum()), f"{pooled['n_scans']} of {pooled['n_all_scans']} scans tested"
+    return [Text(f"{done} of {pooled['outer_folds']} folds, {tested} ('folds: run' asks for {asked}).", warning=True)]
+
+
 def _chance(found: dict | None) -> list[Block]:
     """State whether the model predicts better than chance."""
     if not found or found["value"] is None:
         return []
     name = "AUC" if found["metric"] == "auc" else "correlation"
-    folds = f"mean over {found['n_folds']} folds" if found["n_folds"] > 1 else "one fold"
     value, bar = decimal(found["value"]), decimal(found["bar"])
     side = "above" if found["p"] <= LEVEL else "not above"
     text = (
-        f"Compared with chance: {name} {value} ({folds}), {side} {bar}, which one in forty models that predict nothing "
-        f"would reach (permuted labels, one-sided p {p_value(found['p'])})."
+        f"Compared with chance: {name} {value} ({averaged(found)}), {side} {bar}, which one in forty models that "
+        f"predict nothing would reach (permuted labels, one-sided p {p_value(found['p'])})."
     )
     return [Text(text, warning=found["p"] > LEVEL)]
 

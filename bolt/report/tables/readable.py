@@ -102,7 +102,7 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
     rows[-1]["note"] = mean["note"]
     if pooled:
         values = {metric_name(m): estimate(pooled[m], shown) for m in metrics}
-        rows.append({"": "all test scans [95 %]", **values, "test scans": number(pooled["n_scans"])})
+        rows.append({"": "all test scans [95 %]", **values, "test scans": _tested(pooled)})
         if subjects := pooled.get("subjects"):
             values = {metric_name(m): estimate(subjects[m], shown) for m in metrics}
             note = f"{number(subjects['n_scans'])} subjects; predictions averaged over each subject's scans"
@@ -115,6 +115,12 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
     return frame[[column for column in frame if column == "" or (frame[column] != "").any()]]
 
 
+def _tested(pooled: Mapping[str, Any]) -> str:
+    """Return the number of test scans, and of how many if not all of them were tested."""
+    n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
+    return number(n) if n == n_all else f"{number(n)} of {number(n_all)}"
+
+
 def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
     """Return a row per run (by title): metrics of all test scans with intervals, and mean ± sd over folds."""
     rows = []
@@ -122,7 +128,8 @@ def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
         metrics, shown = _metrics_of(table)
         folds = table.set_index("fold")
         finished = int((table["state"] == "ok").sum())
-        row = {"": title, "test scans": number(pooled["n_scans"]), "folds": f"{finished} of {len(table) - 2}"}
+        outer = pooled.get("outer_folds", len(table) - 2)
+        row = {"": title, "test scans": _tested(pooled), "folds": f"{finished} of {outer}"}
         row |= {f"{metric_name(m)} [95 %]": estimate(pooled[m], shown) for m in metrics}
         for m in metrics if metrics == NUMBER_METRICS else ("accuracy", "auc"):
             row[f"{metric_name(m)} over folds"] = mean_sd(folds.loc["mean", m], folds.loc["sd", m], shown)

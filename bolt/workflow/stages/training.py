@@ -109,7 +109,7 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
     "Compute metrics per fold and over folds.",
     keys=OF_RUN,
     code=("bolt.evaluate.metrics", "bolt.training.permutations"),
-    settings=lambda study: study.config.folds.permutations,
+    settings=lambda study: [study.config.folds.permutations, study.config.folds.outer],
     jobs=lambda plan: plan.n_evaluated,
     cost=Cost(2, phantom=1),
 )
@@ -127,7 +127,7 @@ def evaluate(job: Job) -> None:
 
         trainings = [Training(fold, job.options.seed, job.run.fold(fold)) for fold in finished]
         repeated = permuted_aucs(job.run.cache, job.layout.folds, job.model, job.dataset, trainings, n)
-    write_metrics(folder, job.dataset.classes, job.folds, folder, repeated)
+    write_metrics(folder, job.dataset.classes, job.folds, folder, repeated, outer=job.config.folds.outer)
     predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
     job.note(provenance_path(folder / "metrics.tsv"), predictions, seed=job.options.seed)
 

@@ -49,14 +49,20 @@ class Answer(NamedTuple):
     facts: dict[str, str]
 
 
+def averaged(found: dict[str, Any]) -> str:
+    """Describe over how many folds a value of ``chance`` is averaged, and of how many if not all."""
+    n, outer = found["n_folds"], found.get("outer_folds", found["n_folds"])
+    of_all = "" if n == outer else f" of {outer}"
+    return f"mean over {n}{of_all} folds" if n > 1 else f"one{of_all} fold{'s' if of_all else ''}"
+
+
 def prediction(summary: dict[str, Any], level: float) -> Answer | None:
     """Compare the AUC, mean over folds, with that of permuted labels (`bolt.evaluate.chance`)."""
     found = summary["chance"]
     if not found or found["value"] is None:
         return None
-    folds = found["n_folds"]
     facts = {"auc": decimal(found["value"]), "bar": decimal(found["bar"]), "p": p_value(found["p"])}
-    facts["folds"] = f"mean over {folds} folds" if folds > 1 else "one fold"
+    facts["folds"] = averaged(found)
     value = f"{facts['auc']} ({facts['folds']}), p {facts['p']}"
     return Answer(_outcome(found["p"] < level), value, facts)
 
