@@ -29,7 +29,7 @@ COLUMNS = {
     "data": "what the data are",
     "yes_is": "false positive: nothing is there; power: something is",
     "nominal": "largest rate of false positives that the rule promises",
-    "former": "share of repetitions in which the former rule says yes",
+    "former": "share of repetitions in which the former rule says yes; n/a: there was none",
     "former_low": "lower end of its 95 % interval (Clopper-Pearson)",
     "former_high": "upper end",
     "present": "share of repetitions in which the present rule says yes",
@@ -61,6 +61,9 @@ def measure(module: str, simulation: Simulation, repetitions: int, pool: Any) ->
         "repetitions": repetitions,
     }
     for rule in ("former", "present"):
+        if all(each[rule] is None for each in said) and rule == "former":
+            row |= {rule: None}  # there was no such rule
+            continue
         test = binomtest(sum(each[rule] is True for each in said), repetitions)
         interval = test.proportion_ci()
         row |= {rule: test.statistic, f"{rule}_low": interval.low, f"{rule}_high": interval.high}
@@ -85,9 +88,7 @@ def main() -> None:
             for simulation in made:
                 repetitions = options.repetitions or simulation.repetitions
                 row = measure(name, simulation, repetitions, pool)
-                print(
-                    f"{row['verdict']} | {row['data']} | {row['yes_is']}: {row['former']:.3f} -> {row['present']:.3f}"
-                )
+                print(f"{row['verdict']} | {row['data']} | {row['yes_is']}: {row['former']} -> {row['present']}")
                 rows.append(row)
                 table = pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("module", kind="stable")
                 write_table(table, file, COLUMNS)
