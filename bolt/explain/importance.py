@@ -58,7 +58,7 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     Raises
     ------
     DataError
-        The model is not BolT.
+        The model is not BolT, or predicts a number.
     """
     _explained(cache, run_fold, device).write(run_fold)
 
@@ -83,6 +83,12 @@ def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = 
 def _explained(cache: Any, run_fold: Path, device: str, role: str = "") -> Explained:
     """Explain the scans of a fold, or those of one role."""
     model, info = load_bolt(run_fold)
+    if info["classes"] is None:
+        raise DataError(
+            "this model predicts a number, but what is explained is a class",
+            where=run_fold / "checkpoint.json",
+            hint="Explain a model of classes",
+        )
     table = read_predictions(run_fold / "predictions.tsv")
     table = table[table["role"] == role] if role else table
     table = table.assign(wrong=_wrong(table, info["classes"]))[["scan_id", "role", "predicted", "wrong"]]

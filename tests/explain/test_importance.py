@@ -66,6 +66,14 @@ def test_a_missing_checkpoint_is_said(fold: tuple) -> None:
         explain_fold(cache, folder, "cpu")
 
 
+def test_a_model_of_numbers_is_refused(fold: tuple) -> None:
+    cache, folder, _ = fold
+    about = {"model": {"model": "bolt", "hyper": HYPER}, "n_rois": N_ROIS, "fold": 0, "seed": 0}
+    save_checkpoint(folder, create_model("bolt", N_ROIS, 1, **HYPER), {**about, "classes": None})
+    with pytest.raises(DataError, match="predicts a number"):
+        explain_fold(cache, folder, "cpu")
+
+
 def test_the_wrong_and_a_fixed_class_are_explained_too(fold: tuple) -> None:
     cache, folder, model = fold
     explain_fold(cache, folder, "cpu")
