@@ -113,7 +113,7 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
     table : DataFrame
         One row per fold (columns of `COLUMNS` that apply), then ``mean`` and ``sd``.
     predictions : DataFrame
-        Test predictions of all finished folds, and ``n_train``, the training scans of the fold.
+        Test predictions of all finished folds; ``n_train`` and ``n_all``: training scans, and all scans, of the fold.
     """
     rows, tests = [], []
     for fold in folds:
@@ -124,7 +124,8 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
             absent = [c for c in classes or () if c not in set(test["label"])]
             note = f"AUC undefined: no test scan of {', '.join(absent)}" if absent else ""
             row |= {"n_test": len(test), "note": note, **fold_metrics(test, classes)}
-            tests.append(test.assign(n_train=(predictions["role"] == "train").sum()))
+            n_all = predictions["scan_id"].nunique()
+            tests.append(test.assign(n_train=(predictions["role"] == "train").sum(), n_all=n_all))
         rows.append(row)
     columns = ["fold", "state", "n_test", *metrics_of(classes), "note"]
     table = pd.DataFrame(rows).reindex(columns=columns)
@@ -236,7 +237,8 @@ def write_metrics(
         Outer folds of the split, of which `folds` may be a part; by default all.
     """
     table, predictions = summarise(seed_folder, folds, classes)
-    scope = {"outer_folds": outer or len(folds), "n_all_scans": _n_scans(seed_folder, folds)}
+    n_all = int(predictions["n_all"].max()) if len(predictions) else 0
+    scope = {"outer_folds": outer or len(folds), "n_all_scans": n_all}
     summary: dict[str, Any] = {
         "expected_folds": list(folds),
         "missing_folds": [int(f) for f in table.loc[~table["state"].isin(["ok", ""]), "fold"]],
@@ -251,11 +253,6 @@ def write_metrics(
         summary[part] = summary[part] and summary[part] | scope
     write_table(table, out / "metrics.tsv", COLUMNS)
     write_json(_without_nan(summary), out / "summary.json")
-
-
-def _n_scans(run: Path, folds: Sequence[int]) -> int:
-    """Return the number of scans of the split: in training, validation or test of a finished fold."""
-    return max((fold_predictions(run / f"fold-{fold}")[2]["scan_id"].nunique() for fold in folds), default=0)
 
 
 def _without_nan(value: Any) -> Any:

@@ -121,12 +121,13 @@ def evaluate(job: Job) -> None:
     from bolt.training.roles import Training
 
     folder, n, repeated = job.run.folder, job.config.folds.permutations, None
-    finished = [fold for fold in job.folds if fold_predictions(job.run.fold(fold))[0] == "ok"]
-    if n and finished and job.dataset.classes and fitted_at_once(job.model.model):
+    if n and job.dataset.classes and fitted_at_once(job.model.model):
         from bolt.training.permutations import permuted_aucs
 
+        finished = [fold for fold in job.folds if fold_predictions(job.run.fold(fold))[0] == "ok"]
         trainings = [Training(fold, job.options.seed, job.run.fold(fold)) for fold in finished]
-        repeated = permuted_aucs(job.run.cache, job.layout.folds, job.model, job.dataset, trainings, n)
+        if trainings:
+            repeated = permuted_aucs(job.run.cache, job.layout.folds, job.model, job.dataset, trainings, n)
     write_metrics(folder, job.dataset.classes, job.folds, folder, repeated, outer=job.config.folds.outer)
     predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
     job.note(provenance_path(folder / "metrics.tsv"), predictions, seed=job.options.seed)
