@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.explain.events import MOST, read_events
-from bolt.explain.relative import relative_to_untrained
+from bolt.explain.trust.relative import relative_to_untrained
 from bolt.explain.weights import UNTRAINED, read_importance
 from bolt.io.errors import DataError
 

@@ -29,7 +29,7 @@ from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import importance_of, load_bolt
 from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, summary
 from bolt.explain.trust.similarity import correlations, ranked, without_position
-from bolt.explain.untrained import fresh_model
+from bolt.explain.trust.untrained import fresh_model
 from bolt.explain.weights import read_importance, require_explained
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_table

@@ -63,7 +63,7 @@ def _explain_options(parser: ArgumentParser) -> None:
     "Compute importance weights of every scan for one fold's model, or explain one scan.",
     rules=("explain_fold",),
     options=_explain_options,
-    code=("bolt.explain.importance", "bolt.explain.untrained"),
+    code=("bolt.explain.importance", "bolt.explain.trust.untrained"),
     settings=lambda study: study.config.device,
     jobs=lambda plan: plan.n_explained_folds,
     cost=Cost(5, 0.2, phantom=3),
@@ -74,7 +74,7 @@ def _explain_options(parser: ArgumentParser) -> None:
 def explain(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold
-    from bolt.explain.untrained import explain_untrained
+    from bolt.explain.trust.untrained import explain_untrained
     from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
     from bolt.io.errors import ConfigError
     from bolt.series.cache import SeriesCache
