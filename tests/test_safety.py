@@ -343,7 +343,13 @@ def test_the_title_of_a_view_is_escaped(tmp_path, monkeypatch):
 
     for drawing in ("_volume", "_cortex"):
         monkeypatch.setattr(interactive, drawing, lambda *given: given[-1])
-    rows = {"class": ["<script>", "b"], "value": [1, 1], "weight": [0.5, -0.5], "selected": [True, True]}
+    rows = {
+        "class": ["<script>", "b"],
+        "value": [1, 1],
+        "weight": [0.5, -0.5],
+        "selected": [True, True],
+        "selection_frequency": [1, 1],
+    }
     made = interactive.write_views(pd.DataFrame(rows), None, ["<script>", "b"], tmp_path / "view")
     assert [file.read_text() for files in made.values() for file in files] == ["red: &lt;script&gt;, blue: b"] * 2
 

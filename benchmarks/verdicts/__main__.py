@@ -1,9 +1,10 @@
 """How often verdicts of the report say yes where nothing is there, and where something is: ``verdicts.tsv``.
 
-    python -m benchmarks.verdicts [--only NAME ...] [--processes 2] [--repetitions N] [--out benchmarks]
+    python -m benchmarks.verdicts [--only NAME ...] [--missing] [--processes 2] [--repetitions N] [--out benchmarks]
 
-Each module of this folder holds `SIMULATIONS`. NAME is a module; rows of others are kept. Former rules are those of
-version 0.1, written out in the modules.
+Each module of this folder holds `SIMULATIONS`. NAME is a module; rows of others are kept. `--missing` runs only
+simulations that have no row yet, such as after an interruption. Former rules are those of version 0.1, written out in
+the modules.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def main() -> None:
     """Run the simulations and write the table after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--missing", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--repetitions", type=int, help="instead of each simulation's own number")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1])
@@ -82,10 +84,13 @@ def main() -> None:
     chosen = {name: made for name, made in simulations().items() if not options.only or name in options.only}
     file = options.out / "verdicts.tsv"
     known = read_table(file) if file.is_file() else pd.DataFrame(columns=list(COLUMNS))
-    rows = known[~known["module"].isin(chosen)].to_dict("records")
+    rows = known[~known["module"].isin([] if options.missing else chosen)].to_dict("records")
+    done = {(row["module"], row["verdict"], row["data"]) for row in rows}
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for name, made in chosen.items():
             for simulation in made:
+                if (name, simulation.verdict, simulation.data) in done:
+                    continue
                 repetitions = options.repetitions or simulation.repetitions
                 row = measure(name, simulation, repetitions, pool)
                 print(f"{row['verdict']} | {row['data']} | {row['yes_is']}: {row['former']} -> {row['present']}")

@@ -6,12 +6,14 @@ error over folds; a warning of a baseline if its interval of accuracy or AUC and
 
 from __future__ import annotations
 
+import warnings
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit
 from scipy.stats import norm
 
 from benchmarks.verdicts.simulation import Said, Simulation
@@ -62,7 +64,8 @@ def former_intervals(predictions: pd.DataFrame, seed: int) -> dict[str, tuple[fl
     shares = np.full(len(groups), 1 / len(groups))
     counts = np.random.default_rng(seed).multinomial(len(groups), shares, size=500)[:, place].astype(float)
     samples = scores(*class_arrays(predictions, CLASSES), counts)
-    return {name: tuple(np.nanpercentile(sample, [2.5, 97.5])) for name, sample in samples.items()}
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # an AUC without one of the classes
+        return {name: tuple(np.nanpercentile(sample, [2.5, 97.5])) for name, sample in samples.items()}
 
 
 # ---- calibration ---------------------------------------------------------------------------------------------------
@@ -207,6 +210,28 @@ def auc_missed(seed: int, truth: float, n: int, per_group: int) -> Said:
     return {"former": misses(former_intervals(predictions, seed)["auc"], truth), "present": misses(ends, truth)}
 
 
+@cache
+def expected_loss(metric: str, overconfidence: float) -> float:
+    """Return the mean loss over log odds with a standard deviation of 1.5."""
+    log_odds = 1.5 * norm.ppf((np.arange(100_000) + 0.5) / 100_000)
+    p, said = expit(log_odds), expit(overconfidence * log_odds)
+    if metric == "brier":
+        return float((p * (1 - said) ** 2 + (1 - p) * said**2).mean())
+    return float(-(p * np.log(said) + (1 - p) * np.log(1 - said)).mean())
+
+
+def loss_missed(seed: int, metric: str, overconfidence: float, n: int, per_group: int) -> Said:
+    """Return whether intervals miss the mean loss of a model; log odds of a group correlate by 0.5."""
+    random = np.random.default_rng(seed)
+    group = np.repeat(np.arange(n), per_group)
+    share = 0.5 if per_group > 1 else 0.0
+    log_odds = np.sqrt(share) * random.normal(size=n)[group] + np.sqrt(1 - share) * random.normal(size=len(group))
+    truth = (random.random(len(group)) < expit(1.5 * log_odds)).astype(int)
+    predictions = table(truth, expit(1.5 * overconfidence * log_odds), group, np.zeros(len(group), int))
+    ends, expected = intervals(predictions, CLASSES, over_folds=False)[metric], expected_loss(metric, overconfidence)
+    return {"former": misses(former_intervals(predictions, seed)[metric], expected), "present": misses(ends, expected)}
+
+
 def seeds_missed(seed: int, n_seeds: int) -> Said:
     """Return whether intervals miss the accuracy of 0.7 expected of further seeds, which differ by 0.05 (sd)."""
     random = np.random.default_rng(seed)
@@ -299,4 +324,16 @@ def _coverage() -> list[Simulation]:
     return rows
 
 
-SIMULATIONS = [*_calibration(), *_coverage(), *_seeds(), *_floor()]
+def _coverage_of_losses() -> list[Simulation]:
+    rows = []
+    for metric, name in {"brier": "Brier score", "log_loss": "log loss"}.items():
+        for case, overconfidence in {"calibrated": 1, "log odds three times too large": 3}.items():
+            for n, per_group in ((8, 1), (20, 1), (100, 1), (8, 4), (20, 4)):
+                units = "scans" if per_group == 1 else "subjects of 4 scans"
+                draw = partial(loss_missed, metric=metric, overconfidence=overconfidence, n=n, per_group=per_group)
+                data = f"{case}, {n} {units}"
+                rows.append(Simulation(f"interval misses the {name}", data, False, draw, ALPHA, 500))
+    return rows
+
+
+SIMULATIONS = [*_calibration(), *_coverage(), *_coverage_of_losses(), *_seeds(), *_floor()]

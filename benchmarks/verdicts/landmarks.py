@@ -26,7 +26,7 @@ from bolt.report.sections.explanation.measures import NOT_TESTED, SUPPORTED, mom
 N_SCANS, VOLUMES, ROIS = 120, 60, 10
 FOLDS, TOKENS, DRAWS, OFFSETS = 10, 5, 3, 12
 CLASSES = ["control", "patient"]
-GAIN, SHARE, ALPHA = 0.02, 0.75, 0.05
+GAIN, SHARE, ALPHA, REGAINED = 0.02, 0.75, 0.05, 0.5
 HYPER = {"hidden": 24, "n_blocks": 2, "n_heads": 2, "head_dim": 12, "window": 10}
 BOLT_SCANS, BOLT_FOLDS, EPOCHS = 180, 6, 25
 
@@ -153,7 +153,7 @@ def draw_order(seed: int, accuracy: float, folds: int, strength: float = 0.0) ->
 
 
 def _order(found: Landmarks, tests: pd.DataFrame) -> Said:
-    auc, answer = _auc(found.curve, "offset"), order(tests, GAIN, ALPHA)
+    auc, answer = _auc(found.curve, "offset"), order(tests, GAIN, ALPHA, REGAINED)
     assert answer is not None
     quarter = auc.shape[1] // 4
     ends = auc.iloc[:, :quarter].mean(axis=1), auc.iloc[:, -quarter:].mean(axis=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.config import Paper
+from bolt.config import Published
 from bolt.io.files import write_table
 
 log = logging.getLogger("bolt")
@@ -20,14 +20,14 @@ COHORT_COLUMNS = {
 }
 
 
-def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
+def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:
     """Count scans and subjects as the paper does.
 
     Parameters
     ----------
     scans : DataFrame
         The scan table; scans with an `exclude_reason` are not counted.
-    paper : Paper
+    published : Published
 
     Returns
     -------
@@ -37,22 +37,22 @@ def compare_cohort(scans: pd.DataFrame, paper: Paper) -> pd.DataFrame:
     usable = scans[scans.exclude_reason.isna()]
 
     def rows() -> Iterator[tuple[str, int, int]]:
-        if paper.scans is not None:
-            yield "scans", len(usable), paper.scans
-        for column, counts in (("label", paper.label), ("sex", paper.sex)):
-            for value, published in counts.items():
-                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), published
+        if published.scans is not None:
+            yield "scans", len(usable), published.scans
+        for column, counts in (("label", published.label), ("sex", published.sex)):
+            for value, count in counts.items():
+                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), count
 
     return pd.DataFrame(list(rows()), columns=list(COHORT_COLUMNS))
 
 
-def write_cohort(scans: pd.DataFrame, paper: Paper | None, path: Path) -> None:
+def write_cohort(scans: pd.DataFrame, published: Published | None, path: Path) -> None:
     """Write the cohort beside the published one; remove the table where the dataset's file names none."""
-    if paper is None:
+    if published is None:
         path.unlink(missing_ok=True)
         path.with_suffix(".json").unlink(missing_ok=True)
         return
-    cohort = compare_cohort(scans, paper)
+    cohort = compare_cohort(scans, published)
     write_table(cohort, path, COHORT_COLUMNS)
-    for measure, found, published in cohort.itertuples(index=False):
-        log.info("%s: %d (the paper: %d)", measure, found, published)
+    for measure, found, count in cohort.itertuples(index=False):
+        log.info("%s: %d (the paper: %d)", measure, found, count)

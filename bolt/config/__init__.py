@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bolt.config.costs import Costs
-from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, Paper, Range, Simulate
-from bolt.config.experiments import Complexity, Experiment, Landmarks, Quick, Row, Spectra, Sweep
+from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, PaperDataset, Published, Range, Simulate
+from bolt.config.experiments import EXPLAINING, Complexity, Experiment, InPaper, OneAtlas, Quick, Row, Spectra, Sweep
 from bolt.config.keys import Keys, Seed, nearest, parse
 from bolt.config.models import FoldSettings, Model, Training
 from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
@@ -29,6 +29,7 @@ from bolt.io.places import ROOT
 
 __all__ = [
     "AROMA",
+    "EXPLAINING",
     "ROOT",
     "STRATEGY_PARAMETERS",
     "Abide",
@@ -40,11 +41,13 @@ __all__ = [
     "Experiment",
     "FoldSettings",
     "Hcp",
-    "Landmarks",
+    "InPaper",
     "Model",
-    "Paper",
+    "OneAtlas",
+    "PaperDataset",
     "Parcellate",
     "Preprocess",
+    "Published",
     "Quality",
     "Quick",
     "Range",
@@ -155,7 +158,10 @@ class Explain(Keys):
     tokens: int = Field(5, ge=1)
     top_rois: float = Field(0.02, gt=0, le=1)
     odds_ratio: Literal["symmetric", "published"] = Field(
-        "symmetric", description="ROI importance for the first of two classes: as for the second, or 1 - exp(w)"
+        "symmetric", description="ROI importance: odds ratio of the mean weight, or as in the published code"
+    )
+    gradient: Literal["logit", "loss", "minus_loss"] = Field(
+        "logit", description="whose gradient weights attention in Algorithm 1"
     )
     random_draws: int = Field(20, ge=1)
     subset_offsets: int = Field(
@@ -193,8 +199,12 @@ class Config(Keys):
     models: list[str] = ["bolt"]
     seeds: list[Seed] = [0]
     experiments: list[str] = Field(
-        ["comparison", "ablation", "window_size", "complexity", "spectra", "learning_curve", "landmarks"],
-        description="files in config/experiments (or paths), run by the target `paper`",
+        [
+            *("ablation", "window_size", "landmarks", "comparison", "complexity", "task_timing", "brain_maps"),
+            *("baselines", "windows_only", "learning_curve", "spectra"),
+        ],
+        description="files in config/experiments (or paths), run by the targets `paper` (what the paper shows) and "
+        "`extras` (the others)",
     )
     quick: Quick | None = Field(None, description="settings of a cheap first look at experiments")
     denoise: str = "none"
@@ -233,7 +243,7 @@ class Config(Keys):
     def folds_searched(self, model: str, scheme: str) -> list[int]:
         """Return the folds that a scheme of the search needs for a model of this name."""
         folds = sorted(self.folds.of(model))
-        return folds[:1] if scheme == "paper" else folds
+        return folds if scheme == "per-fold" else folds[:1]
 
     @model_validator(mode="after")
     def _not_empty(self) -> Config:

@@ -10,6 +10,8 @@ from pydantic import ConfigDict, Field, model_validator
 from bolt.config.keys import Keys, Seed
 from bolt.io.names import Name
 
+PaperDataset = Literal["hcp_rest", "hcp_task", "abide1"]
+"""Datasets of the paper, as its tables in `config/experiments/paper` name them."""
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
@@ -77,7 +79,7 @@ class Hcp(Keys):
     restricted_table: Path | None = Field(None, description="joined to `subjects_table`; adds Family_ID and Age_in_Yrs")
 
 
-class Paper(Keys):
+class Published(Keys):
     """The cohort that a publication reports, compared with the one found here."""
 
     scans: int | None = None
@@ -137,8 +139,20 @@ class Dataset(Keys):
     hcp: Hcp = Hcp()
     include: dict[str, list[str]] = Field({}, description="column of the subjects table to included values")
     exclude: dict[str, list[str]] = Field({}, description="column of the subjects table to excluded values")
-    paper: Paper | None = None
+    paper: PaperDataset | None = Field(
+        None, description="which of the paper's datasets this is, whose results tables show beside those found here"
+    )
+    published: Published | None = None
+    red: str | None = Field(
+        None, description="of two classes, the one drawn in red, the other in blue; default: the first"
+    )
     expected: dict[str, Range] = {}
+
+    @property
+    def coloured(self) -> list[str]:
+        """Return the classes in the order of their colours in figures: of two, the red one and the blue one."""
+        classes = self.classes or []
+        return classes[::-1] if len(classes) == 2 and self.red == classes[1] else classes
 
     @property
     def downloaded(self) -> bool:
@@ -177,6 +191,12 @@ class Dataset(Keys):
     def _different_classes(self) -> Dataset:
         if self.classes and len(set(self.classes)) != len(self.classes):
             raise ValueError("'classes' has duplicate entries")
+        return self
+
+    @model_validator(mode="after")
+    def _red_is_one_of_two(self) -> Dataset:
+        if self.red is not None and (self.classes is None or len(self.classes) != 2 or self.red not in self.classes):
+            raise ValueError(f"'red' must be one of two classes, not '{self.red}'")
         return self
 
     @model_validator(mode="after")

@@ -6,11 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from bolt.config.datasets import PaperDataset
 from bolt.config.keys import Keys
+from bolt.config.models import Fidelity
 from bolt.io.names import Name
 
 Band = Annotated[list[float], Field(min_length=2, max_length=2)]
 Length = Annotated[int, Field(ge=2)]
+Kind = Literal["training", "complexity", "spectra", "landmarks", "brain_maps", "task_timing"]
+EXPLAINING: tuple[Kind, ...] = ("landmarks", "brain_maps", "task_timing")
+"""Kinds of experiments that explain their rows."""
 
 
 class Quick(Keys):
@@ -33,6 +38,7 @@ class Row(Keys):
     training: dict[str, Any] = {}
     connectivity: Literal["scan", "crop"] | None = None
     train_share: float | None = Field(None, gt=0, le=1)
+    fidelity: Fidelity | None = Field(None, description="of the row, if its changes make it another than the model's")
     paper: dict[str, str] = Field(
         {}, description="columns and values that identify this row in the paper's table (config/experiments/paper)"
     )
@@ -135,14 +141,26 @@ class Spectra(Keys):
         return self
 
 
-class Landmarks(Keys):
-    """Comparison of landmarks."""
+class OneAtlas(Keys):
+    """An experiment that explains its rows, on one atlas."""
 
     atlas: str = Field("schaefer400", description="used if it is configured; otherwise the first configured atlas")
 
     def atlas_of(self, configured: list[str]) -> str:
-        """Return the atlas whose landmarks are compared."""
+        """Return the atlas on which models are explained."""
         return self.atlas if self.atlas in configured else configured[0]
+
+
+class InPaper(Keys):
+    """What an experiment is in the paper. Such experiments are made by the target `paper`, others by `extras`."""
+
+    shows: str = Field(description="the paper's tables or figures, such as Table 1")
+    dataset: PaperDataset | None = Field(
+        None, description="dataset of the paper's table, if the table has no such column"
+    )
+    columns: dict[str, str] = Field(
+        {}, description="columns of the paper's table that name a row, with their headings; none: the row's own name"
+    )
 
 
 class Experiment(Keys):
@@ -151,30 +169,41 @@ class Experiment(Keys):
     name: Name
     title: str
     description: str = ""
-    paper_dataset: str | None = Field(None, description="dataset of the paper's table, if the table has no such column")
+    paper: InPaper | None = Field(None, description="what it is in the paper; null: an extra")
     reference: str = Field("BolT", description="row against which the others are tested; without it there are no tests")
     rows: list[Row] = []
     sweeps: list[Sweep] = []
     complexity: Complexity | None = Field(None, description="measure cost instead of training the rows")
     spectra: Spectra | None = Field(None, description="power spectra of the series, without rows")
-    landmarks: Landmarks | None = Field(None, description="train and explain the rows, and compare their landmarks")
+    landmarks: OneAtlas | None = Field(None, description="train and explain the rows, and compare their landmarks")
+    brain_maps: OneAtlas | None = Field(None, description="train and explain the rows, and draw the ROIs that matter")
+    task_timing: OneAtlas | None = Field(None, description="train and explain the rows, and draw importance over tasks")
 
     @property
-    def kind(self) -> Literal["training", "complexity", "spectra", "landmarks"]:
-        """Return what the experiment does."""
-        if self.spectra:
-            return "spectra"
-        if self.landmarks:
-            return "landmarks"
-        return "complexity" if self.complexity else "training"
+    def kind(self) -> Kind:
+        """Return what the experiment does: the key that it has, or training."""
+        kinds: tuple[Kind, ...] = ("complexity", "spectra", *EXPLAINING)
+        return next((kind for kind in kinds if getattr(self, kind) is not None), "training")
 
     @property
     def trains(self) -> bool:
         """Return whether its rows are runs."""
-        return self.kind in ("training", "landmarks")
+        return self.kind == "training" or self.explains is not None
+
+    @property
+    def explains(self) -> OneAtlas | None:
+        """Return on which atlas its rows are explained; None if they are not."""
+        return self.landmarks or self.brain_maps or self.task_timing
 
     @model_validator(mode="after")
     def _has_rows(self) -> Experiment:
         if bool(self.rows or self.sweeps) == (self.kind == "spectra"):
             raise ValueError("an experiment needs 'rows' or 'sweeps'; one with 'spectra' has none")
+        return self
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Experiment:
+        kinds = [kind for kind in ("complexity", "spectra", *EXPLAINING) if getattr(self, kind) is not None]
+        if len(kinds) > 1:
+            raise ValueError(f"an experiment has one of {', '.join(map(repr, kinds))}")
         return self

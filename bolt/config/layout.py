@@ -298,6 +298,10 @@ class Layout:
         """Return the model's configuration with the values that a search chose."""
         return self.results / "search" / atlas / self.variant / scheme / f"{model}.yaml"
 
+    def shared_choice(self, model: str) -> Path:
+        """Return the model's configuration with the values chosen for all datasets and atlases."""
+        return self.paper / "search" / f"{model}.yaml"
+
     # ---- report ------------------------------------------------------------------------------
     @property
     def tables(self) -> Path:

@@ -8,22 +8,34 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from bolt.config.datasets import Dataset
 from bolt.config.keys import Keys, parse
 from bolt.io.errors import ConfigError
 from bolt.io.names import Name
+
+LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
+    ("", "by_fold", {}),
+    ("", "by_dataset", {}),
+    ("training", "batches", "shuffled"),
+)
+"""Group, key and default of the settings that were added after the first runs had been named."""
 
 
 class Training(Keys):
     """Training of a torch model.
 
     The learning rate follows `schedule`: ``linear`` rises from `learning_rate` to `peak_learning_rate` over
-    `warmup_epochs`, then falls to `final_learning_rate`; ``cosine`` does the same in two half waves; ``step`` is
+    `warmup_epochs`, then falls to `final_learning_rate`; ``cosine`` does the same in two half waves; ``one_cycle`` too,
+    step by step as torch's ``OneCycleLR``, with Adam's first beta going from 0.95 to 0.85 and back; ``step`` is
     multiplied by `step_factor` every `step_epochs` after the warm-up; ``constant`` stays at `learning_rate`.
     """
 
     epochs: int = Field(20, ge=1)
     batch_size: int = Field(32, ge=1)
-    schedule: Literal["linear", "cosine", "step", "constant"] = "linear"
+    batches: Literal["shuffled", "fixed"] = Field(
+        "shuffled", description="fixed: every epoch has the same batches, in the same order; crops still differ"
+    )
+    schedule: Literal["linear", "cosine", "one_cycle", "step", "constant"] = "linear"
     learning_rate: float = Field(1e-4, gt=0)
     peak_learning_rate: float = Field(2e-4, gt=0)
     final_learning_rate: float = Field(1e-5, gt=0)
@@ -42,11 +54,28 @@ class Training(Keys):
     )
 
 
+class DatasetSettings(Keys):
+    """Settings that differ for one dataset; omitted keys keep those of the dataset and of the model."""
+
+    crop: int | None = Field(None, ge=1, description="volumes of a random training crop")
+    training: dict[str, Any] = Field({}, description="keys of `Training`")
+
+
 class FoldSettings(Keys):
     """Settings that differ in one fold; omitted keys keep the model's values."""
 
     hyper: dict[str, Any] = {}
     training: dict[str, Any] = Field({}, description="keys of `Training`")
+
+
+class Fidelity(Keys):
+    """How close a model is to the method that it is named after."""
+
+    level: Literal["exact", "core", "reconstructed"] = Field(
+        description="exact: as published; core: its defining layers as published, other parts adapted or second-hand; "
+        "reconstructed: the architecture that was used is not known, and parts of this one were chosen here"
+    )
+    note: str = Field(description="one sentence: what differs from the original, or what was reconstructed")
 
 
 class Model(Keys):
@@ -57,6 +86,7 @@ class Model(Keys):
     family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
     description: str = Field("", description="one line, for the table of models")
     reference: str = Field("", description="its source: authors, year, DOI")
+    fidelity: Fidelity | None = Field(None, description="how close it is to the method in its source")
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = {}
     connectivity: Literal["scan", "crop"] = Field(
@@ -70,14 +100,20 @@ class Model(Keys):
         "refuse", description="test scans of a site without training scans"
     )
     training: Training = Training()
+    by_dataset: dict[str, DatasetSettings] = Field(
+        {},
+        description="settings of single datasets, by name: that of their file, or which of the paper's it is (`paper`)",
+    )
     by_fold: dict[int, FoldSettings] = Field(
         {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
     )
 
     @model_validator(mode="after")
-    def _folds_have_known_keys(self) -> Model:
+    def _folds_and_datasets_have_known_keys(self) -> Model:
         for fold in self.by_fold:
             self.for_fold(fold)
+        for dataset in self.by_dataset:
+            self._on(dataset)
         return self
 
     @model_validator(mode="after")
@@ -87,10 +123,34 @@ class Model(Keys):
         return self
 
     def hash(self) -> str:
-        """Return eight characters that name this configuration in paths; equal settings give equal hashes."""
-        ignored = {"name", "title", "family", "description", "reference"} | (set() if self.by_fold else {"by_fold"})
-        settings = self.model_dump(mode="json", exclude=ignored)
+        """Return eight characters that name this configuration in paths; equal settings give equal hashes.
+
+        Keys of `LATER_KEYS` count only where they are used, so that earlier runs keep their names.
+        """
+        settings = self.model_dump(
+            mode="json", exclude={"name", "title", "family", "description", "reference", "fidelity"}
+        )
+        for group, key, default in LATER_KEYS:
+            holder = settings[group] if group else settings
+            if holder[key] == default:
+                del holder[key]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+    def on(self, dataset: Dataset) -> tuple[Model, Dataset]:
+        """Return the model and the dataset with the settings that this model has for it, by its name or its paper's."""
+        name = next((name for name in (dataset.name, dataset.paper) if name in self.by_dataset), dataset.name)
+        crop = self.by_dataset.get(name, DatasetSettings()).crop or dataset.crop
+        return self._on(name), dataset.model_copy(update={"crop": crop})
+
+    def _on(self, dataset: str) -> Model:
+        """Return the model with its settings for a dataset of this name."""
+        if dataset not in self.by_dataset:
+            return self.model_copy(update={"by_dataset": {}}) if self.by_dataset else self
+        update: dict[str, Any] = {"by_dataset": {}}
+        if changes := self.by_dataset[dataset].training:
+            keys = {**self.training.model_dump(), **changes}
+            update["training"] = parse(Training, keys, f"by_dataset.{dataset}.training")
+        return self.model_copy(update=update)
 
     def for_fold(self, fold: int) -> Model:
         """Return the model with the settings of one fold.

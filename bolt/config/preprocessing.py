@@ -40,7 +40,7 @@ class Parcellate(Keys):
     """Averaging of images over ROIs."""
 
     coverage: float = Field(0.5, ge=0, le=1)
-    uncovered: Literal["zero", "drop-scan", "drop-roi-everywhere"] = "zero"
+    uncovered: Literal["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"] = "zero"
 
 
 AROMA = "smoothAROMAnonaggr"

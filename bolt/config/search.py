@@ -57,7 +57,8 @@ class Search(Keys):
 
     models: list[str] = Field([], description="files in config/models (or paths); empty: those in `models`")
     space: str = Field("paper", description="file in config/search (or a path)")
-    scheme: Literal["per-fold", "paper", "both"] = "per-fold"
+    scheme: Literal["per-fold", "paper", "both", "shared"] = "per-fold"
+    use: bool = Field(False, description="experiments train models with the values of the scheme `shared`")
     n_trials: int = Field(30, ge=1, description="trials per searched fold")
     seed: Seed = Field(0, description="of the search and of its trial trainings")
 
@@ -65,3 +66,8 @@ class Search(Keys):
     def schemes(self) -> list[str]:
         """Return the schemes that are run."""
         return ["paper", "per-fold"] if self.scheme == "both" else [self.scheme]
+
+    @property
+    def shared(self) -> bool:
+        """Return whether all datasets and atlases try the same candidates, of which one is chosen for all."""
+        return self.scheme == "shared"

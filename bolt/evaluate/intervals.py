@@ -8,11 +8,12 @@
   (Newcombe 2006, method 5, doi:10.1002/sim.2324), so that it has a width at 0 and 1 as well. That variance is increased
   to the one observed between groups (Obuchowski 1997, doi:10.2307/2533958), if this is larger. Only scans of the same
   fold and seed are compared.
-- Brier score, log loss and metrics of numbers: expanded percentiles of bootstrap samples of groups.
+- Brier score, log loss and mean absolute error: bootstrap-t (`bolt.evaluate.losses`).
+- Correlation and explained variance of numbers: expanded percentiles of bootstrap samples of groups.
 
-With several seeds, the variance between them is part of all intervals: the first two add it, and the bootstrap draws
-seeds, too. Metrics of fewer than `FEWEST_GROUPS` groups have no interval, nor has an AUC of a class with fewer than
-`bolt.evaluate.areas.FEWEST_PER_CLASS` groups.
+With several seeds, the variance between them is part of all intervals: percentiles are of samples of seeds as well, and
+the others add it. Metrics of fewer than `FEWEST_GROUPS` groups have no interval, nor has an AUC of a class with fewer
+than `bolt.evaluate.areas.FEWEST_PER_CLASS` groups.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import pandas as pd
 from scipy.special import ndtr
 
 from bolt.evaluate.areas import area_interval
-from bolt.evaluate.calibration import brier_score, log_loss
+from bolt.evaluate.calibration import SMALLEST, log_losses, squared_errors
 from bolt.evaluate.classes import class_arrays, mean_of_finite, ranking_of
+from bolt.evaluate.losses import loss_interval
 from bolt.evaluate.numbers import number_arrays, number_scores
 from bolt.evaluate.shares import share_intervals
 from bolt.evaluate.units import NO_INTERVAL, Floats, Interval, Positions, Units, quantile
@@ -57,6 +59,8 @@ def intervals(
         found = _bootstrap(
             lambda rows, weight: number_scores(truth[rows], predicted[rows], weight), units, over_folds, draws, seed
         )
+        errors = np.abs(truth - predicted)
+        found["mae"] = loss_interval(errors, units, over_folds, float(errors.max()), draws=draws, seed=seed)
     else:
         found = _of_classes(*class_arrays(predictions, classes), units, over_folds, draws, seed)
         if (ranking := ranking_of(predictions, classes)) is not None:  # comparable between folds
@@ -79,16 +83,17 @@ def _of_classes(
     """Return the intervals of the metrics of classes."""
     averaged = _averaged(probability.shape[1])
 
-    def losses(rows: Positions, weight: Floats) -> Scores:
-        return {
-            "brier": brier_score(truth[rows], probability[rows], weight),
-            "log_loss": log_loss(truth[rows], probability[rows], weight),
-        }
-
+    losses = {
+        "brier": (squared_errors(truth, probability), 1.0 if len(averaged) == 1 else 2.0),
+        "log_loss": (log_losses(truth, probability), -np.log(SMALLEST)),
+    }
     return {
         **share_intervals(truth, predicted, averaged, units, over_folds),
         "auc": area_interval(truth, probability, averaged, units, over_folds),
-        **_bootstrap(losses, units, over_folds, draws, seed),
+        **{
+            name: loss_interval(loss, units, over_folds, largest, draws=draws, seed=seed)
+            for name, (loss, largest) in losses.items()
+        },
     }
 
 

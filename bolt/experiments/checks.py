@@ -13,7 +13,7 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
 from bolt.models.registry import check_model, inputs_of
 
-VALUES = ("metric", "mean_percent", "sd_percent")
+VALUES = ("metric", "mean_percent", "sd_percent", "formula", "exponent", "remark")
 """Columns of the paper's tables that do not identify a row."""
 
 Rows = Sequence[tuple[Row, Model]]
@@ -77,9 +77,9 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
                 where=f"{where}, row '{row.row}'",
                 hint="Remove the row",
             )
-        if experiment.kind == "landmarks" and not has_importance(model):
+        if experiment.explains is not None and not has_importance(model):
             raise ConfigError(
-                "only BolT with CLS tokens and without covariates has importance weights, and thus landmarks",
+                "only BolT with CLS tokens and without covariates has importance weights, and can be explained",
                 where=f"{where}, row '{row.row}'",
                 hint="Remove the row",
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_experiment, load_model, parse
+from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
@@ -16,6 +17,9 @@ from bolt.models.registry import fitted_at_once
 from bolt.models.suitability import not_applicable
 
 log = logging.getLogger(__name__)
+
+EXPLAINED_BY = {"landmarks": "landmarks.tsv", "brain_maps": "roi_weights.tsv", "task_timing": "tasks.tsv"}
+"""Kind of experiment to the file that explains a run for it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Entry:
         Why the row cannot be run on this dataset (such as a window longer than the crop); empty if it can.
     paper : dict
         Columns and values that identify this row in the paper's own table (`paper_table`); empty if it has no such row.
+    paper_dataset : str
+        Which of the paper's datasets this is; empty if it is none of them.
     line : str
         In a sweep: the line of its figure to which the row belongs; else empty.
     value : float or None
@@ -61,6 +67,7 @@ class Entry:
     value: float | None = None
     explanations: list[Path] = field(default_factory=list)
     outer: int = 0
+    paper_dataset: str = ""
 
 
 def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
@@ -78,7 +85,7 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
         An unknown model or setting, or a duplicate name.
     """
     titles = {
-        name: _title(_base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'"))
+        name: _title(_base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'", config))
         for sweep in experiment.sweeps
         for name in sweep.models
     }
@@ -108,15 +115,15 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
     Returns
     -------
     list of Entry
-        All rows of each atlas (of one atlas for landmarks), in the order of the experiment's file.
+        All rows of each atlas (of one atlas for explanations), in the order of the experiment's file.
     """
     if not experiment.trains:
         return []
     study = Study.of(config)
     dataset, layout = study.dataset, study.layout
     atlases = list(config.atlas_places)
-    if experiment.landmarks is not None:
-        atlases = [experiment.landmarks.atlas_of(atlases)] if dataset.classes else []
+    if experiment.explains is not None:
+        atlases = [experiment.explains.atlas_of(atlases)] if dataset.classes else []
     judged = [(row, model, not_applicable(model, config, dataset)) for row, model in rows_of(experiment, config)]
     return [
         Entry(
@@ -133,6 +140,7 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             value=row.value,
             explanations=[] if note else [layout.run(atlas, model, seed).explanation for seed in config.seeds],
             outer=config.folds.outer,
+            paper_dataset=dataset.paper or "",
         )
         for atlas in atlases
         for row, model, note in judged
@@ -190,13 +198,23 @@ def _runs_of_others(config: Config, name: str) -> set[str]:
 
 
 def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]) -> Experiment:
-    """Add to an experiment's description which of the shown datasets had a first look only (`quick`)."""
-    looks = [
-        f"Only a first look at {config.dataset_name}: torch models were trained for at most {config.quick.epochs} "
-        "epoch(s)."
-        for config in configurations(results)
-        if config.quick and config.dataset_name in shown
-    ]
+    """Add to an experiment's description how the shown datasets differ from usual: first looks, searched values."""
+    looks = []
+    for config in configurations(results):
+        if config.dataset_name not in shown:
+            continue
+        if config.quick:
+            looks.append(
+                f"Only a first look at {config.dataset_name}: torch models were trained for at most "
+                f"{config.quick.epochs} epoch(s)."
+            )
+        if config.search.use:
+            rows = {row.row: searched_model(row.model, config) for row, _ in rows_of(experiment, config)}
+            chosen, own = ([row for row, file in rows.items() if bool(file) == used] for used in (True, False))
+            looks.append(
+                f"Hyper-parameters at {config.dataset_name}: one choice for all datasets and atlases for "
+                f"{', '.join(chosen) or 'no row'}; the values of the model's file for {', '.join(own) or 'no row'}."
+            )
     return experiment.model_copy(update={"description": " ".join([experiment.description, *looks])})
 
 
@@ -257,17 +275,24 @@ def _title(model: Model) -> str:
     return model.title or model.name
 
 
-def _base(name: str, where: str) -> Model:
-    """Load the model that a row names; errors name the row."""
+def searched_model(name: str, config: Config) -> Path | None:
+    """Return the file with the values chosen for all datasets, if experiments use it (`search: use`)."""
+    file = Layout(config).shared_choice(Path(name).stem)
+    return file if config.search.use and file.is_file() else None
+
+
+def _base(name: str, where: str, config: Config) -> Model:
+    """Load the model that a row names, with the values that a search chose if these are used; errors name the row."""
     try:
-        return load_model(name)
+        original, searched = load_model(name), searched_model(name, config)
+        return original if searched is None else load_model(str(searched)).model_copy(update={"name": original.name})
     except ConfigError as error:
         raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), hint=error.hint) from None
 
 
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     """Return the row with its name, and its model with the row's changes."""
-    base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'")
+    base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'", config)
     data = base.model_dump(mode="json", exclude_unset=True)
     data["hyper"] = base.hyper | row.hyper
     training: dict[str, Any] = data.get("training", {}) | row.training
@@ -276,9 +301,10 @@ def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
         data.pop("by_fold", None)  # a first look has no settings per fold
     if training:
         data["training"] = training
-    for fold in data.get("by_fold", {}).values():  # settings of the row replace searched ones
-        for group, changed in {"hyper": row.hyper, "training": row.training}.items():
-            fold[group] = {key: value for key, value in fold.get(group, {}).items() if key not in changed}
-    data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
+    changed = {"hyper": {*row.hyper}, "training": {*row.training, *(["epochs"] if config.quick else [])}}
+    for settings in [*data.get("by_fold", {}).values(), *data.get("by_dataset", {}).values()]:
+        for group in settings.keys() & changed:  # the row's settings replace those of single folds and datasets
+            settings[group] = {key: value for key, value in settings[group].items() if key not in changed[group]}
+    data |= row.model_dump(include={"connectivity", "train_share", "fidelity"}, exclude_none=True)
     named = row.model_copy(update={"row": row.row or _title(base)})
     return named, parse(Model, data, f"experiment '{experiment}', row '{named.row}'")

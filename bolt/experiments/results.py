@@ -35,6 +35,7 @@ RESULT_COLUMNS = {
     "mean": "Mean over the finished folds",
     "sd": "Standard deviation over the finished folds (ddof 0), of the means over seeds",
     "sd_seeds": "Standard deviation over seeds (ddof 1) of the mean over folds; n/a: one seed",
+    "sd_seeds_within": "Root mean variance over seeds (ddof 1) within a fold; n/a: one seed",
     "n_seeds": "Seeds",
     "n_folds": "Finished folds in which the metric is defined",
     "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
@@ -51,6 +52,8 @@ RESULT_COLUMNS = {
     "difference": "mean - paper_mean",
     "paper_inside": "Whether paper_mean is between low and high",
     "note": "Why a row or a fold is missing",
+    "fidelity": "How close the method is to the one it is named after: exact, core or reconstructed; n/a: not stated",
+    "fidelity_note": "What differs from the original, or what was reconstructed",
 }
 SITE_COLUMNS = {
     **KEYS,
@@ -120,10 +123,14 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         "missing_folds": ", ".join(map(str, gathered.missing)) or None,
         "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
         "note": entry.note or "; ".join(dict.fromkeys(gathered.missing.values())) or None,
+        "fidelity": fidelity.level if (fidelity := entry.model.fidelity) else None,
+        "fidelity_note": fidelity.note if fidelity else None,
     }
     if tests.empty:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
-    folds, seeds = by_fold(tests, classes), by_training(tests, classes).groupby("seed").mean()
+    trainings = by_training(tests, classes)
+    folds, seeds = by_fold(tests, classes), trainings.groupby("seed").mean()
+    within = trainings.groupby("fold").var().mean() ** 0.5
     together, ends = pooled(tests, classes), intervals(tests, classes, over_folds=True)
     counts["n_seeds"] = len(seeds)
     no_skill = {"auc": 0.5}
@@ -134,6 +141,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         interval = together[metric]
         values = {"pooled": interval["value"], "pooled_low": interval["low"], "pooled_high": interval["high"]}
         spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0), "sd_seeds": seeds[metric].std()}
+        spread["sd_seeds_within"] = within[metric]
         spread |= dict(zip(("low", "high"), ends[metric], strict=True))
         undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
         remark = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
@@ -166,7 +174,7 @@ def paper_values(experiment: Experiment) -> pd.DataFrame | None:
         return None
     table = read_table(file).rename(columns={"mean_percent": "paper_mean", "sd_percent": "paper_sd"})
     if "dataset" not in table:
-        table["dataset"] = experiment.paper_dataset
+        table["dataset"] = experiment.paper.dataset if experiment.paper else None
     shares = ["paper_mean", "paper_sd"]
     return table.assign(**{name: table[name] / 100 for name in shares}).astype(
         {name: str for name in table if name not in shares}
@@ -174,10 +182,10 @@ def paper_values(experiment: Experiment) -> pd.DataFrame | None:
 
 
 def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFrame | None) -> pd.DataFrame:
-    """Add the paper's values, and whether they are inside our intervals."""
+    """Add the paper's values of the same dataset and atlas, and whether they are inside our intervals."""
     known: dict[tuple[str, str, str, str], tuple[float, float]] = {}
     for entry in entries if paper is not None else []:
-        key = {"dataset": entry.dataset, "atlas": entry.atlas, **entry.paper}
+        key = {"dataset": entry.paper_dataset, "atlas": entry.atlas, **entry.paper}
         if paper is None or not entry.paper or not set(key) <= set(paper):
             continue
         rows = paper[np.logical_and.reduce([paper[column] == value for column, value in key.items()])]
@@ -186,7 +194,18 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
     keys = list(zip(table["dataset"], table["atlas"], table["row"], table["metric"], strict=True))
     table = table.reindex(columns=list(RESULT_COLUMNS))
     table[["paper_mean", "paper_sd"]] = np.array([known.get(key, (np.nan, np.nan)) for key in keys]).reshape(-1, 2)
-    numbers = ["mean", "sd", "sd_seeds", "low", "high", "pooled", "pooled_low", "pooled_high", "no_skill"]
+    numbers = [
+        "mean",
+        "sd",
+        "sd_seeds",
+        "sd_seeds_within",
+        "low",
+        "high",
+        "pooled",
+        "pooled_low",
+        "pooled_high",
+        "no_skill",
+    ]
     table[numbers] = table[numbers].astype(float)
     table["difference"] = table["mean"] - table["paper_mean"]
     inside = table["paper_mean"].between(table["low"], table["high"]).map({True: "true", False: "false"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.relevance import importance
+from bolt.explain.relevance import Gradient, importance
 from bolt.explain.weights import write_controls, write_importance
 from bolt.io.errors import DataError
 from bolt.models.bolt import BolT
@@ -45,7 +45,7 @@ class Explained(NamedTuple):
         write_importance(self.table, self.weights, folder)
 
 
-def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
+def explain_fold(cache: Any, run_fold: Path, device: str = "auto", gradient: Gradient = "logit") -> None:
     """Write the importance weights of every scan of one fold (training, validation and test), and of control classes.
 
     Parameters
@@ -54,16 +54,20 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto") -> None:
     run_fold : Path
         Folder of a finished fold; `bolt.explain.weights.write_importance` writes into it.
     device : {"auto", "cpu", "cuda"}
+    gradient : {"logit", "loss", "minus_loss"}
+        See `bolt.explain.relevance.relevance`.
 
     Raises
     ------
     DataError
         The model is not BolT, or predicts a number.
     """
-    _explained(cache, run_fold, device).write(run_fold)
+    _explained(cache, run_fold, device, gradient).write(run_fold)
 
 
-def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = "auto") -> None:
+def explain_inner(
+    cache: Any, folder: Path, inner: Sequence[int], device: str = "auto", gradient: Gradient = "logit"
+) -> None:
     """Write the importance weights of an outer fold's training side, each part explained by the model that held it out.
 
     Parameters
@@ -73,14 +77,15 @@ def explain_inner(cache: Any, folder: Path, inner: Sequence[int], device: str = 
         Holds ``fold-<j>``, the finished inner folds; `bolt.explain.weights.write_importance` writes into it.
     inner : sequence of int
         The inner folds.
-    device : {"auto", "cpu", "cuda"}
+    device, gradient
+        As in `explain_fold`.
     """
-    parts = [_explained(cache, folder / f"fold-{fold}", device, role="test") for fold in inner]
+    parts = [_explained(cache, folder / f"fold-{fold}", device, gradient, role="test") for fold in inner]
     weights, controls = ([w for part in parts for w in getattr(part, name)] for name in ("weights", "controls"))
     Explained(pd.concat([part.table for part in parts]), weights, controls).write(folder)
 
 
-def _explained(cache: Any, run_fold: Path, device: str, role: str = "") -> Explained:
+def _explained(cache: Any, run_fold: Path, device: str, gradient: Gradient, role: str = "") -> Explained:
     """Explain the scans of a fold, or those of one role."""
     model, info = load_bolt(run_fold)
     if info["classes"] is None:
@@ -94,8 +99,12 @@ def _explained(cache: Any, run_fold: Path, device: str, role: str = "") -> Expla
     table = table.assign(wrong=_wrong(table, info["classes"]))[["scan_id", "role", "predicted", "wrong"]]
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]
-    weights = importance_of(model, series, device)
-    return Explained(table, weights, _controls(model, series, device, table, weights, info["classes"]))
+
+    def explain(series: Sequence[NDArray[np.floating]], targets: Sequence[int] | None) -> list[NDArray[np.floating]]:
+        return importance_of(model, series, device, targets, gradient)
+
+    weights = explain(series, None)
+    return Explained(table, weights, _controls(explain, series, table, weights, info["classes"]))
 
 
 def _wrong(table: pd.DataFrame, classes: Sequence[str]) -> list[str]:
@@ -106,20 +115,19 @@ def _wrong(table: pd.DataFrame, classes: Sequence[str]) -> list[str]:
 
 
 def _controls(
-    model: BolT,
+    explain: Callable[[Sequence[NDArray[np.floating]], Sequence[int]], list[NDArray[np.floating]]],
     series: Sequence[NDArray[np.floating]],
-    device: str,
     table: pd.DataFrame,
     weights: list[NDArray[np.floating]],
     classes: Sequence[str],
 ) -> list[NDArray[np.floating]]:
     """Return the weights of each scan for its wrong and for the last class; no class of a scan is explained twice."""
     code, fixed = {name: i for i, name in enumerate(classes)}, classes[-1]
-    wrong = importance_of(model, series, device, [code[name] for name in table["wrong"]])
+    wrong = explain(series, [code[name] for name in table["wrong"]])
     names = zip(table["predicted"], table["wrong"], strict=True)
     known = [{p: w, q: o} for (p, q), w, o in zip(names, weights, wrong, strict=True)]
     left = [i for i, by_class in enumerate(known) if fixed not in by_class]
-    others = importance_of(model, [series[i] for i in left], device, [code[fixed]] * len(left))
+    others = explain([series[i] for i in left], [code[fixed]] * len(left))
     for i, other in zip(left, others, strict=True):
         known[i][fixed] = other
     return [np.stack([o, by_class[fixed]]) for o, by_class in zip(wrong, known, strict=True)]
@@ -155,6 +163,7 @@ def importance_of(
     series: Sequence[NDArray[np.floating]],
     device: str | torch.device = "auto",
     targets: Sequence[int] | None = None,
+    gradient: Gradient = "logit",
 ) -> list[NDArray[np.floating]]:
     """Compute the importance weights of scans of any length, in batches of equal length.
 
@@ -166,6 +175,8 @@ def importance_of(
     device : {"auto", "cpu", "cuda"} or torch.device
     targets : sequence of int, optional
         Position of the class to explain, one per scan; by default the one that `model` predicts.
+    gradient : {"logit", "loss", "minus_loss"}
+        See `bolt.explain.relevance.relevance`.
 
     Returns
     -------
@@ -181,6 +192,6 @@ def importance_of(
             chosen = same[start : start + BATCH]
             x = torch.from_numpy(np.stack([series[i] for i in chosen])).float().to(place)
             target = None if targets is None else torch.tensor([targets[i] for i in chosen])
-            for i, row in zip(chosen, importance(model, x, target).detach().cpu().numpy(), strict=True):
+            for i, row in zip(chosen, importance(model, x, target, gradient).detach().cpu().numpy(), strict=True):
                 weights[i] = row
     return weights

@@ -15,10 +15,10 @@ from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
 from bolt.explain.controls import CONTROLS
 
 TEST_COLUMNS = {
-    "question": "moments: important volumes against a control; order: first against last quarter of the subset curve",
+    "question": "moments: important volumes against a control; order: first against later quarters of the subset curve",
     "importance": "as in landmarks.tsv, of the important volumes",
     "first": "important, or first quarter",
-    "second": "what it is compared with: a control (as `tokens` in landmarks.tsv), or last quarter",
+    "second": "what it is compared with: a control (as `tokens` in landmarks.tsv), or second, third or last quarter",
     "auc_first": "AUC per scan, mean over folds",
     "auc_second": "AUC per scan, mean over folds",
     "difference": "first minus second, mean over folds",
@@ -30,7 +30,7 @@ TEST_COLUMNS = {
 
 
 def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd.DataFrame:
-    """Test important volumes against each control, and the top against the bottom of the subset curve.
+    """Test important volumes against each control, and the first quarter of the subset curve against the others.
 
     Parameters
     ----------
@@ -54,11 +54,15 @@ def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd
             names = {"question": "moments", "importance": importance, "first": important, "second": key[1]}
             rows.append(names | _tested(auc[importance, important], auc[key], ratio))
     by_offset = _auc_by_fold(curve, ["offset"])
-    quarter = by_offset.shape[1] // 4
+    n = by_offset.shape[1]
+    quarter = n // 4
     if quarter:
-        names = {"question": "order", "importance": "fitted", "first": "first quarter", "second": "last quarter"}
-        ends = by_offset.iloc[:, :quarter].mean(axis=1), by_offset.iloc[:, -quarter:].mean(axis=1)
-        rows.append(names | _tested(*ends, ratio))
+        names = {"question": "order", "importance": "fitted", "first": "first quarter"}
+        first = by_offset.iloc[:, :quarter].mean(axis=1)
+        others = {"second": slice(quarter, n // 2), "third": slice(n // 2, n - quarter), "last": slice(n - quarter, n)}
+        for name, part in others.items():
+            second = by_offset.iloc[:, part].mean(axis=1)
+            rows.append(names | {"second": f"{name} quarter"} | _tested(first, second, ratio))
     return pd.DataFrame(rows, columns=list(TEST_COLUMNS))
 
 

@@ -3,9 +3,9 @@
 Coefficients of the landmark regressions are averaged over folds: ``w[c, r]``, log odds of class ``c`` per standard
 deviation of ROI ``r``. The importance of an ROI for a class is its odds ratio minus one, ``exp(w[c, r]) - 1``. With two
 classes ``w[0] = -w[1]``, so exchanging the classes exchanges their maps. The paper's published code uses
-``1 - exp(w[1, r])`` for the first class, which never exceeds one: ``odds_ratio="published"``. Both rank ROIs equally
-and so select the same ones. The ROIs with the largest positive importance (by default the top 2 %) are drawn for each
-class.
+``1 - exp(w[1, r])`` for the first class, which never exceeds one, and averages these numbers, not the weights, over
+folds: ``odds_ratio="published"``. Folds with large weights count more then, so the two may rank ROIs differently. The
+ROIs with the largest importance (by default the top 2 %) are drawn for each class.
 
 Landmarks are chosen by the predicted class, so the sign of a weight may only repeat the prediction. It is therefore
 compared with the sign in the regressions on other volumes (`bolt.explain.weights.SIGN_CONTROLS`).
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import nibabel as nib
 import numpy as np
@@ -42,9 +42,10 @@ ROI_COLUMNS = {
     **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
     "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong "
     "class the opposite sign is expected",
-    "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, for the first of two classes, "
-    "1 - exp(-weight)",
-    "selected": "whether the ROI is among the top ROIs of the class (and its importance positive)",
+    "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, the mean over folds of "
+    "exp(w) - 1, or for the first of two classes of 1 - exp(-w), where w is the fold's weight",
+    "selected": "whether the ROI is among the top ROIs of the class (and its importance positive; with `odds_ratio: "
+    "published`, whether its importance exceeds the percentile)",
     "selection_frequency": "share of folds in which the ROI is among that fold's top ROIs",
     "n_folds": "number of folds",
 }
@@ -92,6 +93,47 @@ def importance(weights: NDArray[np.floating], odds_ratio: OddsRatio = "symmetric
     return values
 
 
+class Ranking(NamedTuple):
+    """Importance of ROIs over folds, and the ROIs that are selected by it."""
+
+    importance: NDArray[np.floating]  # (classes, rois)
+    order: NDArray[np.integer]  # (classes, rois), most important first
+    selected: NDArray[np.bool_]  # (classes, rois)
+    fold_importance: NDArray[np.floating]  # (folds, classes, rois)
+    fold_selected: NDArray[np.bool_]  # (folds, classes, rois)
+
+
+def ranking(coefficients: NDArray[np.floating], fraction: float, odds_ratio: OddsRatio) -> Ranking:
+    """Rank the ROIs of each class over folds.
+
+    ``symmetric`` takes the odds ratio of the mean weight, and selects by `select`. ``published`` takes the mean of the
+    folds' odds ratios, and selects what exceeds their percentile, as the published code does.
+
+    Parameters
+    ----------
+    coefficients : float array (folds, classes, rois)
+    fraction : float
+        Share of ROIs to select.
+    odds_ratio : {"symmetric", "published"}
+        See `importance`.
+    """
+    of_folds = importance(coefficients.astype(float), odds_ratio)
+    if odds_ratio == "published":
+        whole = ranked_by = of_folds.mean(axis=0)
+        selected, fold_selected = _above_percentile(whole, fraction), _above_percentile(of_folds, fraction)
+    else:
+        ranked_by = coefficients.mean(axis=0, dtype=float)
+        whole = importance(ranked_by)
+        selected, fold_selected = select(ranked_by, fraction), select(coefficients, fraction)
+    return Ranking(whole, np.argsort(-ranked_by, axis=-1, kind="stable"), selected, of_folds, fold_selected)
+
+
+def _above_percentile(values: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
+    """Mark the values of the last axis that exceed its percentile, whatever their sign."""
+    marks: NDArray[np.bool_] = values > np.percentile(values, 100 * (1 - fraction), axis=-1, keepdims=True)
+    return marks
+
+
 def roi_weights(
     coefficients: NDArray[np.floating],
     rois: pd.DataFrame,
@@ -112,7 +154,7 @@ def roi_weights(
     fraction : float
         Share of ROIs to select, rounded up.
     odds_ratio : {"symmetric", "published"}
-        See `importance`.
+        See `ranking`.
     controls : float array (controls, folds, classes, rois), optional
         Coefficients of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
 
@@ -134,16 +176,16 @@ def roi_weights(
         )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
-    important = importance(mean, odds_ratio)
+    ranked = ranking(coefficients, fraction, odds_ratio)
     others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
     if controls is not None:
         others = controls.mean(axis=1, dtype=float)
     unbiased = [SIGN_CONTROLS.index(name) for name in UNBIASED]
     agrees = (np.sign(others[unbiased]) == np.sign(mean)).all(axis=0)
-    selected, frequency = select(mean, fraction), select(coefficients, fraction).mean(axis=0)
+    frequency = ranked.fold_selected.mean(axis=0)
     tables = []
     for c, name in enumerate(classes):
-        order = np.argsort(-mean[c], kind="stable")
+        order = ranked.order[c]
         table = rois[["value", "name", "network", "hemisphere"]].reset_index(drop=True).iloc[order]
         tables.append(
             table.assign(
@@ -154,8 +196,8 @@ def roi_weights(
                     "weight_sd": spread[c, order],
                     **dict(zip(CONTROL_WEIGHTS.values(), others[:, c, order], strict=True)),
                     "sign_agrees": agrees[c, order],
-                    "importance": important[c, order],
-                    "selected": selected[c, order],
+                    "importance": ranked.importance[c, order],
+                    "selected": ranked.selected[c, order],
                     "selection_frequency": frequency[c, order],
                     "n_folds": len(coefficients),
                 }
@@ -172,10 +214,7 @@ def network_summary(
     odds_ratio: OddsRatio = "symmetric",
 ) -> pd.DataFrame:
     """Summarise the ROIs of each network; parameters as in `roi_weights`, columns of `NETWORK_COLUMNS`."""
-    mean = coefficients.mean(axis=0, dtype=float)
-    important, selected = importance(mean, odds_ratio), select(mean, fraction)
-    fold_important = importance(coefficients.astype(float), odds_ratio)
-    fold_selected = select(coefficients, fraction)
+    important, _, selected, fold_important, fold_selected = ranking(coefficients, fraction, odds_ratio)
     networks = rois["network"].fillna("n/a").to_numpy()
     rows = []
     for network in sorted(set(networks)):

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended
 from bolt.models.attention.window import Maps, Shape
+from bolt.models.base import ModelOutput
 from bolt.models.bolt import BolT
 
+Gradient = Literal["logit", "loss", "minus_loss"]
+"""Whose gradient weights attention: the logit of the explained class, or the training loss with that class as label."""
 
-def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
+
+def relevance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: Gradient = "logit") -> Tensor:
     """Compute the relevance of every volume to every CLS token.
 
     Parameters
@@ -28,7 +34,11 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     x : Tensor
         (batch, time, rois).
     target : Tensor, optional
-        The class of each scan whose logit is explained, (batch,); by default the predicted class.
+        The explained class of each scan, (batch,); by default the predicted class.
+    gradient : {"logit", "loss", "minus_loss"}
+        Of the logit of the explained class, as in the published code; or of the loss with that class as the label, as
+        in the paper's text. The loss falls where evidence for the class grows, so its positive gradient marks evidence
+        against the class; ``minus_loss`` reverses its sign.
 
     Returns
     -------
@@ -48,12 +58,26 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
     """
     record: list[Attended] = []
     with explainable(model), torch.enable_grad():
-        logits = model(x.detach().requires_grad_(), record=record).logits
-        target = logits.argmax(-1) if target is None else target
-        chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        gradients = torch.autograd.grad(chosen, [attended.output for attended in record])
+        output = model(x.detach().requires_grad_(), record=record)
+        target = output.logits.argmax(-1) if target is None else target.to(output.logits.device)
+        explained = _explained(output, target, gradient)
+        gradients = torch.autograd.grad(explained, [attended.output for attended in record])
     maps = (attended.maps(gradient) for attended, gradient in zip(reversed(record), reversed(gradients), strict=True))
     return roll_out(record, maps, x)
+
+
+def _explained(output: ModelOutput, target: Tensor, gradient: Gradient) -> Tensor:
+    """Return the sum over scans of the quantity whose gradient weights attention."""
+    if gradient == "logit":
+        return output.logits.gather(1, target[:, None]).sum()
+    if output.logits.shape[1] == 1:
+        raise DataError(
+            "the gradient of the loss needs classes, but the model predicts a number",
+            hint="Use the gradient of the prediction, 'logit'",
+        )
+    own_terms = len(target) * sum(output.losses.values())  # means over scans
+    loss = cross_entropy(output.logits, target, reduction="sum") + own_terms
+    return loss if gradient == "loss" else -loss
 
 
 @contextmanager
@@ -104,12 +128,12 @@ def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, row
     return on_bold
 
 
-def importance(model: BolT, x: Tensor, target: Tensor | None = None) -> Tensor:
+def importance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: Gradient = "logit") -> Tensor:
     """Compute the importance weight of every volume, (batch, time).
 
     It is relevance, averaged over the windows' CLS tokens (equation 11). Parameters are those of `relevance`.
     """
-    return relevance(model, x, target).mean(1)
+    return relevance(model, x, target, gradient).mean(1)
 
 
 def _normalised(cls_cls: Tensor, cls_bold: Tensor, bold_cls: Tensor, bold_bold: Tensor) -> tuple[Tensor, ...]:

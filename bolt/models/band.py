@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import BertEncoder, Dropout, check_length, in_chunks
+from bolt.models.layers import BertEncoder, Dropout, check_length
 from bolt.models.registry import register
 
 
@@ -27,8 +27,8 @@ class Band(SeriesModel):
         The published code trains one and fine-tunes two.
     dropout : float
     crop : int
-        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
-        this length, whose pooled CLS tokens are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read whole ("no
+        windowing"), and positions repeat (`layers.at_positions`). In the original all scans have one length.
     """
 
     def __init__(
@@ -44,7 +44,6 @@ class Band(SeriesModel):
         crop: int = 600,
     ) -> None:
         super().__init__()
-        self.crop = crop
         self.projection, self.cls = nn.Linear(n_rois, hidden), nn.Parameter(torch.randn(hidden))
         self.encoder = BertEncoder(hidden, inner, n_layers, n_heads, crop + 1, dropout, "relu")
         self.dropout, self.classifier = Dropout(dropout), nn.Linear(hidden, n_classes)
@@ -55,5 +54,5 @@ class Band(SeriesModel):
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the pooled CLS token, (batch, hidden)."""
         check_length(x.shape[1], self.min_length)
-        features = in_chunks(x, self.crop, lambda chunk: self.encoder(self.cls, self.projection(chunk)))
+        features = self.encoder(self.cls, self.projection(x))
         return ModelOutput(self.classifier(self.dropout(features)), features, {})

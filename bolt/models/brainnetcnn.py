@@ -76,8 +76,8 @@ class BrainNetCNN(ConnectivityModel):
 
     Notes
     -----
-    The defaults follow the PyTorch versions used in later comparisons; the original has `edge_channels` 32 and 32 and
-    `node_channels` 64. Weights are initialised by Caffe's "Xavier" rule.
+    The defaults are the article's largest network (second-hand). Later PyTorch versions, among them one by the authors
+    of BolT, have `edge_channels` 32 and 64 and `node_channels` 1. Weights are initialised by Caffe's "Xavier" rule.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class BrainNetCNN(ConnectivityModel):
         n_rois: int,
         n_classes: int,
         *,
-        edge_channels: Sequence[int] = (32, 64),
-        node_channels: int = 1,
+        edge_channels: Sequence[int] = (32, 32),
+        node_channels: int = 64,
         graph_channels: int = 256,
         linear: Sequence[int] = (128, 30),
         dropout: float = 0.5,
@@ -96,7 +96,7 @@ class BrainNetCNN(ConnectivityModel):
             raise ConfigError(
                 "BrainNetCNN needs an edge-to-edge layer, and at least one channel in each layer",
                 where="hyper",
-                hint="Set edge_channels: [32, 64], node_channels: 1, graph_channels: 256, linear: [128, 30]",
+                hint="Set edge_channels: [32, 32], node_channels: 64, graph_channels: 256, linear: [128, 30]",
             )
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise([1, *edge_channels]):

@@ -16,6 +16,8 @@ from bolt.models.layers import Dropout, check_length, check_rules
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
+KEPT = 2**25  # correlations of all windows of a batch that are kept for the backward pass: a few hundred MB
+
 
 @register("gc_lstm")
 class GCLSTM(SeriesModel):
@@ -30,10 +32,11 @@ class GCLSTM(SeriesModel):
         Chebyshev polynomials per graph convolution: an ROI receives input from ROIs up to ``order - 1`` edges away.
     window_seconds, stride_seconds : float
         Rounded to volumes, at least 2 and 1.
-    crop_share : float
-        If `crop` is known and a training crop does not hold two windows, the window becomes this share of the crop,
-        because an LSTM over one window has no recurrence. In HCP-Task, 120 s are 167 volumes and a crop has 150, so the
-        window is 75 volumes (54 s). Training and test scans have the same window.
+    least_windows : int
+        If `crop` is known and a training crop does not hold this many windows, the window is shortened until it does
+        (but not below half of the crop), because there is no recurrence over a single window. In HCP-Task, 120 s are
+        167 volumes and a crop has 150, so the window is 123 volumes (89 s). Training and test scans have the same
+        window.
     mlp : int
         Width of the classifier's hidden layer.
     dropout : float
@@ -49,8 +52,8 @@ class GCLSTM(SeriesModel):
     loops. The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to
     eigenvalues in [-1, 1] by its largest possible eigenvalue, 2. The input of an ROI is its row of signed correlations.
 
-    Windows are read one after the other, and their matrices are not kept; the backward pass computes them again. So
-    memory holds the matrices of one window only, and of all others the ROI states.
+    Windows are read one after the other. Unless their matrices are few (`KEPT`), they are not kept, and the backward
+    pass computes them again; memory then holds the matrices of one window only, and of all others the ROI states.
     """
 
     def __init__(
@@ -62,19 +65,19 @@ class GCLSTM(SeriesModel):
         order: int = 3,
         window_seconds: float = 120.0,
         stride_seconds: float = 2.0,
-        crop_share: float = 0.5,
+        least_windows: int = 10,
         mlp: int = 64,
         dropout: float = 0.5,
         tr: float = 2.0,
         crop: int | None = None,
     ) -> None:
         super().__init__()
-        positive = {"order": order, "tr": tr, "crop_share": crop_share}
+        positive = {"order": order, "tr": tr}
         check_rules(**{key: (value > 0, "must be above 0") for key, value in positive.items()})
         volumes = round(window_seconds / tr)
         self.stride = max(1, round(stride_seconds / tr))
-        if crop is not None and volumes + self.stride > crop:  # a crop would hold one window: no recurrence
-            volumes = int(crop * crop_share)
+        if crop is not None:
+            volumes = min(volumes, max(crop - (least_windows - 1) * self.stride, crop // 2))
         self.window = max(2, volumes)
         self.min_length, self.hidden, self.order = self.window, hidden, order
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
@@ -92,9 +95,10 @@ class GCLSTM(SeriesModel):
         starts = self.window_starts(x.shape[1])
         state = cell = x.new_zeros(len(x), x.shape[2], self.hidden)
         total = torch.zeros_like(state)
+        recomputed = torch.is_grad_enabled() and len(starts) * len(x) * x.shape[2] ** 2 > KEPT
         for start in starts:
             window = x[:, start : start + self.window]
-            if torch.is_grad_enabled():
+            if recomputed:
                 state, cell = checkpoint(self._step, window, state, cell, use_reentrant=False, preserve_rng_state=False)
             else:
                 state, cell = self._step(window, state, cell)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout, FeedForward, attention, check_heads, check_length, check_rules, in_chunks
+from bolt.models.layers import Dropout, FeedForward, at_positions, attention, check_heads, check_length, check_rules
 from bolt.models.registry import register
 
 
@@ -41,8 +41,8 @@ class IFTNet(SeriesModel):
     dropout : float
         On embeddings and the output of each sub-layer; the published code has none.
     crop : int
-        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
-        this length, whose features are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read whole ("as a
+        single sequence"), and positions repeat (`layers.at_positions`).
     """
 
     @classmethod
@@ -67,7 +67,6 @@ class IFTNet(SeriesModel):
         super().__init__()
         check_heads(hidden, n_heads)
         check_rules(kernel=(kernel % 2 == 1, f"must be odd, such as {kernel - 1} or {kernel + 1}"))
-        self.crop = crop
         # two volumes remain after the reduction: batch norm needs them if a training batch holds one scan
         self.min_length = reduction + 1
         self.projection, self.dropout = nn.Linear(n_rois, hidden), Dropout(dropout)
@@ -85,15 +84,12 @@ class IFTNet(SeriesModel):
         `cls` is the mean over time of both branches, (batch, 2 × hidden).
         """
         check_length(x.shape[1], self.min_length)
-        features = in_chunks(x, max(self.crop, self.min_length), self._features)
-        return ModelOutput(self.classifier(features), features, {})
-
-    def _features(self, x: Tensor) -> Tensor:
         convolved = self.projection(x)
-        tokens = self.dropout(convolved + self.positions[: x.shape[1]])
+        tokens = self.dropout(convolved + at_positions(self.positions, x.shape[1]))
         for block in self.blocks:
             tokens, convolved = block(tokens, convolved)
-        return self.norm(torch.cat([tokens, convolved], dim=2)).mean(1)
+        features = self.norm(torch.cat([tokens, convolved], dim=2)).mean(1)
+        return ModelOutput(self.classifier(features), features, {})
 
 
 class Convolution(nn.Module):

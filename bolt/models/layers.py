@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -96,34 +95,25 @@ def check_length(volumes: int, min_length: int) -> None:
         )
 
 
-def in_chunks(x: Tensor, length: int, encode: Callable[[Tensor], Tensor]) -> Tensor:
-    """Average features over consecutive chunks of a scan.
+def at_positions(table: Tensor, n: int) -> Tensor:
+    """Return the learned vectors of the first `n` positions; after the end of the table they repeat from its start.
 
-    For models that learn one vector per position from training crops: in a longer scan, vectors of later positions
-    would be untrained.
-
-    The last chunk ends with the scan. If `length` does not divide the scan, it overlaps the chunk before it, and the
-    volumes in both count twice. So no volume is lost, and no chunk is shorter than a training crop.
+    Positions are learned from training crops, so a longer scan has positions that were never trained. As Longformer
+    does to extend the positions of RoBERTa (Beltagy et al. 2020, arXiv:2004.05150), copies of the trained ones are
+    used, which preserves what was learned about neighbours everywhere but at the seams.
 
     Parameters
     ----------
-    x : Tensor
-        (batch, time, rois).
-    length : int
-        Volumes per chunk; a scan of at most this length is read in one piece.
-    encode : callable
-        Maps series (batch, at most `length`, rois) to features (batch, n).
+    table : Tensor
+        (positions, hidden).
+    n : int
 
     Returns
     -------
     Tensor
-        (batch, n).
+        (n, hidden).
     """
-    starts = [*range(0, x.shape[1] - length, length), max(x.shape[1] - length, 0)]
-    if len(starts) == 1:
-        return encode(x)
-    chunks = torch.cat([x[:, start : start + length] for start in starts])
-    return encode(chunks).unflatten(0, (len(starts), len(x))).mean(0)
+    return table.repeat(-(-n // len(table)), 1)[:n]
 
 
 def attention(
@@ -172,14 +162,14 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
 class BertEncoder(nn.Module):
     """BERT's encoder and pooler: a CLS token and tokens (batch, tokens, hidden) to features (batch, hidden).
 
-    Learned positions, layer norm and dropout; torch's post-norm transformer layers; then a linear layer and tanh on
-    the CLS token. (Unlike BERT, torch's layer also has dropout inside the MLP.)
+    Learned positions (`at_positions`), layer norm and dropout; torch's post-norm transformer layers; then a linear
+    layer and tanh on the CLS token. (Unlike BERT, torch's layer also has dropout inside the MLP.)
 
     Parameters
     ----------
     hidden, inner, n_layers, n_heads : int
     positions : int
-        Largest number of tokens, the CLS token included.
+        Number of positions that are learned, that of the CLS token included; in longer sequences they repeat.
     dropout : float
         On embeddings, attention weights and the output of each sub-layer.
     activation : {"relu", "gelu"}
@@ -211,10 +201,22 @@ class BertEncoder(nn.Module):
     def forward(self, cls: Tensor, tokens: Tensor) -> Tensor:
         """Encode tokens (batch, tokens, hidden) behind a shared CLS token (hidden,)."""
         x = torch.cat([cls.expand(len(tokens), 1, -1), tokens], dim=1)
-        x = self.dropout(self.norm(x + self.positions[: x.shape[1]]))
-        for layer in self.layers:
+        positions = torch.cat([self.positions[:1], at_positions(self.positions[1:], tokens.shape[1])])
+        x = self.dropout(self.norm(x + positions))
+        for layer in self.layers[:-1]:
             x = layer(x)
-        return self.pooler(x[:, 0]).tanh()
+        return self.pooler(_first_token(cast("nn.TransformerEncoderLayer", self.layers[-1]), x)).tanh()
+
+
+def _first_token(layer: nn.TransformerEncoderLayer, x: Tensor) -> Tensor:
+    """Apply a post-norm transformer layer to (batch, tokens, hidden) as far as its first token, (batch, hidden), goes.
+
+    The other tokens, which nothing reads, would double the cost of a model of two layers.
+    """
+    token = x[:, :1]
+    token = layer.norm1(token + layer.dropout1(layer.self_attn(token, x, x, need_weights=False)[0]))
+    inner = layer.dropout(layer.activation(layer.linear1(token)))
+    return layer.norm2(token + layer.dropout2(layer.linear2(inner)))[:, 0]
 
 
 class BatchNorm(nn.BatchNorm1d):

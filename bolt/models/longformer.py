@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout, FeedForward, attention, check_heads, check_length, in_chunks, initialise
+from bolt.models.layers import Dropout, FeedForward, at_positions, attention, check_heads, check_length, initialise
 from bolt.models.registry import register
 
 
@@ -28,8 +28,8 @@ class Longformer(SeriesModel):
     dropout : float
         On embeddings, attention weights and the output of each sub-layer.
     crop : int
-        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read in chunks of
-        this length, whose CLS tokens are averaged (`layers.in_chunks`).
+        Length of a training crop in volumes; each position has a learned embedding. Longer scans are read whole, and
+        positions repeat, as the original extends those of RoBERTa (`layers.at_positions`).
 
     Notes
     -----
@@ -53,7 +53,7 @@ class Longformer(SeriesModel):
     ) -> None:
         super().__init__()
         check_heads(hidden, n_heads)
-        self.crop, self.reach = crop, window // 2
+        self.reach = window // 2
         self.projection = nn.Linear(n_rois, hidden)
         self.norm, self.dropout = nn.LayerNorm(hidden), Dropout(dropout)
         self.blocks = nn.ModuleList(
@@ -67,16 +67,14 @@ class Longformer(SeriesModel):
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the CLS token, (batch, hidden)."""
         check_length(x.shape[1], self.min_length)
-        features = in_chunks(x, self.crop, self._features)
-        return ModelOutput(self.classifier(features), features, {})
-
-    def _features(self, x: Tensor) -> Tensor:
         tokens = torch.cat([self.cls.expand(len(x), -1, -1), self.projection(x)], dim=1)
-        tokens = self.dropout(self.norm(tokens + self.positions[: tokens.shape[1]]))
+        positions = torch.cat([self.positions[:1], at_positions(self.positions[1:], x.shape[1])])
+        tokens = self.dropout(self.norm(tokens + positions))
         band = Band(x.shape[1], self.reach, x.device)
         for block in self.blocks:
             tokens = block(tokens, band, cls_only=block is self.blocks[-1])
-        return tokens[:, 0]
+        features = tokens[:, 0]
+        return ModelOutput(self.classifier(features), features, {})
 
 
 class Band:

@@ -40,8 +40,8 @@ def from_reference(
 ) -> BolT:
     """Build a BolT from a checkpoint of the published implementation.
 
-    It behaves like that implementation: no input projection, right edge unmasked, tail dropped. (λ is the paper's 0.1;
-    the published code's default is 1.)
+    It behaves like that implementation: no input projection, right edge unmasked, tail dropped, dropout before fusion.
+    (λ is the paper's 0.1; the published code's default is 1.)
 
     Parameters
     ----------
@@ -87,6 +87,7 @@ def from_reference(
             input_projection=False,
             mask_right=False,
             tail="drop",
+            dropout_before_fusion=True,
         ).to(weights["classifier.weight"].dtype)
         model.load_state_dict(weights)
     except (KeyError, RuntimeError) as error:

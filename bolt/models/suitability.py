@@ -40,7 +40,9 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
             raise wrong(f"'fisher_z' {takes}", "Remove it")
     if not at_once:
         return
-    if "training" in model.model_fields_set or any(settings.training for settings in model.by_fold.values()):
+    of_folds, of_datasets = model.by_fold.values(), model.by_dataset.values()
+    epochs = [*(each.training for each in of_folds), *(each.training for each in of_datasets)]
+    if "training" in model.model_fields_set or any(epochs):
         raise wrong(f"'{model.model}' has no epochs", "Remove 'training'")
     if dataset.classes is None:
         raise wrong(f"'{model.model}' needs classes, but the label is a number", "Remove the model")
@@ -126,9 +128,9 @@ def shortest_scan(model: Model) -> int:
 
 def not_applicable(model: Model, config: Config, dataset: Dataset) -> str:
     """Return why a row of an experiment cannot be trained on this dataset; empty if it can."""
-    shortest = shortest_scan(model)
-    if shortest > dataset.crop:
-        return f"the model needs {shortest} volumes, more than the crop of {dataset.crop}"
+    shortest, crop = shortest_scan(model), model.on(dataset)[1].crop
+    if shortest > crop:
+        return f"the model needs {shortest} volumes, more than the crop of {crop}"
     try:
         check_covariates(model, dataset, list(COLUMNS))
         check_inputs(model, config, dataset)

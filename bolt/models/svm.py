@@ -8,6 +8,10 @@ All machines share the kernel matrix of the training scans, computed once. Class
 decision scores times one factor, fitted to out-of-fold scores of the training scans (temperature scaling: Guo et al.
 2017, ICML, https://arxiv.org/abs/1706.04599; for two classes this is Platt's sigmoid without offset). They are a
 monotonic function of the scores: the most probable class is the machine's decision, and the AUC is that of the scores.
+
+The published code has Platt's probabilities instead: a sigmoid of each machine's decision value, fitted to out-of-fold
+values, and for more than two classes coupled (Wu, Lin and Weng 2004, https://www.jmlr.org/papers/v5/wu04a.html, method
+2). Its decision is the most probable class, which may differ from the machines'.
 """
 
 from __future__ import annotations
@@ -19,8 +23,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.svm import SVC
 
@@ -45,6 +49,8 @@ class SVM(FeatureModel):
         Weight of errors.
     gamma : float or "scale"
         Of the RBF kernel; ``scale``, scikit-learn's default, is 1 / (features × variance).
+    calibration : {"temperature", "platt"}
+        How probabilities are made of decision values; the published code has ``platt``.
     """
 
     def __init__(
@@ -55,19 +61,24 @@ class SVM(FeatureModel):
         kernel: Literal["linear", "rbf"] = "linear",
         C: float = 1.0,
         gamma: float | Literal["scale"] = "scale",
+        calibration: Literal["temperature", "platt"] = "temperature",
     ) -> None:
         super().__init__(n_rois, n_classes)
-        self.kernel, self.cost, self.gamma = kernel, C, gamma
+        self.kernel, self.cost, self.gamma, self.calibration = kernel, C, gamma, calibration
         self.pairs = list(combinations(range(n_classes), 2))
         self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
-        """Fit one machine per pair of classes, and the temperature."""
+        """Fit one machine per pair of classes, and the temperature or sigmoids."""
         gamma = np.array(self._width(features) if self.kernel == "rbf" else np.nan)
         gram = self._kernel(features, features, gamma)
         dual, intercept = self._machines(gram, labels)
-        temperature = self._temperature(gram, labels, groups, seed)
-        self._state = {"intercept": intercept, "temperature": np.array(temperature)}
+        held_out, known = self._held_out(gram, labels, groups, seed)
+        self._state = {"intercept": intercept}
+        if self.calibration == "platt":
+            self._state["sigmoid"] = self._sigmoids(held_out[known], labels[known])
+        else:
+            self._state["temperature"] = np.array(self._temperature(self._votes(held_out), known, labels))
         if self.kernel == "linear":
             self._state["weights"] = _products(dual, features)
         else:
@@ -76,6 +87,9 @@ class SVM(FeatureModel):
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Compute class probabilities, (n, classes)."""
+        if self.calibration == "platt":
+            slope, offset = self._state["sigmoid"].T
+            return couple(expit(slope * self._decisions(features) + offset), self.n_classes)
         return softmax(self._state["temperature"] * self.scores(features), axis=1)
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -84,15 +98,19 @@ class SVM(FeatureModel):
         Two classes: 0 and the decision value. More classes: the number of votes, ties broken by the summed decision
         values, as in scikit-learn's `decision_function`.
         """
+        return self._votes(self._decisions(features))
+
+    def _decisions(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Compute the decision value of each pair, (n, pairs); positive means the second class."""
         state = self._state
         if self.kernel == "linear":
             decisions = _products(features, state["weights"].T)
         else:
             decisions = self._kernel(features, state["support"], state["gamma"]) @ state["dual"].T
-        return self._votes(decisions + state["intercept"])
+        return decisions + state["intercept"]
 
     def state(self) -> dict[str, Array]:
-        """Return weights or support vectors, intercepts and the temperature."""
+        """Return weights or support vectors, intercepts, and the temperature or sigmoids."""
         return self._state
 
     def load_state(self, state: Mapping[str, Array]) -> None:
@@ -136,25 +154,34 @@ class SVM(FeatureModel):
             sums[:, second] += decision
         return votes + sums / (3 * (np.abs(sums) + 1))  # less than half a vote
 
-    def _temperature(self, gram: Array, labels: Array, groups: Array, seed: int) -> float:
-        """Fit the factor of maximum likelihood for out-of-fold scores of the training scans.
+    def _held_out(self, gram: Array, labels: Array, groups: Array, seed: int) -> tuple[Array, NDArray[np.bool_]]:
+        """Compute out-of-fold decision values of the training scans, (n, pairs), and which scans have them.
 
-        As in Platt scaling, targets fall short of 1, the less the larger the class, so that the factor is finite even
-        if classes do not overlap.
+        None has if there are too few subjects to split.
         """
+        decisions, known = np.zeros((len(labels), len(self.pairs))), np.zeros(len(labels), bool)
         sizes = [len(np.unique(groups[labels == c])) for c in range(self.n_classes)]
         n_folds = min(INNER_FOLDS, *sizes)
         if n_folds < 2:
             log.warning("too few training subjects for out-of-fold scores: probabilities are not calibrated")
-            return 1.0
-        scores, known = np.zeros((len(labels), self.n_classes)), np.zeros(len(labels), bool)
+            return decisions, known
         splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
         for inner, held_out in splitter.split(gram, labels, groups):
             if len(np.unique(labels[inner])) < self.n_classes:
                 continue
             dual, intercept = self._machines(gram[np.ix_(inner, inner)], labels[inner])
-            scores[held_out] = self._votes(gram[np.ix_(held_out, inner)] @ dual.T + intercept)
+            decisions[held_out] = gram[np.ix_(held_out, inner)] @ dual.T + intercept
             known[held_out] = True
+        return decisions, known
+
+    def _temperature(self, scores: Array, known: Array, labels: Array) -> float:
+        """Fit the factor of maximum likelihood for out-of-fold scores of the training scans; 1 if there are none.
+
+        As in Platt scaling, targets fall short of 1, the less the larger the class, so that the factor is finite even
+        if classes do not overlap.
+        """
+        if not known.any():
+            return 1.0
         shortfall = 1 / (np.bincount(labels, minlength=self.n_classes)[labels] + 2)
         target = np.repeat((shortfall / (self.n_classes - 1))[:, None], self.n_classes, axis=1)
         target[np.arange(len(labels)), labels] = 1 - shortfall
@@ -163,6 +190,52 @@ class SVM(FeatureModel):
             return -float((target * log_softmax(np.exp(log_factor) * scores, axis=1))[known].sum())
 
         return float(np.exp(minimize_scalar(loss, bounds=(-10, 10), method="bounded").x))
+
+    def _sigmoids(self, decisions: Array, labels: Array) -> NDArray[np.float64]:
+        """Fit Platt's sigmoid to the out-of-fold values of each pair: slope and offset, (pairs, 2)."""
+        fitted = [(1.0, 0.0)] * len(self.pairs)
+        for row, (first, second) in enumerate(self.pairs):
+            members = np.isin(labels, (first, second))
+            if members.any():
+                fitted[row] = _sigmoid(decisions[members, row], labels[members] == second)
+        return np.array(fitted)
+
+
+def _sigmoid(decisions: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the slope and offset of maximum likelihood, for targets that fall short of 0 and 1 (Platt 1999)."""
+    target = np.where(positive, 1 - 1 / (positive.sum() + 2), 1 / ((~positive).sum() + 2))
+
+    def loss(line: Array) -> float:
+        values = line[0] * decisions + line[1]
+        return -float((target * log_expit(values) + (1 - target) * log_expit(-values)).sum())
+
+    offset = np.log((positive.sum() + 1) / ((~positive).sum() + 1))
+    slope, offset = minimize(loss, [0.0, offset], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+    return float(slope), float(offset)
+
+
+def couple(second: Array, n_classes: int) -> NDArray[np.float64]:
+    """Turn probabilities of pairs into those of classes, (n, classes).
+
+    Minimises the sum of (r_ji p_i - r_ij p_j)², where r_ij is the probability of i among i and j.
+
+    Parameters
+    ----------
+    second : (n, pairs) array
+        Probability of the second class of each pair, in the order of `itertools.combinations`.
+    n_classes : int
+    """
+    second = np.clip(second, 1e-7, 1 - 1e-7)
+    n, pairs = len(second), np.array(list(combinations(range(n_classes), 2)))
+    won = np.zeros((n, n_classes, n_classes))
+    won[:, pairs[:, 0], pairs[:, 1]], won[:, pairs[:, 1], pairs[:, 0]] = 1 - second, second
+    system = np.ones((n, n_classes + 1, n_classes + 1))
+    system[:, -1, -1] = 0
+    system[:, :-1, :-1] = -won * won.transpose(0, 2, 1)
+    diagonal = np.arange(n_classes)
+    system[:, diagonal, diagonal] = (won**2).sum(1)
+    right = np.append(np.zeros(n_classes), 1.0)[:, None]
+    return np.linalg.solve(system, np.broadcast_to(right, (n, n_classes + 1, 1)))[:, :-1, 0].clip(0)
 
 
 def _products(a: Array, b: Array) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ class TFF(SeriesModel):
     ----------
     n_rois, n_classes : int
     hidden, inner, n_layers, n_heads : int
-        The published code has 2640 and 3072 (103 million parameters), two layers and 16 heads.
+        As in the published code: 103 million parameters.
     window, stride : int
         In volumes. Windows are encoded separately; volumes after the last complete window are not read.
     dropout : float
@@ -48,8 +48,8 @@ class TFF(SeriesModel):
         n_rois: int,
         n_classes: int,
         *,
-        hidden: int = 400,
-        inner: int = 1600,
+        hidden: int = 2640,
+        inner: int = 3072,
         n_layers: int = 2,
         n_heads: int = 16,
         window: int = 20,

@@ -19,7 +19,7 @@ from bolt.io.series_files import check_rois, is_constant, read_series
 from bolt.series.cache import seal, with_offsets, write_array, zscore
 from bolt.series.joining import describe_joined, plan_joins
 
-Policy = Literal["zero", "drop-scan", "drop-roi-everywhere"]
+Policy = Literal["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
 """Row of `EXCLUSION_COLUMNS` or `WARNING_COLUMNS`."""
 COVERAGE_COLUMNS = {
@@ -41,6 +41,7 @@ class _Entry:
     path: Path
     length: int
     uncovered: np.ndarray  # (R,) bool
+    dead: np.ndarray  # (R,) bool: uncovered, or zero at all volumes
     parts: tuple[_Entry, ...] = ()  # scans joined in this one
 
 
@@ -71,8 +72,9 @@ def build_cache(
         Maps a row (named tuple) to the file with the scan's series; a `status.json` beside it is respected.
     out : path
         Folder of the cache.
-    policy : {"zero", "drop-scan", "drop-roi-everywhere"}
-        How to handle uncovered ROIs (NaN columns). Labels are not used.
+    policy : {"zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"}
+        How to handle uncovered ROIs (NaN columns). Labels are not used. ``drop-dead-scan`` also excludes scans with an
+        ROI that is zero at all volumes.
     expected : mapping, optional
         Settings (Atlas, Denoising, …) that the series' JSON sidecars must match if they state them; kept in the
         manifest.
@@ -159,7 +161,8 @@ def _read_scans(
             continue
         if scan.kind != "series":  # ready series may have been made with any settings
             _check_settings(path, expected)
-        entries.append(_Entry(row, scan_id, path, len(series), np.isnan(series[0])))
+        uncovered = np.isnan(series[0])
+        entries.append(_Entry(row, scan_id, path, len(series), uncovered, uncovered | ~series.any(axis=0)))
     return entries, excluded
 
 
@@ -175,12 +178,18 @@ def _select(
             reason = f"{entry.length} volumes are left, fewer than the {minimum_volumes} that a model needs"
             too_short.append((entry.scan_id, "cache", reason))
         elif policy == "drop-scan" and entry.uncovered.any():
-            names = rois["name"][entry.uncovered].tolist()
-            reason = f"{len(names)} ROIs not covered: {', '.join(names[:5])}"
-            uncovered.append((entry.scan_id, "cache", reason))
+            uncovered.append((entry.scan_id, "cache", _listed("not covered", entry.uncovered, rois)))
+        elif policy == "drop-dead-scan" and entry.dead.any():
+            uncovered.append((entry.scan_id, "cache", _listed("not covered or all zero", entry.dead, rois)))
         else:
             suitable.append(entry)
     return suitable, too_short + uncovered
+
+
+def _listed(problem: str, which: np.ndarray, rois: pd.DataFrame) -> str:
+    """Describe the marked ROIs, as the reason of an exclusion."""
+    names = rois["name"][which].tolist()
+    return f"{len(names)} ROIs {problem}: {', '.join(names[:5])}"
 
 
 def _joined(entries: list[_Entry], scans: pd.DataFrame, rule: str) -> tuple[list[_Entry], list[_Row]]:

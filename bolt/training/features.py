@@ -147,7 +147,8 @@ def _train(
 ) -> None:
     """Train one fold and write its files; `features` has at least its scans, or is None for covariates."""
     fold, seed, out = training
-    start, model = time.monotonic(), model.for_fold(fold)
+    start, (model, dataset) = time.monotonic(), model.on(dataset)
+    model = model.for_fold(fold)
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
     if needs_test and not (table["role"] == "test").any():
         raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")

@@ -25,7 +25,7 @@ from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage
 from bolt.training.checkpoint import Progress, load_resume, save_resume
 from bolt.training.prediction import Scans, all_logits, forward
-from bolt.training.schedule import learning_rate
+from bolt.training.schedule import betas, learning_rate
 from bolt.training.seeding import epoch_generator, seed_step
 from bolt.training.targets import Classes, Target
 
@@ -177,9 +177,11 @@ class Fit:
 
         Losses are read once per epoch, because reading them at every step would make a GPU wait.
         """
-        random = epoch_generator(self.seed, self.fold, epoch)
-        order = torch.randperm(len(self.train.scans), generator=random)
-        size = self.model.training.batch_size
+        training, random = self.model.training, epoch_generator(self.seed, self.fold, epoch)
+        fixed = training.batches == "fixed"  # then all epochs have the same order
+        of_order = epoch_generator(self.seed, self.fold, 0) if fixed else random
+        order = torch.randperm(len(self.train.scans), generator=of_order)
+        size = training.batch_size
         batches = order.split(size)
         order = order.to(self.train.truth.device)
         truths = self.train.truth[order]
@@ -192,7 +194,8 @@ class Fit:
         for step, (batch, batch_covariates, truth) in enumerate(steps, start=1):
             seed = partial(seed_step, self.seed, self.fold, epoch, step)
             seed()
-            optimizer.param_groups[0]["lr"] = learning_rate(self.model.training, epoch - 1 + step / len(batches))
+            now = training, epoch - 1 + step / len(batches), 1 / len(batches)
+            optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
                 x = self._inputs(batch, random)
             step_loss, step_logits = self._step(optimizer, x, self._lengths(batch), batch_covariates, truth, seed)

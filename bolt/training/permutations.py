@@ -37,7 +37,7 @@ def permuted_aucs(
     n : int
         Permutations.
     """
-    series = SeriesCache(cache)
+    series, (model, dataset) = SeriesCache(cache), model.on(dataset)
     scans = series.index.sort_values("scan_id", ignore_index=True)
     permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)

@@ -214,6 +214,7 @@ def prepare(
     out.mkdir(parents=True, exist_ok=True)
     for leftover in out.glob(".[0-9]*.*"):  # temporary files of a killed run; no other process writes here
         leftover.unlink()
+    model, dataset = model.on(dataset)
     series, model = pool.cache, model.for_fold(fold)
     check_covariates(model, dataset, list(series.index))
     table = fold_table(series, folds, fold, share=model.train_share, seed=seed, numbers=dataset.classes is None)

@@ -254,13 +254,17 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
 
 def _check_folds(config: Config) -> None:
     """Refuse `folds.run` if it names models or folds that do not exist."""
-    models = [configuration.load_model(name).name for name in config.models]
-    strangers = sorted(set(config.folds.run) - set(models)) if isinstance(config.folds.run, dict) else []
-    if strangers:
-        raise ConfigError(
-            f"folds.run names model '{strangers[0]}'", where="configuration", hint=f"Configured: {', '.join(models)}"
-        )
-    unknown_folds = [f for model in models for f in config.folds.of(model) if f not in range(config.folds.outer)]
+    run = config.folds.run
+    if isinstance(run, dict):
+        models = {configuration.load_model(name).name for name in config.models}
+        if set(run) - models:
+            experiments = map(configuration.load_experiment, config.experiments)
+            models |= {configuration.load_model(row.model).name for each in experiments for row in each.rows}
+        if strangers := sorted(set(run) - models):
+            hint = f"Configured, or part of an experiment: {', '.join(sorted(models))}"
+            raise ConfigError(f"folds.run names model '{strangers[0]}'", where="configuration", hint=hint)
+    named = [fold for folds in run.values() for fold in folds] if isinstance(run, dict) else run or []
+    unknown_folds = [fold for fold in named if fold not in range(config.folds.outer)]
     if unknown_folds:
         raise ConfigError(
             f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bolt.config import load_space
+from bolt.config import EXPLAINING, load_space
 from bolt.config.costs import load_costs
 from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
@@ -65,22 +65,26 @@ def plan_of(run: Run, experiments: Sequence[str] = (), *, search: bool = False) 
     experiments = () if search else experiments
     whole = not (experiments or search)
     trained: list[ModelRun] = []
-    explained: list[ModelRun] = []
+    explained: dict[str, list[ModelRun]] = {kind: [] for kind in EXPLAINING}
     if whole:
         with_oracle = 2 if run.truth() else 1  # the oracle's runs are trained and explained as well
-        trained, explained = run.study.runs * with_oracle, run.explained_runs() * with_oracle
+        trained = run.study.runs * with_oracle
+        explained = dict.fromkeys(EXPLAINING, run.explained_runs() * with_oracle)
     for experiment in experiments:
-        runs = run.experiment_runs(experiment)
-        trained = list(dict.fromkeys([*trained, *runs]))
-        explained += runs if run.experiments[experiment].landmarks else []
+        runs, kind = run.experiment_runs(experiment), run.experiments[experiment].kind
+        trained = _joined(trained, runs)
+        if kind in explained:
+            explained[kind] = _joined(explained[kind], runs)
     checked = run.explained_runs() if whole else []
+    mapped, timed = explained["brain_maps"], explained["task_timing"] if run.dataset.has_tasks else []
+    regressed = explained["landmarks"] if whole else _joined(explained["landmarks"], mapped)  # maps are of regressions
+    weighed = regressed if whole else _joined(regressed, timed)
     return Plan(
         whole=whole,
         phantom=run.dataset.source == "phantom",
         downloaded=run.dataset.downloaded,
         judged=run.judged,
         truth=whole and bool(run.truth()),
-        has_tasks=run.dataset.has_tasks,
         n_scans=len(scans),
         n_downloads=len(scans) if run.dataset.downloaded else 0,
         n_raw=sum(kind == "raw" for kind, _ in scans),
@@ -90,20 +94,28 @@ def plan_of(run: Run, experiments: Sequence[str] = (), *, search: bool = False) 
         n_trainings=_training_jobs(run, trained, fitted_at_once=False),
         n_fits=_training_jobs(run, trained, fitted_at_once=True),
         n_evaluated=len(trained) if whole else 0,
-        n_explained=len(explained),
-        n_mapped=len(explained) if whole else 0,
+        n_explained=len(regressed),
+        n_mapped=len(mapped),
+        n_timed=len(timed),
         n_checked=len(checked),
-        n_explained_folds=_n_folds(run, explained),
+        n_weighed_folds=_n_folds(run, weighed),
+        n_explained_folds=_n_folds(run, regressed),
         n_checked_folds=_n_folds(run, checked),
-        n_inner=explain.inner_folds if explained else 0,
+        n_inner=explain.inner_folds if regressed else 0,
         n_retrained=len(checked) if explain.sanity.controlled and len(run.config.seeds) == 1 else 0,
         permuted=explain.sanity.permuted,
         sanity=explain.sanity.asked,
         faithfulness=explain.faithfulness.scans > 0,
         experiment_kinds=tuple(run.experiments[name].kind for name in experiments),
         n_searches=sum(_trials(run).values()) // run.config.search.n_trials if search else 0,
-        n_choices=len(run.choices()) if search else 0,
+        n_choices=len(run.choices()) if search and not run.config.search.shared else 0,
+        n_shared_choices=len(run.choices()) if search and run.config.search.shared else 0,
     )
+
+
+def _joined(runs: Sequence[ModelRun], more: Sequence[ModelRun]) -> list[ModelRun]:
+    """Return the runs of both, each once."""
+    return list(dict.fromkeys([*runs, *more]))
 
 
 def job_counts(plan: Plan) -> dict[str, int]:
@@ -158,8 +170,8 @@ def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
     """Print the estimate as the last line of a dry run: of the search or the experiments, where these are asked for."""
     if is_dry_run(arguments):
         asked = [name for name in run.experiments if name in arguments]
-        asked = list(run.config.experiment_places) if "paper" in arguments else asked
-        search = "search" in arguments
+        asked += [name for target in ("paper", "extras") if target in arguments for name in run.asked(target)]
+        asked, search = list(dict.fromkeys(asked)), "search" in arguments
         atexit.register(lambda: print(estimate(run, asked, search=search), file=sys.stderr, flush=True))
 
 

@@ -13,26 +13,27 @@ class Plan:
     ----------
     whole : bool
         Whether everything configured is made, and not experiments or a search alone.
-    phantom, downloaded, judged, truth, has_tasks : bool
+    phantom, downloaded, judged, truth : bool
         Whether the dataset is simulated, is downloaded, has its scans judged by quality, has a known truth to compare
-        with, may have tables of events.
+        with.
     n_scans, n_downloads, n_raw, n_anatomies, n_images, n_atlases : int
         Scans: all, to download, raw; T1w images to preprocess; scans whose ROI series are not there already; atlases.
     n_trainings, n_fits : int
         Jobs that train a model in epochs, and that fit one at once.
-    n_evaluated, n_explained, n_mapped, n_checked : int
-        Runs of models that are judged, explained, drawn on the brain, and whose explanation is checked. The oracle's
-        are runs of their own, which are not checked.
-    n_explained_folds, n_checked_folds, n_inner : int
-        Their folds, and the inner folds of each.
+    n_evaluated, n_explained, n_mapped, n_timed, n_checked : int
+        Runs of models that are judged, explained by landmarks, drawn on the brain, drawn over tasks, and whose
+        explanation is checked. The oracle's are runs of their own, which are not checked.
+    n_weighed_folds, n_explained_folds, n_checked_folds, n_inner : int
+        Folds with importance weights, those of explained and of checked runs, and the inner folds of each.
     n_retrained : int
         Models trained again with another seed, as a control of these checks.
     permuted, sanity, faithfulness : bool
         Which checks of explanations are asked for.
     experiment_kinds : tuple of str
         Kinds of the experiments whose tables are made.
-    n_searches, n_choices : int
-        Folds on which hyper-parameters are searched, and searches whose choice is written.
+    n_searches, n_choices, n_shared_choices : int
+        Folds on which hyper-parameters are searched, searches whose choice is written, and models for which one choice
+        is written for all datasets and atlases.
     """
 
     whole: bool
@@ -40,7 +41,6 @@ class Plan:
     downloaded: bool = False
     judged: bool = False
     truth: bool = False
-    has_tasks: bool = False
     n_scans: int = 0
     n_downloads: int = 0
     n_raw: int = 0
@@ -52,7 +52,9 @@ class Plan:
     n_evaluated: int = 0
     n_explained: int = 0
     n_mapped: int = 0
+    n_timed: int = 0
     n_checked: int = 0
+    n_weighed_folds: int = 0
     n_explained_folds: int = 0
     n_checked_folds: int = 0
     n_inner: int = 0
@@ -63,3 +65,4 @@ class Plan:
     experiment_kinds: tuple[str, ...] = ()
     n_searches: int = 0
     n_choices: int = 0
+    n_shared_choices: int = 0

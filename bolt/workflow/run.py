@@ -15,7 +15,7 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
-from bolt.experiments.entries import available, entries, paper_table, rows_of, trained_models
+from bolt.experiments.entries import EXPLAINED_BY, available, entries, paper_table, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
@@ -31,7 +31,7 @@ from bolt.workflow.stages import STAGES
 from bolt.workflow.watched import files_of
 
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
-RESERVED |= {"all", "figures", "paper", "search", "series", "tables", "train"}
+RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", "train"}
 """Names of the workflow's rules and targets, which no experiment can have."""
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
@@ -154,7 +154,8 @@ class Run(ScanFiles):
         """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
         table = paper_table(name)
         titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
-        return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None])
+        about = [self.dataset.paper, self.dataset.coloured]
+        return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None, about])
 
     # ---- models --------------------------------------------------------------------------------
     def model(self, run_name: str) -> Model:
@@ -354,31 +355,47 @@ class Run(ScanFiles):
         """Return what the table of an experiment waits for, of this dataset."""
         name, layout = wildcards.experiment, self.layout
         kind, atlases = self.experiments[name].kind, self.config.atlas_places
-        if kind == "landmarks":
-            return [run.explanation / "landmarks.tsv" for run in self.experiment_runs(name)]
+        if self.experiments[name].explains is not None:
+            return [run.explanation / EXPLAINED_BY[kind] for run in self.experiment_runs(name)]
         if kind == "complexity":
             return [layout.complexity(name, atlas) for atlas in atlases]
         if kind == "spectra":
             return [layout.spectra(name, atlas) for atlas in atlases]
         return self.predictions(self.experiment_runs(name))
 
-    def paper(self) -> list[Path]:
-        """Return what the target `paper` makes; landmarks only where the label is a class."""
-        names = [
+    def asked(self, target: str) -> list[str]:
+        """Return the configured experiments that a target makes: `paper` what the paper shows, `extras` the others.
+
+        Explanations are of classes, and the timing of tasks is drawn where scans have events.
+        """
+        return [
             name
             for name in self.config.experiment_places
-            if self.dataset.classes is not None or self.experiments[name].kind != "landmarks"
+            if (self.experiments[name].paper is not None) == (target == "paper")
+            and (self.dataset.classes is not None or self.experiments[name].explains is None)
+            and (self.dataset.has_tasks or self.experiments[name].task_timing is None)
         ]
-        return [self.layout.experiment(name) for name in names]
+
+    def tables_of(self, target: str) -> list[Path]:
+        """Return the tables that the target `paper` or `extras` makes."""
+        return [self.layout.experiment(name) for name in self.asked(target)]
 
     def choices(self) -> list[Path]:
         """Return what the target `search` writes."""
+        if self.config.search.shared:
+            return [self.layout.shared_choice(name) for name in self.searched]
         return [
             self.layout.choice(atlas, scheme, name)
             for atlas in self.config.atlas_places
             for scheme in self.config.search.schemes
             for name in self.searched
         ]
+
+    def shared_studies(self, wildcards: Any) -> list[Path]:
+        """Return the studies of this dataset from which a choice for all datasets and atlases is made."""
+        folds = self.config.folds_searched(wildcards.model, "shared")
+        atlases = self.config.atlas_places
+        return [self.layout.study(atlas, wildcards.model, fold) / "best.json" for atlas in atlases for fold in folds]
 
     def searched_folds(self, wildcards: Any) -> list[Path]:
         """Return the studies that a scheme chooses from."""

@@ -155,8 +155,9 @@ def test_every_model_is_an_estimator(name, tmp_path):
     settings = (
         {"epochs": 1, "batch_size": 8, "progress": False} if "epochs" in bolt.estimator(name).get_params() else {}
     )
-    if name.startswith("bolt"):
-        settings |= SMALL
+    if name.startswith("bolt"):  # null follows the data and stays
+        shipped = bolt.estimator(name).get_params()
+        settings |= {key: value for key, value in SMALL.items() if shipped[key] is not None}
     if name in ("stagin", "hatnet", "tff", "gc_lstm"):
         settings |= {"window": 10} if "window" in bolt.estimator(name).get_params() else {}
     about = {"tr": np.full(24, 2.0), "mean_fd": np.linspace(0, 1, 24), "site": np.array(["A", "B"] * 12)}

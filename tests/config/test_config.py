@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Experiment, Model, Space, Training, parse
+from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, Training, parse
 from bolt.config.costs import FILE, load_costs
 from bolt.config.layout import Layout, folder_of, prefix_of
+from bolt.config.models import Fidelity
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_text
 
@@ -76,6 +77,51 @@ def test_hash_depends_on_settings_and_not_on_the_name():
     assert model.hash() == Model(name="two", model="bolt", hyper={"window": 20}).hash()
     assert model.hash() != Model(name="one", model="bolt", hyper={"window": 10}).hash()
     assert model.hash() != Model(name="one", model="bolt", hyper={"window": 20}, training=Training(epochs=3)).hash()
+    fidelity = Fidelity(level="core", note="Narrower.")
+    assert model.hash() == Model(name="one", model="bolt", hyper={"window": 20}, fidelity=fidelity).hash()
+
+
+def test_runs_of_the_papers_bolt_keep_their_name():
+    """Settings that are added later must not rename runs that do not use them."""
+    assert configuration.load_model("bolt").run_name == "bolt-1b351ad4"
+
+
+@pytest.mark.parametrize(
+    ("default", "used"),
+    [
+        ({"by_fold": {}}, {"by_fold": {0: {"training": {"epochs": 3}}}}),
+        ({"by_dataset": {}}, {"by_dataset": {"mine": {"crop": 60}}}),
+        ({"training": {"batches": "shuffled"}}, {"training": {"batches": "fixed"}}),
+    ],
+)
+def test_later_settings_count_in_the_hash_where_they_are_used(default, used):
+    plain = Model(name="one", model="bolt")
+    assert Model(name="one", model="bolt", **default).hash() == plain.hash()
+    assert Model(name="one", model="bolt", **used).hash() != plain.hash()
+
+
+def test_settings_of_single_datasets():
+    model = Model(
+        name="one",
+        model="bolt",
+        training={"epochs": 7},
+        by_dataset={"mine": {"crop": 60, "training": {"batch_size": 16}}, "theirs": {}},
+        by_fold={0: {"training": {"batch_size": 4}}},
+    )
+    mine, theirs, other = (
+        Dataset(name=name, source="series", path="x", label=None, crop=100) for name in ("mine", "theirs", "other")
+    )
+    on_mine, as_trained = model.on(mine)
+    assert (on_mine.training.batch_size, on_mine.training.epochs, as_trained.crop) == (16, 7, 60)
+    assert on_mine.for_fold(0).training.batch_size == 4  # a search chose it for this fold
+    assert on_mine.on(as_trained) == (on_mine, as_trained)  # only once
+    copied = mine.model_copy(update={"name": "my_hcp", "paper": "hcp_task"})
+    for_paper = model.model_copy(update={"by_dataset": {"hcp_task": model.by_dataset["mine"]}})
+    assert for_paper.on(copied)[1].crop == 60 and for_paper.on(copied)[0].training.batch_size == 16
+    for dataset in (theirs, other):
+        assert model.on(dataset)[0].training == model.training and model.on(dataset)[1] == dataset
+    with pytest.raises(ConfigError, match="batchsize"):
+        Model(name="one", model="bolt", by_dataset={"mine": {"training": {"batchsize": 16}}})
 
 
 def test_folders_and_prefixes():
@@ -147,7 +193,7 @@ def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bolt.training.tuning.objective.Objective", lambda *arguments: None)
-    monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments: None)
+    monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments, **__: None)
     chosen = "# found\nname: chosen\nmodel: bolt\n"
     monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
     monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)

@@ -67,7 +67,7 @@ def test_rest_scans_have_sex_as_label_and_must_be_complete(config, rest):
 
 def test_cohort_is_compared_with_the_papers(config, rest):
     scans = index(config, dataset(rest))
-    compared = compare_cohort(scans, dataset(rest).paper)
+    compared = compare_cohort(scans, dataset(rest).published)
     assert compared.to_dict("list") == {
         "measure": ["scans", "subjects, sex female", "subjects, sex male"],
         "found": [5, 3, 2],

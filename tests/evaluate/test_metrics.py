@@ -276,10 +276,9 @@ def test_intervals_include_the_variation_between_seeds() -> None:
     ]
     for over_folds in (True, False):
         found = intervals(pd.concat(tables, ignore_index=True), CLASSES, over_folds=over_folds)
-        for metric in ("accuracy", "balanced_accuracy", "auc"):
+        for metric in ("accuracy", "balanced_accuracy", "auc", "brier", "log_loss"):
             low, high = found[metric]
             assert low < 0.05 and high > 0.95, metric
-        assert found["brier"] == pytest.approx((0.01, 0.81))  # either seed alone
     copies = [table.assign(seed=seed) for table in tables[::2] for seed in (0, 1)]
     found = intervals(pd.concat(copies, ignore_index=True), CLASSES, over_folds=True)
     alone = intervals(pd.concat(tables[::2], ignore_index=True), CLASSES, over_folds=True)

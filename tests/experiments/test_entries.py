@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bolt.cli import commands
-from bolt.config import Config, FoldSettings, Model, known, load_experiment, load_model
+from bolt.config import Config, FoldSettings, Model, known, load_dataset, load_experiment, load_model
 from bolt.config.layout import Layout
 from bolt.experiments.entries import all_entries, entries, experiment_models, rows_of, with_first_looks
 from bolt.io.errors import ConfigError, DataError
@@ -56,7 +56,7 @@ def test_equal_models_are_one_run():
     bolt = next(e for e in entries(config, load_experiment("comparison")) if e.row == "BolT")
     assert whole.folders == window.folders == bolt.folders
     assert whole.folders == [Layout(config).run("cc200", whole.model, 0).folder]
-    windows = [e for e in entries(config, load_experiment("window_size")) if e.line == "windows only"]
+    windows = [e for e in entries(config, load_experiment("windows_only")) if e.line == "windows only"]
     assert entries(config, load_experiment("ablation"))[3].folders == windows[1].folders
     assert whole.model.run_name in experiment_models(config)
 
@@ -88,6 +88,18 @@ def test_what_a_row_changes_holds_in_every_fold_of_a_searched_model(tmp_path):
     assert (first.hyper["window"], second.hyper["window"], first.training.epochs) == (80, 80, 20)
     assert (first.hyper["fringe_coefficient"], second.training.batch_size) == (3, 5)  # as they were searched
     assert whole.hash() == searched.hash()
+
+
+def test_what_a_row_changes_holds_on_every_dataset_of_a_recipe(tmp_path):
+    base = load_model("bolt_published")
+    changed = base.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
+    changed["by_dataset"]["abide1"]["training"] = {"epochs": 30, "batch_size": 8}
+    file = write_yaml(tmp_path / "recipe.yaml", changed)
+    mine = experiment(tmp_path, rows=[{"row": "r", "model": str(file), "training": {"batch_size": 5}}])
+    [(_, model)], [(_, quick)] = (rows_of(mine, configured(quick=look)) for look in (None, {"epochs": 2}))
+    (on_abide, dataset), (first_look, _) = (each.on(load_dataset("abide1")) for each in (model, quick))
+    assert (on_abide.training.batch_size, on_abide.training.epochs, dataset.crop) == (5, 30, 60)
+    assert (first_look.training.batch_size, first_look.training.epochs) == (5, 2)
 
 
 def test_a_first_look_bounds_the_epochs_of_torch_models():

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import pandas as pd
 import pytest
 
-from bolt.config import ROOT, load_experiment
-from bolt.experiments.results import paper_values
-from bolt.io.files import sha256
+from bolt.config import ROOT, Config, load_dataset, load_experiment
+from bolt.evaluate.classes import METRICS
+from bolt.experiments.entries import entries
+from bolt.experiments.results import paper_values, with_paper
+from bolt.io.errors import ConfigError
+from bolt.io.files import read_yaml, sha256
+from bolt.report.tables.landmarks import paper_of
+from tests.snake import write_yaml
 
 CHECKED = {
     "ablation": "287a914c5865002618d6df241c3eff8ce68ed818e0ced01515002001dc365dea",
     "comparison": "384dbb1335f9de18ac32fe3e64c1679110d69f87c86e0ea11d4dfcac149e9903",
-    "landmarks": "e9e89af349f3fa3f2a9d42eb344b7ef1b83a551286c4c2a88d9f3bcff796775f",
+    "landmarks": "272a94044a122da0ffb29eb751328a51f2d21dfcb3e81357deca307735b57add",
     "window_size": "313784d9e32d3ea6c935a7f5aa9fdd94bbe2607cc310c81553c44c8f91a70185",
 }
 """Checksums of the tables that were compared with the paper, number by number."""
@@ -76,3 +85,55 @@ def test_every_competing_method_has_its_own_values():
         for atlas, metric, values in (("schaefer400", "accuracy", accuracies), ("aal116", "auc", aucs)):
             expected = dict(zip(("hcp_rest", "hcp_task", "abide1"), values, strict=True))
             assert published(experiment, rows[model], atlas, metric) == expected, model
+
+
+def shown(dataset: str, atlases: list[str], name: str) -> pd.DataFrame:
+    """Return the paper's values that the table of an experiment shows, before anything is trained."""
+    found = entries(Config(dataset=dataset, atlases=atlases), load_experiment(name))
+    rows = [
+        {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": metric} for e in found for metric in METRICS
+    ]
+    table = with_paper(pd.DataFrame(rows), found, paper_values(load_experiment(name)))
+    return table[table["paper_mean"].notna()]
+
+
+def test_images_of_abide_have_the_papers_values_of_both_atlases() -> None:
+    table = shown("abide1_images", ["schaefer400", "aal116"], "comparison")
+    assert len(table) == 14 * 2 * 4
+    bolt = table[(table["row"] == "BolT") & (table["metric"] == "accuracy")].set_index("atlas")["paper_mean"]
+    assert bolt.mul(100).round(2).to_dict() == {"schaefer400": 71.28, "aal116": 68.14}
+    assert shown("abide1_images", ["schaefer400"], "ablation").empty  # the paper ablates on HCP-Rest alone
+
+
+def test_a_copied_dataset_file_keeps_the_papers_values(tmp_path: Path) -> None:
+    copy = shutil.copy(ROOT / "config/datasets/hcp_rest.yaml", tmp_path / "my_hcp.yaml")
+    expected = {"comparison": 14 * 4, "ablation": 7 * 4, "window_size": 4 * 4}
+    for name, n in expected.items():
+        table = shown(str(copy), ["schaefer400"], name)
+        assert len(table) == n and set(table["dataset"]) == {"my_hcp"}, name
+    assert len(paper_of(load_dataset(str(copy)).paper, "schaefer400")) == 8
+
+
+def test_what_the_paper_does_not_have_stays_empty() -> None:
+    assert shown("abide1", ["cc200"], "comparison").empty  # its atlases are Schaefer's and AAL
+    assert paper_of(load_dataset("abide1").paper, "cc200").empty
+    assert len(paper_of("abide1", "schaefer400")) == 8 and paper_of("abide1", "aal116").empty
+    assert paper_of(None, "schaefer400").empty
+    assert shown("phantom", ["schaefer400"], "comparison").empty
+
+
+@pytest.mark.parametrize("name", ["hcp_rest", "hcp_task", "abide1", "abide1_images"])
+def test_the_papers_datasets_are_named_and_have_its_cohort(name: str) -> None:
+    dataset = load_dataset(name)
+    assert dataset.paper == name.removesuffix("_images") and dataset.published is not None
+    counts = {"hcp_rest": (1093, 594 + 499), "hcp_task": (7450, 594 + 501), "abide1": (871, 403 + 468)}
+    published = dataset.published
+    found = (published.scans, sum((published.label or published.sex).values()))
+    assert found == counts[dataset.paper]
+
+
+def test_another_name_is_refused(tmp_path: Path) -> None:
+    keys = read_yaml(ROOT / "config/datasets/abide1.yaml")
+    for wrong in ("abide2", {"scans": 871}):
+        with pytest.raises(ConfigError, match="'paper'.*'abide1'"):
+            load_dataset(str(write_yaml(tmp_path / "mine.yaml", keys | {"paper": wrong})))

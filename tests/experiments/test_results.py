@@ -74,7 +74,13 @@ def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
 
 def entry(row: str, folders: list[Path], **more: object) -> Entry:
     model = Model(name=re.sub(r"\W", "_", row), model="bolt", family="" if row == "BolT" else more.pop("family", "RNN"))
-    given = {"dataset": "abide1", "atlas": "schaefer400", "folds": list(range(10)), "classes": CLASSES} | more
+    given = {
+        "dataset": "abide1",
+        "paper_dataset": "abide1",
+        "atlas": "schaefer400",
+        "folds": list(range(10)),
+        "classes": CLASSES,
+    } | more
     return Entry(row=row, model=model, folders=folders, **given)
 
 
@@ -143,9 +149,11 @@ def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     assert table.loc["accuracy", "n_scans"] == 108  # two seeds predict the same scans
     of_seeds = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().groupby("seed").mean()
     assert table.loc["accuracy", "sd_seeds"] == pytest.approx(of_seeds.std(ddof=1))
+    of_each = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().unstack()
+    assert table.loc["accuracy", "sd_seeds_within"] == pytest.approx(of_each.var(axis=1).mean() ** 0.5)
     assert (table["n_seeds"] == 2).all() and table.loc["auc", "sd_seeds"] > 0
     single = entry("LSTM", runs[:1])
-    assert summaries(single, gather(single))["sd_seeds"].isna().all()
+    assert summaries(single, gather(single))[["sd_seeds", "sd_seeds_within"]].isna().all(axis=None)
 
 
 def test_the_interval_is_the_means_own(tmp_path: Path) -> None:

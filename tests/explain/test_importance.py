@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bolt.explain.importance import _controls, _wrong, explain_fold
-from bolt.explain.relevance import importance
+from bolt.explain.relevance import Gradient, importance
 from bolt.explain.weights import read_controls, read_importance
 from bolt.io.errors import DataError
 from bolt.models.registry import create_model
@@ -91,7 +91,20 @@ def test_the_wrong_and_a_fixed_class_are_explained_too(fold: tuple) -> None:
         read_controls(folder)
 
 
-def test_no_class_of_a_scan_is_explained_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gradient", ["loss", "minus_loss"])
+def test_weights_and_controls_use_the_gradient_that_is_asked_for(fold: tuple, gradient: Gradient) -> None:
+    cache, folder, model = fold
+    explain_fold(cache, folder, "cpu", gradient)
+    (table, weights), controls = read_importance(folder), read_controls(folder)["wrong class"]
+    for i in (0, 4):
+        x = torch.from_numpy(cache.series(int(table["scan_id"][i][4:6])))[None]
+        for column, found in (("predicted", weights[i]), ("wrong", controls[i])):
+            target = torch.tensor([["a", "b"].index(table[column][i])])
+            expected = importance(model, x, target, gradient)[0].detach().numpy()
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_no_class_of_a_scan_is_explained_twice() -> None:
     """Three classes: only the first scan's last class is neither its predicted nor its wrong one."""
     classes = ["a", "b", "c"]
     p = pd.DataFrame([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]], columns=["p_a", "p_b", "p_c"])
@@ -99,12 +112,11 @@ def test_no_class_of_a_scan_is_explained_twice(monkeypatch: pytest.MonkeyPatch) 
     assert _wrong(table, classes) == ["b", "b", "c"]
     asked: list[list[int]] = []
 
-    def note(_model: object, series: list, _device: str, targets: list[int]) -> list[np.ndarray]:
+    def note(series: list, targets: list[int]) -> list[np.ndarray]:
         asked.append(targets)
         return [np.full(len(x), 10.0 + target) for x, target in zip(series, targets, strict=True)]
 
-    monkeypatch.setattr("bolt.explain.importance.importance_of", note)
     series, weights = [np.zeros((4, 2))] * 3, [np.full(4, float(i)) for i in range(3)]
-    found = _controls(None, series, "cpu", table.assign(wrong=["b", "b", "c"]), weights, classes)  # type: ignore[arg-type]
+    found = _controls(note, series, table.assign(wrong=["b", "b", "c"]), weights, classes)  # type: ignore[arg-type]
     assert asked == [[1, 1, 2], [2]]
     assert [control[:, 0].tolist() for control in found] == [[11, 12], [11, 1], [12, 12]]

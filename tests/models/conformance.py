@@ -58,7 +58,8 @@ def small(name: str) -> Model:
         pytest.fail(
             f"model '{model.model}' has no entry in tests/models/conformance.py: add its small settings to SMALL"
         )
-    return model.model_copy(update={"hyper": model.hyper | SMALL[model.model]})
+    fewer = {key: value for key, value in SMALL[model.model].items() if model.hyper.get(key, value) is not None}
+    return model.model_copy(update={"hyper": model.hyper | fewer})  # null follows the data and stays
 
 
 def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:

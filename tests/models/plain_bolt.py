@@ -156,12 +156,14 @@ def position(attention, head: int, query: int | None, key: int, fringe: int) -> 
     return attention.bias_distance[distance + furthest, head]
 
 
-def plain_relevance(model: BolT, x: Tensor, target: int | None = None) -> Tensor:
+def plain_relevance(model: BolT, x: Tensor, target: int | None = None, gradient: str = "logit") -> Tensor:
     """Compute Algorithm 1 for one scan with the full (F+T)² map; (F, time)."""
     out = plain_bolt(model, x)
     target = int(out.logits.argmax()) if target is None else target
     flat = [weights for maps in (*out.attention, *out.of_cls) for weights in maps]
-    gradients = dict(zip(map(id, flat), torch.autograd.grad(out.logits[target], flat, allow_unused=True), strict=True))
+    loss = model.cwr_weight * out.cwr - out.logits.log_softmax(-1)[target]  # equation 4 and cross entropy
+    explained = {"logit": out.logits[target], "loss": loss, "minus_loss": -loss}[gradient]
+    gradients = dict(zip(map(id, flat), torch.autograd.grad(explained, flat, allow_unused=True), strict=True))
     n_cls = len(out.cls)
     size = n_cls + out.covered
     rel = torch.eye(size, dtype=x.dtype)

@@ -92,13 +92,14 @@ def test_equals_the_equations(backend, case):
 
 
 @fixture_stays
-@given(cases(), st.booleans())
-def test_relevance_equals_algorithm_1(backend, case, given_target):
+@given(cases(), st.booleans(), st.sampled_from(["logit", "loss", "minus_loss"]))
+def test_relevance_equals_algorithm_1(backend, case, given_target, gradient):
     model, length = case
     x = torch.randn(2, length, 5, dtype=torch.float64)
     target = torch.tensor([2, 1]) if given_target else None
-    expected = [plain_relevance(model, scan, None if target is None else int(target[i])) for i, scan in enumerate(x)]
-    torch.testing.assert_close(relevance(model, x, target), torch.stack(expected), rtol=0, atol=1e-9)
+    targets = [None, None] if target is None else target.tolist()
+    expected = [plain_relevance(model, scan, one, gradient) for scan, one in zip(x, targets, strict=True)]
+    torch.testing.assert_close(relevance(model, x, target, gradient), torch.stack(expected), rtol=0, atol=1e-9)
 
 
 def reference():
@@ -364,6 +365,8 @@ def test_a_single_class_is_a_number_to_predict():
     model, x = small(n_classes=1), torch.randn(3, 9, 5, dtype=torch.float64)
     assert model(x).logits.shape == (3, 1)
     assert (relevance(model, x) >= 0).all()
+    with pytest.raises(DataError, match="the gradient of the loss needs classes"):
+        relevance(model, x, gradient="loss")
 
 
 def test_local_tokens_need_windows():

@@ -53,6 +53,7 @@ def test_the_files_as_shipped_pass(tmp_path):
         (BOLT | {"harmonise": "combat"}, {}, {}, "'harmonise' is for vectors of connectivity.*z-scoring"),
         (BOLT | {"fisher_z": True}, {}, {}, "'fisher_z' is for vectors of connectivity"),
         (SVM | {"training": {"epochs": 3}}, {}, {}, "'svm' has no epochs"),
+        (SVM | {"by_dataset": {"abide1": {"training": {"epochs": 3}}}}, {}, {}, "'svm' has no epochs"),
         (SVM | {"covariates": ["age"]}, {"age": "age"}, {}, "'svm' takes none"),
         (SVM, {"classes": None}, {}, "'svm' needs classes"),
         (SVM | {"harmonise": "combat"}, {"site": None}, {}, "needs sites"),

@@ -25,14 +25,15 @@ def test_sizes(n_rois, n_classes, parameters):
     [
         ({"tr": 0.72, "crop": 600}, 167, 3, 600, 145),  # HCP-Rest, training
         ({"tr": 0.72, "crop": 600}, 167, 3, 1200, 345),  # and test
-        ({"tr": 0.72, "crop": 150}, 75, 3, 150, 26),  # HCP-Task: 167 volumes do not fit
+        ({"tr": 0.72, "crop": 150}, 123, 3, 150, 10),  # HCP-Task: 167 volumes do not fit
+        ({"tr": 0.72, "crop": 150}, 123, 3, 176, 18),  # and its shortest test scan
         ({"tr": 2.0, "crop": 100}, 60, 1, 100, 41),  # ABIDE-I
         ({"tr": 3.0, "crop": 100}, 40, 1, 100, 61),
         ({}, 60, 1, 100, 41),  # TR unknown: 2 s
         ({"crop": 3}, 2, 1, 3, 2),
-        ({"crop": 61}, 60, 1, 61, 2),
-        ({"crop": 60}, 30, 1, 60, 31),  # only one window of 60 would fit: no recurrence
-        ({"tr": 0.72, "crop": 168}, 84, 3, 168, 29),
+        ({"crop": 61}, 52, 1, 61, 10),
+        ({"crop": 60}, 51, 1, 60, 10),  # only one window of 60 would fit: no recurrence
+        ({"crop": 12}, 6, 1, 12, 7),  # not below half of the crop
     ],
 )
 def test_windows_follow_from_the_data(facts, window, stride, length, windows):
@@ -114,8 +115,9 @@ def test_a_constant_roi_gives_finite_gradients():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_training_keeps_no_matrix_of_a_window():
+def test_training_keeps_no_matrix_of_a_window(monkeypatch):
     """Memory for the backward pass grows with the states of a window, not with its matrices."""
+    monkeypatch.setattr(gc_lstm, "KEPT", 0)
     model, x = as_configured("gc_lstm", 40, 2, crop=20, hidden=2).train(), torch.randn(2, 60, 40)
     kept: dict[int, int] = {}
 
@@ -129,6 +131,18 @@ def test_training_keeps_no_matrix_of_a_window():
     assert sum(kept.values()) < windows * matrix / 4
 
 
+def test_gradients_are_the_same_if_matrices_are_kept(monkeypatch):
+    gradients = []
+    for kept in (0, gc_lstm.KEPT):
+        monkeypatch.setattr(gc_lstm, "KEPT", kept)
+        torch.manual_seed(0)
+        model, x = as_configured("gc_lstm", 6, 2, crop=20).train(), torch.randn(2, 40, 6)
+        torch.manual_seed(1)
+        model(x).logits.sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
 def test_training_and_evaluation_agree_without_dropout():
     model, x = as_configured("gc_lstm", 6, 2, crop=20, dropout=0.0), torch.randn(2, 40, 6)
     with torch.no_grad():
@@ -137,7 +151,7 @@ def test_training_and_evaluation_agree_without_dropout():
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="the scan has 9 volumes, but the model needs at least 10"):
+    with pytest.raises(DataError, match="the scan has 9 volumes, but the model needs at least 11"):
         as_configured("gc_lstm", 5, 2, crop=20)(torch.randn(1, 9, 5))
     with pytest.raises(ConfigError, match="'tr' must be above 0"):
         create_model("gc_lstm", 5, 2, tr=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.models.layers import BatchNorm, Dropout, attention, dropout, in_chunks
+from bolt.models.layers import BatchNorm, Dropout, at_positions, attention, dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -35,19 +35,9 @@ def test_nothing_is_dropped_in_evaluation_or_at_zero():
     assert torch.equal(Dropout(0.0)(x), x)
 
 
-@pytest.mark.parametrize(("time", "starts"), [(1, [0]), (30, [0]), (31, [0, 1]), (60, [0, 30]), (75, [0, 30, 45])])
-def test_chunks_cover_a_scan_and_the_last_ends_with_it(time, starts):
-    x, seen = torch.arange(2.0 * time).view(2, time, 1), []
-
-    def read(part):
-        seen.append(part)
-        return part.sum(1)
-
-    out = in_chunks(x, 30, read)
-    (parts,) = seen
-    assert parts[::2, 0, 0].tolist() == starts
-    expected = torch.stack([x[:, start : start + 30].sum(1) for start in starts]).mean(0)
-    torch.testing.assert_close(out, expected)
+@pytest.mark.parametrize(("n", "expected"), [(2, [0, 1]), (3, [0, 1, 2]), (8, [0, 1, 2, 0, 1, 2, 0, 1])])
+def test_positions_repeat_after_the_last_that_was_learned(n, expected):
+    assert at_positions(torch.arange(3.0)[:, None], n)[:, 0].tolist() == expected
 
 
 def test_dropout_of_attention_is_for_training():

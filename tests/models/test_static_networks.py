@@ -6,19 +6,20 @@ from torch.nn import functional
 
 from bolt.config import load_model
 from bolt.io.errors import ConfigError
-from bolt.models.brainnetcnn import EdgeToEdge
+from bolt.models.brainnetcnn import EdgeToEdge, Rows
 from bolt.models.registry import create_model
 from tests.models.recurrent import as_configured, size
 
-ORIGINAL = {"edge_channels": [32, 32], "node_channels": 64}
+LATER = {"edge_channels": [32, 64], "node_channels": 1}
+"""Of BrainNetCNN: the widths of PyTorch versions that followed the article."""
 
 
 @pytest.mark.parametrize(
     ("name", "n_rois", "changed", "count"),
     [
-        ("brainnetcnn", 400, {}, 1_829_277),
-        ("brainnetcnn", 116, {}, 556_957),
-        ("brainnetcnn", 400, ORIGINAL, 8_254_876),
+        ("brainnetcnn", 400, {}, 8_254_876),
+        ("brainnetcnn", 400, LATER, 1_829_277),
+        ("brainnetcnn", 116, LATER, 556_957),
         ("bnt", 400, {}, 13_545_290),
         ("bnt", 116, {}, 1_676_930),
         ("bnt", 200, {}, 3_960_890),
@@ -34,7 +35,16 @@ def test_as_many_weights_as_published(name, n_rois, changed, count):
 def test_trained_as_the_paper_says(name, epochs, batch, rate):
     training = load_model(name).training
     assert (training.epochs, training.batch_size, training.learning_rate) == (epochs, batch, rate)
-    assert training.optimizer == "adam" and load_model(name).connectivity == "scan"
+    assert training.optimizer == "adam" and load_model(name).connectivity == "crop"
+
+
+def test_brainnetcnn_has_the_layers_of_the_article():
+    """E2E 32, E2E 32, E2N 64, N2G 256, then linear layers of 128 and 30."""
+    model = as_configured("brainnetcnn", 5, 2)
+    rows = [tuple(layer.weight.shape) for layer in model.modules() if isinstance(layer, Rows)]
+    assert rows == [(1, 5, 32), (1, 5, 32), (32, 5, 32), (32, 5, 32), (32, 5, 64)]
+    linear = [tuple(layer.weight.shape) for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    assert linear == [(256, 5 * 64), (128, 256), (30, 128), (2, 30)]
 
 
 # ---- BrainNetCNN -----------------------------------------------------------------------------------------------------

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.svm import SVC
 
+from bolt.config import Config, load_experiment, load_model
+from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError
 from bolt.models.registry import create_model, inputs_of
+from bolt.models.svm import couple
 
 
 def made_up(n_classes, n=120, n_features=300, effect=0.35, seed=0):
@@ -69,10 +76,39 @@ def test_subjects_do_not_straddle_the_inner_split():
     assert together.state()["temperature"] < 0.3 * apart.state()["temperature"]
 
 
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_the_state_is_the_whole_model(kernel):
-    model, features, _ = trained(3, kernel=kernel)
-    other = create_model("svm", 25, 3, kernel=kernel)
+def test_platts_probabilities_are_scikit_learns():
+    features, labels, groups = made_up(2)
+    model = create_model("svm", 25, 2, kernel="rbf", calibration="platt")
+    model.fit(features[:80], labels[:80], groups[:80])
+    splits = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(features[:80], labels[:80], groups[:80])
+    machine = SVC(kernel="rbf", C=1)  # the published code's
+    other = CalibratedClassifierCV(machine, method="sigmoid", ensemble=False, cv=list(splits))
+    other.fit(features[:80].astype(float), labels[:80])
+    np.testing.assert_allclose(model.probabilities(features[80:]), other.predict_proba(features[80:]), atol=1e-3)
+
+
+def test_pairs_that_agree_on_the_classes_are_coupled_to_them():
+    """If i beats j with p_i / (p_i + p_j), the classes have the probabilities p."""
+    p = np.random.default_rng(0).dirichlet(np.ones(5), size=20)
+    second = np.stack([p[:, j] / (p[:, i] + p[:, j]) for i, j in combinations(range(5), 2)], axis=1)
+    np.testing.assert_allclose(couple(second, 5), p, atol=1e-6)
+
+
+def test_the_published_code_has_a_row_of_its_own():
+    rows = {row.row: model for row, model in rows_of(load_experiment("baselines"), Config(dataset="abide1"))}
+    published, ours = rows["SVM, published code"], load_model("svm")
+    assert published.hyper == ours.hyper | {"kernel": "rbf", "calibration": "platt"}
+    assert (published.connectivity, ours.connectivity) == ("crop", "scan")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"kernel": "linear"}, {"kernel": "rbf"}, {"kernel": "rbf", "calibration": "platt"}]
+)
+def test_the_state_is_the_whole_model(settings):
+    kernel = settings["kernel"]
+    model, features, _ = trained(3, **settings)
+    np.testing.assert_allclose(model.probabilities(features).sum(1), 1)
+    other = create_model("svm", 25, 3, **settings)
     other.load_state(model.state())
     np.testing.assert_array_equal(other.probabilities(features), model.probabilities(features))
     assert all(isinstance(value, np.ndarray) for value in model.state().values())

@@ -23,12 +23,12 @@ from tests.models.transformers import NAMES, WITH_POSITIONS, tiny, together_or_o
         ("longformer", 116, {"crop": 1200}, 10_154_802),
         ("band", 400, {"crop": 1200, "n_layers": 1}, 2_663_426),
         ("band", 400, {"crop": 1200}, 4_241_410),
-        ("tff", 400, {}, 4_345_202),
-        ("tff", 400, {"hidden": 2640, "inner": 3072}, 103_343_666),
+        ("tff", 400, {}, 103_343_666),  # as published
+        ("tff", 400, {"hidden": 400, "inner": 1600}, 4_345_202),
         ("ift_net", 400, {}, 6_356_290),
         ("hatnet", 400, {}, 2_811_522),
         ("band", 116, {"crop": 1200}, 4_096_002),
-        ("tff", 116, {}, 4_231_602),
+        ("tff", 116, {"hidden": 400, "inner": 1600}, 4_231_602),
         ("ift_net", 116, {}, 6_283_586),
         ("hatnet", 116, {}, 2_593_410),
     ],
@@ -89,11 +89,18 @@ def test_settings_that_cannot_be_meant(name, settings, message):
 
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
-def test_long_scans_are_read_in_chunks_of_a_crop(name):
-    model, x = create_model(name, 5, 3, **tiny(name, crop=30)).eval(), torch.randn(2, 75, 5)
-    chunks = torch.stack([model(x[:, start : start + 30]).logits for start in (0, 30, 45)])
-    torch.testing.assert_close(model(x).logits, chunks.mean(0))
-    torch.testing.assert_close(model(x[:, :60]).logits, chunks[:2].mean(0))
+def test_long_scans_are_read_whole_and_positions_repeat(name):
+    """The same as a model that has learned the repeated positions for the whole length."""
+    torch.manual_seed(0)
+    short, long = (create_model(name, 5, 3, **tiny(name, crop=crop)).eval() for crop in (30, 75))
+    weights = short.state_dict()
+    (key,) = [key for key in weights if key.endswith("positions")]
+    n_before = len(weights[key]) - 30  # the CLS token's position
+    first, rest = weights[key].normal_().split([n_before, 30])
+    long.load_state_dict(weights | {key: torch.cat([first, rest, rest, rest[:15]])})
+    x = torch.randn(2, 75, 5)
+    torch.testing.assert_close(short(x).logits, long(x).logits)
+    torch.testing.assert_close(short(x[:, :30]).logits, long(x[:, :30]).logits)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -227,7 +227,7 @@ def test_policy_zero(made):
     assert coverage.kept.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("policy", ["zero", "drop-scan", "drop-roi-everywhere"])
+@pytest.mark.parametrize("policy", ["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"])
 def test_policies_are_blind_to_labels(made, policy):
     uncover(made, "002", 1)
     made.scans["label"] = ["1", "1", "2", "2", None]
@@ -245,6 +245,18 @@ def test_policy_drop_scan(made):
     reason = excluded.set_index("scan_id").reason
     assert reason["002"] == "1 ROIs not covered: b"
     assert set(reason.index) == {"002", "003", "005"}
+
+
+def test_policy_drop_dead_scan_finds_series_of_zeros_too(made):
+    """The rule of the published code; a constant series that is not zero stays, as it does there."""
+    uncover(made, "002", 1, 0.0)
+    uncover(made, "004", 1, 5.0)
+    assert made(policy="drop-scan").scan_id.tolist() == ["003", "005"]
+    reason = made(policy="drop-dead-scan").set_index("scan_id").reason
+    assert reason["002"] == "1 ROIs not covered or all zero: b"
+    assert SeriesCache(made.out).index.scan_id.tolist() == ["001", "004"]
+    uncover(made, "004", 1)
+    assert made(policy="drop-dead-scan").set_index("scan_id").reason["004"] == "1 ROIs not covered or all zero: b"
 
 
 def test_policy_drop_roi_everywhere(made):

@@ -413,9 +413,10 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
         {"epoch_choice": "best_validation"},
         {"precision": "bfloat16"},
         {"weight_decay": 0.1, "clip_gradient": 0.1},
+        {"schedule": "one_cycle", "batches": "fixed", "optimizer": "adam"},
         "numbers",
     ],
-    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "numbers"],
+    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "one_cycle", "numbers"],
 )
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
     numbers = settings == "numbers"
@@ -425,11 +426,11 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
     real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
 
-    def dies(training, epoch):  # called once a step
+    def dies(*now):  # called once a step
         countdown[0] -= 1
         if countdown[0] == 0:
             raise Killed
-        return real(training, epoch)
+        return real(*now)
 
     monkeypatch.setattr(loop, "learning_rate", dies)
     died = 0

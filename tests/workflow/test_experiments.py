@@ -35,7 +35,7 @@ def configured(folder, **config):
 
 def test_runs_that_are_shared_are_planned_once(tmp_path, monkeypatch):
     config = configured(tmp_path)
-    done = snakemake(tmp_path, "-n", "paper", config=config)
+    done = snakemake(tmp_path, "-n", "extras", config=config)
     assert done.returncode == 0, done.stdout
     planned = jobs(done.stdout)
     assert (planned["experiment"], planned["train_fold"]) == (2, 9)  # three models, three folds
@@ -52,7 +52,7 @@ def test_runs_that_are_shared_are_planned_once(tmp_path, monkeypatch):
 
 def test_all_folds_of_a_run_can_be_one_job(tmp_path):
     config = configured(tmp_path, folds={"outer": 3, "side_by_side": True})
-    done = snakemake(tmp_path, "-n", "paper", config=config)
+    done = snakemake(tmp_path, "-n", "extras", config=config)
     planned = jobs(done.stdout)
     assert (planned["train_folds"], planned.get("train_fold", 0)) == (3, 0)
     assert int(re.search(r"(\d+) jobs", last_line(done.stdout))[1]) == sum(planned.values()) - 1
@@ -104,8 +104,41 @@ def test_landmarks_wait_for_one_atlas_and_are_left_out_of_numbers(tmp_path, monk
     assert waited.name == "landmarks.tsv" and "dosenbach160" in waited.parts
     planned = job_counts(plan_of(run, ["landmarks"]))
     assert (planned["train_fold"], planned["train_inner"], planned["regress_landmarks"]) == (3, 6, 1)
-    assert [path.name for path in run.paper()] == ["landmarks.tsv"]
+    assert [path.name for path in run.tables_of("paper")] == ["landmarks.tsv"]
     dataset = read_yaml(keys["dataset"]) | {"label": "age"}
     del dataset["classes"]
     numbers = Run(keys | {"dataset": str(write_yaml(tmp_path / "numbers.yaml", dataset))})
-    assert numbers.paper() == [] and numbers.experiment_inputs(SimpleNamespace(experiment="landmarks")) == []
+    assert numbers.tables_of("paper") == [] and numbers.experiment_inputs(SimpleNamespace(experiment="landmarks")) == []
+
+
+def test_figures_of_explanations_are_planned(tmp_path, monkeypatch):
+    """Brain maps need the regressions on landmarks, the timing of tasks needs importance alone; both share it."""
+    config = configured(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = Run(read_yaml(config) | {"experiments": ["brain_maps", "landmarks", "task_timing"]})
+    for name, file in {"brain_maps": "roi_weights.tsv", "landmarks": "landmarks.tsv"}.items():
+        assert [path.name for path in run.experiment_inputs(SimpleNamespace(experiment=name))] == [file]
+    kinds = ("train_fold", "explain_fold", "regress_landmarks", "regions", "tasks", "experiment")
+    maps = job_counts(plan_of(run, ["brain_maps"]))
+    assert [maps[kind] for kind in kinds] == [3, 3, 1, 1, 0, 1]
+    both = job_counts(plan_of(run, ["brain_maps", "landmarks"]))
+    assert [both[kind] for kind in kinds] == [3, 3, 1, 1, 0, 2]
+    dataset = type(run.dataset)
+    monkeypatch.setattr(dataset, "has_tasks", property(lambda self: True))
+    timing = job_counts(plan_of(run, ["task_timing"]))
+    assert [timing[kind] for kind in kinds] == [3, 3, 0, 0, 1, 1]
+    assert sum(job_counts(plan_of(run, run.asked("paper")))[kind] for kind in kinds) == 3 + 3 + 1 + 1 + 1 + 3
+
+
+def test_the_targets_paper_and_extras_are_dry_runs_of_their_own(tmp_path):
+    config = configured(tmp_path, atlases=["dosenbach160"])
+    keys = {"experiments": ["ablation", "windows_only", str(tmp_path / "one.yaml")]}
+    write_yaml(config, read_yaml(config) | keys)
+    made = {}
+    for target in ("paper", "extras"):
+        done = snakemake(tmp_path, "-n", target, config=config)
+        assert done.returncode == 0, done.stdout
+        made[target] = set(re.findall(r"results/paper/(\w+)\.tsv", done.stdout))
+        said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
+        assert said == sum(jobs(done.stdout).values()) - 1
+    assert made == {"paper": {"ablation"}, "extras": {"windows_only", "one"}}

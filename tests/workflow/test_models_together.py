@@ -67,7 +67,16 @@ def test_a_fold_that_fails_leaves_the_others(tmp_path):
     assert [(folder / "provenance.json").is_file() for folder in folders] == [True, False, True]
 
 
-@pytest.mark.parametrize(("run", "message"), [({"bolr": [0]}, "names model 'bolr'"), ({"svm": [3]}, "names fold 3")])
+def test_folds_of_a_model_that_only_an_experiment_compares(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    planned = Run(read_yaml(configure(tmp_path, run={"meanmlp": [1]})))  # a row of `baselines`
+    check_names(planned.config, planned.dataset)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [({"bolr": [0]}, "names model 'bolr'"), ({"svm": [3]}, "names fold 3"), ({"meanmlp": [4]}, "names fold 4")],
+)
 def test_folds_of_an_unknown_model_or_number_are_refused(tmp_path, monkeypatch, run, message):
     monkeypatch.chdir(tmp_path)
     planned = Run(read_yaml(configure(tmp_path, run=run)))

@@ -1,5 +1,5 @@
-# The paper's tables and other experiments (config/experiments): lists of runs that `train_fold` makes. The tables span all
-# datasets that have runs of them, and are in results/paper.
+# The paper's tables and figures, and further experiments (config/experiments): lists of runs that `train_fold` makes. The
+# tables span all datasets that have runs of them, and are in results/paper.
 
 
 rule measure_complexity:
@@ -77,4 +77,9 @@ for name in run.experiments:
 
 rule paper:
     input:
-        run.paper(),
+        run.tables_of("paper"),
+
+
+rule extras:
+    input:
+        run.tables_of("extras"),

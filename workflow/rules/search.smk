@@ -45,3 +45,21 @@ rule choose:
     shell:
         f"python -m bolt search {CONFIG} --atlas {{wildcards.atlas}} --model "
         f"{{wildcards.model}} --scheme {{wildcards.scheme}} {LOGGED}"
+
+
+rule choose_shared:
+    input:
+        run.shared_studies,
+    output:
+        layout.shared_choice("{model}"),
+    log:
+        layout.log("choose_shared", "{model}"),
+    benchmark:
+        layout.benchmark("choose_shared", "{model}")
+    conda:
+        "../envs/learning.yaml"
+    params:
+        **run.params("choose_shared"),
+        model=lambda wildcards: run.searched_code(wildcards.model),
+    shell:
+        f"python -m bolt choose-shared {CONFIG} --model {{wildcards.model}} {LOGGED}"

@@ -27,6 +27,7 @@ from bolt.config import Sanity
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import importance_of, load_bolt
+from bolt.explain.relevance import Gradient
 from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, summary
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.trust.untrained import fresh_model
@@ -65,8 +66,8 @@ def randomisations(model: BolT, independent: bool) -> Iterator[tuple[dict[str, A
 class _Fold:
     """Test scans of one fold, and their importance under its model."""
 
-    def __init__(self, cache: Any, run_fold: Path, scans: int | None) -> None:
-        self.model, self.info = load_bolt(run_fold)
+    def __init__(self, cache: Any, run_fold: Path, scans: int | None, gradient: Gradient) -> None:
+        (self.model, self.info), self._gradient = load_bolt(run_fold), gradient
         if self.info["classes"] is None:
             raise DataError(
                 "sanity checks need a model that predicts classes",
@@ -93,7 +94,7 @@ class _Fold:
 
     def compare(self, model: BolT, device: str | torch.device, keys: dict[str, Any]) -> pd.DataFrame:
         """Compare the importance of the scans under another model with the original: one row per scan."""
-        other = self._ranked(importance_of(model, self._series, device, self._targets))
+        other = self._ranked(importance_of(model, self._series, device, self._targets, self._gradient))
         rho, raw = (correlations(a, b) for a, b in zip(self._original, other, strict=True))
         return self.about.assign(**keys, rho=rho, rho_raw=raw)
 
@@ -106,6 +107,7 @@ def cascade(
     scans: int | None,
     independent: bool,
     device: str | torch.device = "auto",
+    gradient: Gradient = "logit",
 ) -> pd.DataFrame:
     """Compare importance under a fold's model with that under the same model, increasingly randomised.
 
@@ -121,13 +123,15 @@ def cascade(
     independent : bool
         Whether each layer is also randomised alone.
     device : {"auto", "cpu", "cuda"} or torch.device
+    gradient : {"logit", "loss", "minus_loss"}
+        With which the fold was explained.
 
     Returns
     -------
     DataFrame
         One row per scan, check, layer and draw: scan_id, group, fold, `KEYS`, rho, rho_raw. Step 0 is the model itself.
     """
-    fold = _Fold(cache, run_fold, scans)
+    fold = _Fold(cache, run_fold, scans, gradient)
     parts = [fold.compare(fold.model, device, {"check": "cascade", "step": 0, "layer": "none"})]
     for draw in range(draws):
         fresh = fresh_model(fold.info, draw)
@@ -143,6 +147,7 @@ def write_sanity(
     settings: Sanity,
     device: str = "auto",
     retrained: Sequence[Path] = (),
+    gradient: Gradient = "logit",
 ) -> None:
     """Write ``sanity.tsv`` (`SANITY_COLUMNS`) of a run, from the folds that are explained.
 
@@ -157,6 +162,8 @@ def write_sanity(
     retrained : sequence of Path
         Folders of models trained again with another seed, one per fold (`ModelRun.trained_again`). If all such
         trainings failed, or that on permuted labels, the table gives the reason.
+    gradient : {"logit", "loss", "minus_loss"}
+        With which the folds were explained.
 
     Raises
     ------
@@ -170,12 +177,12 @@ def write_sanity(
     for check, folders in others.items():
         models = [_other_model(folder, done) for folder in folders]
         compared = [model for model in models if not isinstance(model, str)]
-        parts += [_compare(cache, run, model, check, settings.scans, place) for model in compared]
+        parts += [_compare(cache, run, model, check, settings.scans, place, gradient) for model in compared]
         if models:
             notes[check] = _learned(compared, check) if compared else str(models[0])
     if settings.draws:
         options: dict[str, Any] = settings.model_dump(include={"draws", "scans", "independent"})
-        parts += [cascade(cache, run.fold(fold), device=place, **options) for fold in done]
+        parts += [cascade(cache, run.fold(fold), device=place, gradient=gradient, **options) for fold in done]
     table = summary(pd.concat(parts)) if parts else pd.DataFrame(columns=list(SANITY_COLUMNS))
     failed = [check for check in notes if not (table["check"] == check).any()]
     rows = [{"check": c, "fold": "all", "n_scans": 0, "n_undefined": 0, "verdict": "not done"} for c in failed]
@@ -205,11 +212,17 @@ def _other_model(folder: Path, done: Sequence[int]) -> _Other | str:
 
 
 def _compare(
-    cache: Any, run: ModelRun, other: _Other, check: str, scans: int | None, device: torch.device
+    cache: Any,
+    run: ModelRun,
+    other: _Other,
+    check: str,
+    scans: int | None,
+    device: torch.device,
+    gradient: Gradient,
 ) -> pd.DataFrame:
     """Return rows as of `cascade` for another model of a fold."""
     keys = {"check": check, "step": np.nan, "layer": np.nan}
-    return _Fold(cache, run.fold(other.fold), scans).compare(other.model, device, keys)
+    return _Fold(cache, run.fold(other.fold), scans, gradient).compare(other.model, device, keys)
 
 
 def _learned(others: Sequence[_Other], check: str) -> str:

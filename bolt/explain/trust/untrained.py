@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from bolt.explain.importance import importance_of, load_bolt
+from bolt.explain.relevance import Gradient
 from bolt.explain.weights import UNTRAINED, read_importance, write_importance
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model
@@ -27,7 +28,7 @@ def fresh_model(info: dict[str, Any], draw: int) -> BolT:
         return create_model(info["model"]["model"], info["n_rois"], n_outputs, **info["model"]["hyper"])
 
 
-def explain_untrained(cache: Any, run_fold: Path, device: str = "auto") -> None:
+def explain_untrained(cache: Any, run_fold: Path, device: str = "auto", gradient: Gradient = "logit") -> None:
     """Write the importance of a fold's test scans with events under untrained models.
 
     It is that of the class which the trained model predicts, divided by the scan's mean, mean over `DRAWS` models.
@@ -40,6 +41,8 @@ def explain_untrained(cache: Any, run_fold: Path, device: str = "auto") -> None:
     run_fold : Path
         Folder of a fold that has importance weights.
     device : {"auto", "cpu", "cuda"}
+    gradient : {"logit", "loss", "minus_loss"}
+        With which the fold was explained.
     """
     _, info = load_bolt(run_fold)
     table, _ = read_importance(run_fold)
@@ -49,7 +52,7 @@ def explain_untrained(cache: Any, run_fold: Path, device: str = "auto") -> None:
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]
     targets = [info["classes"].index(name) for name in table["predicted"]] if info["classes"] else None
-    draws = [importance_of(fresh_model(info, draw), series, device, targets) for draw in range(DRAWS)]
+    draws = [importance_of(fresh_model(info, draw), series, device, targets, gradient) for draw in range(DRAWS)]
     curves = [np.mean([_relative(weights) for weights in scan], axis=0) for scan in zip(*draws, strict=True)]
     write_importance(table[["scan_id", "role", "predicted"]], curves, run_fold, UNTRAINED)
 

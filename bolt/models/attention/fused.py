@@ -10,10 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bolt.models import layers
 from bolt.models.attention import native, window
 from bolt.models.attention.window import Maps, Shape
 from bolt.models.attention.windows import ClsToken, Windows
-from bolt.models.layers import Dropout, FeedForward
+from bolt.models.layers import FeedForward
 
 
 class Attended(NamedTuple):
@@ -34,7 +35,8 @@ class FusedWindowAttention(nn.Module):
     """FW-MSA with token fusion (section 2.1 of the paper, equations 1 to 3).
 
     Keys and values are projected once per token and shared by its windows. Fusion averages a token's outputs over its
-    windows before the output projection; because that is linear, the order does not matter.
+    windows before the output projection; because that is linear, the order does not matter. It does for dropout of the
+    projected output: by default a fused token has one mask; with `dropout_before_fusion`, one per window.
 
     Parameters
     ----------
@@ -43,11 +45,13 @@ class FusedWindowAttention(nn.Module):
     window, fringe : int
         W and L, in volumes.
     dropout : float
-        On attention weights.
+        On attention weights, and on the output.
     cls_token : {"local", "global", "none"}
     windowed : bool
         If false, every token attends to the whole scan. Distances beyond W + L - 1 share one bias, because unbounded
         distances cannot each have a parameter.
+    dropout_before_fusion : bool
+        Needs a CLS token per window. In training, torch then computes attention (`window`), not the kernel.
     """
 
     def __init__(
@@ -60,8 +64,10 @@ class FusedWindowAttention(nn.Module):
         dropout: float,
         cls_token: ClsToken = "local",
         windowed: bool = True,
+        dropout_before_fusion: bool = False,
     ) -> None:
         super().__init__()
+        self.dropout_before_fusion = dropout_before_fusion
         self.n_heads, self.head_dim, self.window, self.fringe = n_heads, head_dim, window, fringe
         self.dropout, self.cls_token, self.windowed = dropout, cls_token, windowed
         inner = n_heads * head_dim
@@ -116,10 +122,14 @@ class FusedWindowAttention(nn.Module):
         keys = tokens if following is None else _with_following(tokens, following, windows, beyond)
         q = self.query(tokens[: windows.n_cls] if cls_only else tokens)
         kv, bias = self.key_value(keys), self._bias(shape)
-        output = _backend(q).attend(q, kv, bias, shape, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
+            apart = window.attend_apart(q, kv, bias, shape, dropout)
+            return window.fuse(layers.dropout(self.output(apart), dropout), shape)
+        output = _backend(q).attend(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))
-        return self.output(output)
+        return layers.dropout(self.output(output), dropout)
 
     def _bias(self, shape: Shape) -> Tensor:
         """Return B, (h, sum of `shape.bias_sizes`)."""
@@ -141,7 +151,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(hidden), attention
         self.mlp_norm, self.mlp = nn.LayerNorm(hidden), FeedForward(hidden, inner, dropout)
-        self.dropout, self.mask_right = Dropout(dropout), mask_right
+        self.mask_right = mask_right
 
     def forward(
         self, tokens: Tensor, windows: Windows, cls_only: bool = False, record: list[Attended] | None = None
@@ -151,7 +161,7 @@ class Block(nn.Module):
         # the published code pads with zeros before the norm
         following = None if self.mask_right else self.attention_norm(torch.zeros_like(tokens[0]))
         attended = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
-        tokens = tokens[: len(attended)] + self.dropout(attended)
+        tokens = tokens[: len(attended)] + attended
         return tokens + self.mlp(self.mlp_norm(tokens))
 
 

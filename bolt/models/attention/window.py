@@ -102,15 +102,58 @@ def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0
     outputs = []
     fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
     for group in _groups(q, kv, bias, shape):
-        mixed = (layers.dropout(group.weights, dropout) @ group.values).transpose(1, 2).flatten(2)
+        mixed = _mixed(group, dropout)
         if group.n_cls:
             outputs.append(mixed[:, 0])
         if group.n_cls < mixed.shape[1]:
-            bold = mixed[:, group.n_cls :] * gather.within[..., None]
-            fused = fused.index_add(0, gather.base.flatten(), bold.flatten(0, 1).to(fused.dtype))
+            fused = _add_windows(fused, mixed[:, group.n_cls :], gather)
     if shape.bold_rows:
         outputs.append(fused / gather.times[:, None].to(fused.dtype))
     return torch.cat(outputs)
+
+
+def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
+    """Compute the attention of every query within each of its windows, without averaging over windows.
+
+    Parameters are those of `attend`, with a CLS token per window.
+
+    Returns
+    -------
+    Tensor
+        (windows, 1 + W, h·d); the CLS token comes first. `fuse` averages.
+    """
+    (group,) = _groups(q, kv, bias, shape)
+    return _mixed(group, dropout)
+
+
+def fuse(apart: Tensor, shape: Shape) -> Tensor:
+    """Average each BOLD token over its windows (equation 3).
+
+    Parameters
+    ----------
+    apart : Tensor
+        (windows, 1 + W, n), as from `attend_apart`.
+    shape : Shape
+
+    Returns
+    -------
+    Tensor
+        (CLS tokens + BOLD tokens, n).
+    """
+    gather = shape.windows.gather(shape.fringe, shape.beyond, apart.device)
+    fused = _add_windows(apart.new_zeros(shape.windows.n_tokens, apart.shape[2]), apart[:, 1:], gather)
+    return torch.cat([apart[:, 0], fused / gather.times[:, None].to(fused.dtype)])
+
+
+def _mixed(group: _Group, dropout: float) -> Tensor:
+    """Return the attention-weighted values of one group of windows, (groups, queries, h·d)."""
+    return (layers.dropout(group.weights, dropout) @ group.values).transpose(1, 2).flatten(2)
+
+
+def _add_windows(total: Tensor, bold: Tensor, gather: Gather) -> Tensor:
+    """Add the BOLD tokens of windows (windows, W, n) to `total` (BOLD tokens, n)."""
+    bold = bold * gather.within[..., None]
+    return total.index_add(0, gather.base.flatten(), bold.flatten(0, 1).to(total.dtype))
 
 
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:

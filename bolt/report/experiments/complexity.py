@@ -7,14 +7,19 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.config import Experiment
+from bolt.config import Experiment, load_model
 from bolt.experiments.complexity import COLUMNS, exponents, upper_half
+from bolt.experiments.entries import paper_table
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
 from bolt.report.figures.complexity import MEASURES, draw
 from bolt.report.tables.markup import Sheet, write_sheets
-from bolt.report.tables.numbers import decimal, number
+from bolt.report.tables.numbers import DASH, decimal, number
 
+FORMULA_COLUMNS = {
+    "formula": "Order of growth that the paper states; n/a: none",
+    "paper_exponent": "Power of the scan length in it, or that the paper states without a formula",
+}
 EXPONENT_COLUMNS = {
     "atlas": "Atlas",
     "row": "What the experiment's file calls the row",
@@ -23,7 +28,14 @@ EXPONENT_COLUMNS = {
         measure: f"Exponent of {name} against length, fitted over the upper half of the lengths: 1 linear, 2 quadratic"
         for measure, (name, _, _) in MEASURES.items()
     },
+    **FORMULA_COLUMNS,
 }
+LETTERS = (
+    "The paper's orders of growth, of a layer: N latent dimensions, T volumes, k kernel size, W window, α stride and β "
+    "fringe coefficient, m block index, from 0. Of these only T changes here, so that its power is to be compared with "
+    "the exponent of operations. That is lower where costs that grow more slowly with T are still large (in attention "
+    "over T volumes, the linear layers, which are linear in T)"
+)
 
 
 def write_complexity(experiment: Experiment, out: Path) -> None:
@@ -50,7 +62,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
             where=out / experiment.name,
             hint="Use longer scans ('complexity: lengths'), or models with shorter windows",
         )
-    slopes = exponents(table, list(MEASURES))
+    slopes = with_formulas(exponents(table, list(MEASURES)), experiment)
     stem = out / experiment.name
     draw(table, stem.with_suffix(".png"))
     write_table(slopes, out / f"{experiment.name}_exponents.tsv", EXPONENT_COLUMNS)
@@ -59,14 +71,29 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     write_table(table, stem.with_suffix(".tsv"), COLUMNS)
 
 
+def with_formulas(slopes: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+    """Add `FORMULA_COLUMNS` to exponents, for rows that the paper has."""
+    known = read_table(paper_table("complexity"), text=("model", "formula")).set_index("model")
+    names = {row.row or load_model(row.model).title: row.paper["model"] for row in experiment.rows if row.paper}
+    of_row = {row: known.loc[name] for row, name in names.items()}
+    return slopes.assign(
+        formula=[of_row[row]["formula"] if row in of_row else None for row in slopes["row"]],
+        paper_exponent=[of_row[row]["exponent"] if row in of_row else None for row in slopes["row"]],
+    ).astype({"paper_exponent": float})
+
+
 def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.DataFrame) -> Sheet:
     """Return cost at the longest scan and the exponents, a row per model, for one atlas."""
     lengths = sorted(table["length"].unique())
     longest = table[table["length"] == lengths[-1]].set_index("row")
     exponent = slopes[slopes["atlas"] == atlas].set_index("row")
-    rows = []
+    rows, in_paper = [], exponent["paper_exponent"].notna().any()
     for name in longest.index:
-        row = {"": str(name), "parameters": number(longest.at[name, "parameters"])}
+        row = {"": str(name)}
+        if in_paper:
+            formula, power = exponent.at[name, "formula"], exponent.at[name, "paper_exponent"]
+            row |= {"the paper": DASH if pd.isna(formula) else formula, "its power of T": number(power)}
+        row["parameters"] = number(longest.at[name, "parameters"])
         for measure, (title, size, unit) in MEASURES.items():
             row[f"{title} ({unit})"] = number(longest.at[name, measure] / size)
             row[f"{title}, exponent"] = decimal(exponent.at[name, measure])
@@ -80,6 +107,7 @@ def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.D
         notes=[
             "Exponents: slopes on logarithmic axes over the upper half of the lengths, "
             f"{', '.join(map(str, upper_half(lengths)))} volumes, as far as measured; 1 is linear, 2 quadratic",
+            *([LETTERS] if in_paper else []),
             f"Operations: {COLUMNS['operations']}",
             "Memory: peak size of all tensors alive at one time, without weights, gradients and the scan itself",
             *(f"{row.row}, {row.length} volumes: {row.note}" for row in missing.itertuples()),

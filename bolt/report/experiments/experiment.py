@@ -30,12 +30,14 @@ from bolt.experiments.results import (
     with_paper,
 )
 from bolt.io.files import write_table
+from bolt.report.experiments.paper_layout import as_in_paper
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import draw
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
 from bolt.report.tables.markup import Sheet, write_sheets
 from bolt.report.tables.numbers import (
     DASH,
+    KINDS_OF_INTERVALS,
     Formatter,
     decimal,
     estimate,
@@ -47,9 +49,15 @@ from bolt.report.tables.numbers import (
     signed,
 )
 
+SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
+"""Source of spread to its column of the results."""
 WITH_INTERVALS = "accuracy", "auc", "balanced_accuracy", "brier", "log_loss"
 NOT_IN_PAPER = WITH_INTERVALS[2:]
 BOLD = "Bold: the best row among those with all folds; models that see no brain data do not compete."
+FIDELITY = (
+    "Fidelity: exact, as published; core, the defining layers as published, other parts adapted or second-hand; "
+    "reconstructed, the architecture that the paper used is not known, so the row is not a result of the original."
+)
 TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
 TESTS_EXPLAINED = {
     "wilcoxon_p": "Wilcoxon assumes independent folds, although their training sets overlap.",
@@ -78,7 +86,10 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
         draw_curves(results, entries, picture, key=experiment.sweeps[0].key if experiment.sweeps else "")
     else:
         draw(results, picture, reference=experiment.reference)
-    sheets = _sheets(experiment, entries, results, tests, families)
+    sheets = [
+        *as_in_paper(experiment, entries, results),
+        *_sheets(experiment, entries, results, tests, families),
+    ]
     write_sheets(experiment, sheets, out, "All rows with their 95 % intervals", first=1)
     write_table(results, out / f"{experiment.name}.tsv", RESULT_COLUMNS)
 
@@ -98,6 +109,8 @@ def _sheets(
         sheets.append(performance(f"{dataset}, {atlas}", part, rows, experiment.reference, tests_here))
         if "brier" in set(part["metric"]) and part["mean"].notna().any():
             sheets.append(calibration(f"{dataset}, {atlas}: intervals, balance and probabilities", part, rows))
+        if part["sd_seeds"].notna().any():
+            sheets.append(spread(f"{dataset}, {atlas}: spread over folds and over seeds", part))
         if len(tests_here):
             sheets.append(paired(f"{dataset}, {atlas}: tests against {experiment.reference}", tests_here))
             sheets.append(fold_tests(f"{dataset}, {atlas}: tests of all metrics over folds", tests_here))
@@ -117,7 +130,10 @@ def performance(
     with_paper_values = part["paper_mean"].notna().any()
     rows = []
     for row, values in part.groupby("row", sort=False):
-        line = {"": row, "folds": _folds(values.iloc[0])}
+        line = {"": row}
+        if part["fidelity"].notna().any():
+            line["fidelity"] = values["fidelity"].iloc[0] or DASH
+        line["folds"] = _folds(values.iloc[0])
         for value in values[values["metric"].isin(metrics)].to_dict("records"):
             name = metric_name(value["metric"])
             line[name] = _mean_sd(value)
@@ -130,8 +146,30 @@ def performance(
             " Beside it the paper's mean ± standard deviation, and in brackets our mean minus the paper's; * marks a "
             "mean of the paper outside our 95 % interval."
         )
-    notes = [*_notes(part), *_baseline_notes(tests, entries, reference)]
+    if "fidelity" in rows[0]:
+        caption += f" {FIDELITY}"
+    notes = [*_reconstructed(part), *_notes(part), *_baseline_notes(tests, entries, reference)]
     return Sheet(title, pd.DataFrame(rows), f"{caption} {BOLD}", _best(part, entries, metrics), notes)
+
+
+def spread(title: str, part: pd.DataFrame) -> Sheet:
+    """Return the mean of each metric, and its standard deviation over folds and over seeds in columns of their own."""
+    metrics = METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
+    rows = []
+    for row, values in part.groupby("row", sort=False):
+        line = {"": row, "folds": _folds(values.iloc[0]), "seeds": number(values.iloc[0]["n_seeds"])}
+        for value in values[values["metric"].isin(metrics)].to_dict("records"):
+            name, shown = metric_name(value["metric"]), _format_of(value["metric"])
+            line[f"{name}, mean"] = shown(value["mean"])
+            line |= {f"{name}, sd over {source}": shown(value[column]) for source, column in SPREADS.items()}
+        rows.append(line)
+    caption = (
+        "Folds differ in the scans that are tested, seeds in initial weights, crops and the order of batches. Standard "
+        "deviations: over folds of the means over seeds (ddof 0), as in the paper; over seeds of the means over folds "
+        "(ddof 1), the change if the whole cross-validation were repeated; and over the seeds of a fold (ddof 1, root "
+        "mean variance over folds), the change if one fold were repeated."
+    )
+    return Sheet(title, pd.DataFrame(rows), caption)
 
 
 def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
@@ -146,9 +184,9 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         rows.append(line)
     majority = part.loc[part["metric"] == "accuracy", "no_skill"].max()
     caption = (
-        "Mean over folds with its 95 % interval, in which families (else subjects) are independent, not scans; too "
-        f"few: fewer than {FEWEST_GROUPS} of them, or (AUC) fewer than {FEWEST_PER_CLASS} in a class. Accuracies and "
-        f"AUC in per cent; always predicting the most frequent class has an accuracy of {percent(majority)}. Lower "
+        f"Mean over folds with its 95 % interval. {KINDS_OF_INTERVALS} Too few: fewer than {FEWEST_GROUPS} of them, or "
+        f"(AUC) fewer than {FEWEST_PER_CLASS} in a class. Accuracies and AUC "
+        f"in per cent; always predicting the most frequent class has an accuracy of {percent(majority)}. Lower "
         f"Brier scores and log losses are better. {BOLD}"
     )
     best = {(row, with_interval(metric)) for metric in NOT_IN_PAPER for row, _ in _best(part, entries, [metric])}
@@ -276,6 +314,13 @@ def _notes(part: pd.DataFrame) -> list[str]:
         without = f"without fold {value['missing_folds']}: " if value["n_folds"] else ""
         lines.append(f"{value['row']}: {without}{value['note']}".rstrip("."))
     return lines
+
+
+def _reconstructed(part: pd.DataFrame) -> list[str]:
+    """State of each reconstructed method what was reconstructed."""
+    rows = part[part["fidelity"] == "reconstructed"].drop_duplicates("row")
+    pairs = zip(rows["row"], rows["fidelity_note"], strict=True)
+    return [f"{row} is reconstructed: {note}".rstrip(".") for row, note in pairs]
 
 
 def _baseline_notes(tests: pd.DataFrame | None, entries: Sequence[Entry], reference: str) -> list[str]:

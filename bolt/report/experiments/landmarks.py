@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pandas as pd
 
 from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
-from bolt.experiments.entries import Entry, paper_table
+from bolt.experiments.entries import Entry
 from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import holds_something, read_table, write_table
+from bolt.io.files import holds_something, write_table
+from bolt.report.experiments.paper_layout import ATLASES, METRIC_HEADINGS, dataset_titles, in_papers_order, two_decimals
 from bolt.report.figures.landmarks import Curve, draw_curves
 from bolt.report.tables.explanation import landmark_table
+from bolt.report.tables.landmarks import paper_of, read_landmarks
 from bolt.report.tables.markup import Sheet, write_sheets
 
 WHERE: dict[str, Any] = {
@@ -38,17 +41,10 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def read_landmarks(file: Path) -> pd.DataFrame:
-    """Read ``landmarks.tsv`` or ``subsets.tsv``."""
-    return read_table(file, text=("fold", "importance", "tokens", "level"))
-
-
-def paper_of(dataset: str) -> pd.DataFrame:
-    """Return the paper's own values of a dataset as shares: tokens, metric, mean, sd; empty for other datasets."""
-    table = read_table(paper_table("landmarks"))
-    values = table[table["dataset"] == dataset]
-    values = values.assign(mean=values["mean_percent"] / 100, sd=values["sd_percent"] / 100)
-    return values[["tokens", "metric", "mean", "sd"]]
+FIGURE_ORDER = ("hcp_task", "hcp_rest", "abide1")
+"""Datasets in the order of the paper's figure."""
+PAPERS_VOLUMES = {"important": "LR (Important)", "random": "LR (Random)"}
+"""Volumes of the paper's table, and its headings."""
 
 
 def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out: Path) -> None:
@@ -59,14 +55,16 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
     DataError
         Nothing is explained.
     """
-    rows, curves, subsets, sheets = [], [], [], []
-    for entry in entries:
+    rows, curves, subsets, sheets, explained = [], [], [], [], []
+    titles = dataset_titles(entries)
+    for entry in in_papers_order(entries, FIGURE_ORDER):
         tables = _over_seeds(entry, "landmarks.tsv", list(KEYS))
         if tables is None:
             continue
-        paper = paper_of(entry.dataset)
+        paper = paper_of(entry.paper_dataset, entry.atlas)
         rows.append(_rows(entry, tables, paper))
-        title = f"{entry.dataset}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
+        explained.append((entry, tables))
+        title = f"{titles[entry.dataset]}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
         caption = (
             "Per cent, mean ± standard deviation over folds. The paper does not state whether volumes or subjects "
             "are classified, and has random volumes as its only control."
@@ -85,8 +83,38 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
     empty = pd.DataFrame(columns=[*WHERE, *SUBSET_COLUMNS])
     subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
     write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
+    sheets = [*_as_in_paper(experiment, explained), *sheets]
     write_sheets(experiment, sheets, out, "Accuracy and importance against rank of importance" if curves else "")
     write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
+
+
+def _as_in_paper(experiment: Experiment, explained: Sequence[tuple[Entry, pd.DataFrame]]) -> list[Sheet]:
+    """Return the regressions on important and on random volumes as the paper's table has them."""
+    if experiment.paper is None:
+        return []
+    tables = {id(entry): table for entry, table in explained}
+    titles = dataset_titles(entry for entry, _ in explained)
+    rows: list[dict[str, str]] = []
+    bold = set()
+    for entry in in_papers_order([entry for entry, _ in explained]):
+        table = tables[id(entry)]
+        table = table[(table["level"] == "token") & (table["importance"] != "inner")]
+        table = table[table["fold"].isin(["mean", "sd"])].set_index(["fold", "tokens"]).sort_index()
+        for metric, heading in METRIC_HEADINGS.items():
+            means = {tokens: table.loc[("mean", tokens), metric] for tokens in PAPERS_VOLUMES}
+            cells = {
+                column: two_decimals(means[tokens], table.loc[("sd", tokens), metric])
+                for tokens, column in PAPERS_VOLUMES.items()
+            }
+            bold.add((len(rows), PAPERS_VOLUMES[max(means, key=means.__getitem__)]))
+            names = [titles[entry.dataset], *([] if entry.atlas in ATLASES else [entry.atlas])]
+            name = ", ".join([*names, *([entry.row] if len(experiment.rows) > 1 else [])])
+            rows.append({"": f"{name}: {heading}", **cells})
+    caption = (
+        "As in the paper: logistic regressions that classify single volumes, per cent, mean ± standard deviation over "
+        "test folds (and seeds, if there are several); bold: the better one."
+    )
+    return [Sheet(f"{experiment.paper.shows.split(' and ')[0]}", pd.DataFrame(rows), caption, bold)]
 
 
 def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None:

@@ -58,7 +58,10 @@ def result_legend(figure: Figure, results: pd.DataFrame, colours: Mapping[str, s
     if (results["n_folds"] < results["expected_folds"]).any():
         keys.append(axis.plot([], [], missing, ms=4, mfc="white", lw=1.6, color=INK, label="folds are missing")[0])
     keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
-    figure.legend(handles=keys, loc="outside lower center", ncols=6, title="mean over folds, 95 % interval")
+    title = "mean over folds, 95 % interval"
+    if "reconstructed" in set(results.get("fidelity", ())):
+        title += "; † reconstructed, not the original method"
+    figure.legend(handles=keys, loc="outside lower center", ncols=6, title=title)
 
 
 def _panel(axis: Axes, part: pd.DataFrame, atlases: dict[str, str]) -> None:
@@ -136,10 +139,11 @@ def _names(axis: Axes, part: pd.DataFrame, reference: str) -> None:
 
 
 def _name(row: str, values: pd.DataFrame) -> str:
-    """Return the row's name with the number of its folds, if some are missing."""
+    """Return the row's name, with a dagger if it is reconstructed, and the number of its folds if some are missing."""
     folds = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # undefined metrics have fewer
     lacking = folds[folds["n_folds"] < folds["expected_folds"]]
+    row += " †" if "reconstructed" in set(values.get("fidelity", ())) else ""
     if not values["expected_folds"].any():
         return f"{row} (not applicable)"
-    counts = ", ".join(dict.fromkeys(f"{row.n_folds} of {row.expected_folds}" for row in lacking.itertuples()))
+    counts = ", ".join(dict.fromkeys(f"{line.n_folds} of {line.expected_folds}" for line in lacking.itertuples()))
     return f"{row} ({counts} folds)" if counts else row

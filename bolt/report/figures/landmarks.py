@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -35,10 +36,10 @@ def draw_curves(curves: Sequence[Curve], out: Path) -> None:
     """Draw accuracy with its spread over folds, and importance: a row per dataset."""
     with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
         grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
-        for (left, right), curve in zip(grid, curves, strict=True):
+        for letter, (left, right), curve in zip(ascii_lowercase, grid, curves, strict=False):
             _accuracy(left, curve)
             _importance(right, curve)
-            left.set_title(curve.title)
+            left.set_title(f"({letter}) {curve.title}" if len(curves) > 1 else curve.title)
             for axis in (left, right):
                 axis.margins(x=0.01)
         for axis in grid[-1]:

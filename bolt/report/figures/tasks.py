@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,8 @@ from bolt.report.figures.series import carpet
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
 from bolt.report.tables.explanation import TASK_KEYS, task_titles
 
+STRIP = "viridis"
+"""Colours of importance."""
 LANE = 0.09
 """Height of a lane of events, relative to that of the curve's axis."""
 
@@ -25,10 +28,14 @@ def of_task(table: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
     return table[(table[TASK_KEYS] == list(key)).all(axis=1)]
 
 
-def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
-    """Draw mean importance (`TASK_COLUMNS`) over events (`BLOCK_COLUMNS`): a panel per class, task and run."""
+def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path, *, strips: bool = False) -> None:
+    """Draw mean importance (`TASK_COLUMNS`) over events (`BLOCK_COLUMNS`): a panel per class, task and run.
+
+    With `strips`, importance is also a strip of colours below each curve, on one scale for all panels, as in the paper.
+    """
     keys = list(dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)))
     names = task_titles(keys)
+    scale = {"vmin": float(curves["mean"].min()), "vmax": float(curves["mean"].max()), "cmap": STRIP}
     with canvas(out, height=0.45 + 1.32 * len(keys)) as figure:
         grid = figure.subplots(len(keys), 2, squeeze=False, width_ratios=[4.2, 1])
         for (axis, beside), key in zip(grid, keys, strict=True):
@@ -36,8 +43,26 @@ def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path) -> None:
             draw_course(axis, beside, curve, of_task(events, key))
             n = int(curve["n_scans"].max())
             axis.set_title(f"{names[key]} ({n} scan{'s' if n > 1 else ''})")
+            if strips:
+                picture = _draw_strip(axis, curve, scale)
+        if strips:
+            figure.colorbar(picture, ax=grid, label="mean relative importance", shrink=0.4, aspect=30, pad=0.01)
         grid[-1, 0].set_xlabel("time (s)")
         figure.supylabel("relative importance (1: the scan's mean)", fontsize=9)
+
+
+def _draw_strip(axis: Axes, curve: pd.DataFrame, scale: dict[str, Any]) -> Any:
+    """Draw mean importance as colours in a strip below the curve."""
+    low, high = axis.get_ylim()
+    bottom, (left, right) = low - 1.6 * LANE * (high - low), axis.get_xlim()
+    volumes = np.arange(int(curve["volume"].iloc[0]), int(curve["volume"].iloc[-1]) + 1)
+    values = curve.set_index("volume")["mean"].reindex(volumes).to_numpy(float)
+    step = right / (volumes[-1] + 1)
+    extent = (volumes[0] * step, right, bottom, low)
+    picture = axis.imshow(values[None], extent=extent, aspect="auto", interpolation="nearest", **scale)
+    axis.set_yticks([tick for tick in axis.get_yticks() if low <= tick <= high])  # of the curve, not of the strip
+    axis.set(xlim=(left, right), ylim=(bottom, high))
+    return picture
 
 
 def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:

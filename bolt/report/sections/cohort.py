@@ -38,7 +38,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         used = used.assign(label=quarters(used["label"]))
         classes = used["label"].unique().tolist()
     picture = figure_folder(layout) / "cohort.png"
-    figure.cohort(used, classes, picture)
+    figure.cohort(used, study.dataset.coloured or classes, picture)
     return [
         Table(readable.cohort(used, classes), "Included scans; mean ± standard deviation.", layout.scans),
         *_published(layout),

@@ -17,15 +17,17 @@ from bolt.report.html import Block, Picture, RunSection, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
+from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS
 
 CAPTION = (
-    "Test scans pooled over folds, with 95 % intervals in which subjects (or families) are independent, and mean ± "
-    "standard deviation over folds. All models have the same folds; a model with fewer folds was tested on fewer scans."
+    "Test scans pooled over folds, with 95 % intervals, and mean ± standard deviation over folds. All models have the "
+    "same folds; a model with fewer folds was tested on fewer scans. {kinds}"
 )
 SEEDS = (
     "All {n} seeds: mean with its 95 % interval, which includes the variation between seeds; standard deviation over "
     "folds of the means over seeds (ddof 0), and over seeds of the means over folds (ddof 1)."
 )
+RECONSTRUCTED = "reconstructed"
 PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
@@ -36,18 +38,33 @@ def comparison(study: Study) -> RunSection | None:
     if len(evaluated) < 2:
         return None
     rows = {atlas: _gathered(study, atlas) for atlas in study.config.atlas_places}
-    blocks: list[Block] = [Table(readable.comparison(evaluated), CAPTION)]
+    side_by_side = _with_fidelity(study, readable.comparison(evaluated))
+    blocks: list[Block] = [Table(side_by_side, CAPTION.format(kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
         figures.comparison(evaluated, picture)
-        table = Table(readable.comparison(evaluated), f"Per cent. {CAPTION}")
+        table = Table(side_by_side, f"Per cent. {CAPTION.format(kinds=KINDS_OF_INTERVALS)}")
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
         blocks = [*warnings, table, Picture(picture, PICTURE)]
     if len(study.config.seeds) > 1:
         numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
-    return RunSection("All models side by side", blocks + tests)
+    return RunSection("All models side by side", blocks + reconstructed(study) + tests)
+
+
+def _with_fidelity(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """Add to a table of runs (by title) how close each model is to the method that it is named after."""
+    models = {run_title(study, run): study.models[run.model] for run in study.runs}
+    levels = [fidelity.level if (fidelity := models[title].fidelity) else DASH for title in table[""]]
+    table.insert(1, "fidelity", levels)
+    return table
+
+
+def reconstructed(study: Study) -> list[Block]:
+    """State which models are reconstructed, and what of them."""
+    notes = {m.name: m.fidelity.note for m in study.models.values() if m.fidelity and m.fidelity.level == RECONSTRUCTED}
+    return [Text(f"{name} is reconstructed, not the original method: {note}") for name, note in notes.items()]
 
 
 def _gathered(study: Study, atlas: str) -> tuple[list[Entry], list[Gathered]]:

@@ -18,9 +18,11 @@ from bolt.report.sections.explanation.measures import averaged
 from bolt.report.sections.explanation.questions import counted, verdicts_of
 from bolt.report.sections.explanation.regions import brain_picture
 from bolt.report.tables import readable
-from bolt.report.tables.numbers import decimal, p_value
+from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, decimal, p_value
 
-METRICS = "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans."
+METRICS = (
+    "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans. {kinds}"
+)
 PERFORMANCE = "Left: metrics of all test scans with 95 % intervals, and of each fold. {others}"
 NUMBERS = "Predicted against true label of all test scans; dashed: perfect prediction."
 TRAINING = "Training: thin lines are folds, thick lines their mean. The training loss includes penalty terms."
@@ -47,10 +49,11 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
         return RunSection(run_title(study, run), [missing])
     metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
     unit = ", per cent" if study.dataset.classes else ""
+    kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
     blocks: list[Block] = [
         *_unfinished(metrics),
         *_part(summary["pooled"], metrics),
-        Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit), file),
+        Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit, kinds=kinds), file),
     ]
     blocks += _chance(summary.get("chance"))
     if summary["pooled"]:

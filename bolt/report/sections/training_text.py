@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bolt.config import Dataset, Model, Training
 from bolt.models.registry import inputs_of
+from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 SETTINGS = {
     "dropout": "dropout",
@@ -15,16 +16,20 @@ SETTINGS = {
 
 def network_text(model: Model, dataset: Dataset) -> str:
     """Describe inputs, optimiser, learning rate and choice of the epoch of one network."""
+    model, dataset = model.on(dataset)
     t = model.training
     text = (
         f"{_named(model)} was trained on {_inputs(model, dataset)} for {_epochs(t.epochs)} with {_optimiser(t)}, "
-        f"a batch size of {t.batch_size} and {_learning_rate(t)}{_regularisation(model)}; {_choice(t)}."
+        f"a batch size of {t.batch_size}{_batches(t)} and {_learning_rate(t)}{_regularisation(model)}; {_choice(t)}."
     )
     if model.train_share < 1:
         text += f" Only {100 * model.train_share:g} % of the training subjects were used."
     if model.by_fold:
         text += " Settings that a search chose for single folds differ from these."
-    return text + " Test scans were used at full length."
+    text += " Test scans were used at full length."
+    if model.fidelity and model.fidelity.level == "reconstructed":
+        text += f" It is a reconstruction, not the original method: {model.fidelity.note}"
+    return text
 
 
 def _named(model: Model) -> str:
@@ -53,12 +58,16 @@ def _optimiser(t: Training) -> str:
     return decay.format(t.weight_decay)
 
 
+def _batches(t: Training) -> str:
+    return " (the same batches in every epoch)" if t.batches == "fixed" else ""
+
+
 def _learning_rate(t: Training) -> str:
     """Describe the schedule, as `bolt.training.schedule.learning_rate` computes it."""
     if t.schedule == "constant":
         return f"a constant learning rate of {t.learning_rate:g}"
     warm = min(t.warmup_epochs, t.epochs)
-    shape = " along half a cosine wave" if t.schedule == "cosine" else " linearly"
+    shape = " along half a cosine wave" if t.schedule in ("cosine", "one_cycle") else " linearly"
     rise, start = "", f"{t.peak_learning_rate:g}"
     if warm:
         change = "rose" if t.peak_learning_rate >= t.learning_rate else "fell"
@@ -66,18 +75,30 @@ def _learning_rate(t: Training) -> str:
         ramp = " linearly" if t.schedule == "step" else shape
         rise = f"{change}{ramp} from {t.learning_rate:g} to {start} over {within}"
     if warm >= t.epochs:
-        return f"a learning rate that {rise}"
+        return f"a learning rate that {rise}{_momentum(t, warm)}"
     if t.schedule == "step":
         steps = f"was multiplied by {t.step_factor:g} every {t.step_epochs} epochs"
         return f"a learning rate that {rise}, then {steps}" if rise else f"a learning rate of {start} that {steps}"
     end = f"fell{shape} to {t.final_learning_rate:g}"
-    return f"a learning rate that {rise}, then {end}" if rise else f"a learning rate that {end}, from {start}"
+    text = f"a learning rate that {rise}, then {end}" if rise else f"a learning rate that {end}, from {start}"
+    return text + _momentum(t, warm)
+
+
+def _momentum(t: Training, warm: float) -> str:
+    """Describe how Adam's first decay rate follows the learning rate of a one-cycle schedule."""
+    if t.schedule != "one_cycle":
+        return ""
+    parts = [f"fell from {HIGH_BETA:g} to {LOW_BETA:g}"] if warm else []
+    parts += [f"rose from {LOW_BETA:g} to {HIGH_BETA:g}"] if warm < t.epochs else []
+    return f" (one cycle: Adam's β1 {', then '.join(parts)} at the same time)"
 
 
 def _regularisation(model: Model) -> str:
     """List dropout and the like."""
     t = model.training
     parts = [f"{words} {model.hyper[name]:g}" for name, words in SETTINGS.items() if model.hyper.get(name)]
+    if model.hyper.get("dropout_before_fusion"):
+        parts[0] += " (of attention outputs: in each window, before fusion)"
     if t.mixup:
         parts.append(f"mixup of pairs of scans [@mixup] (α = {t.mixup:g})")
     if t.clip_gradient is not None:

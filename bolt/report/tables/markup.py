@@ -12,12 +12,13 @@ import pandas as pd
 from bolt.config import Experiment
 from bolt.io.files import write_text
 
-PACKAGES = "% \\usepackage{booktabs,graphicx}\n\n"
+PACKAGES = "% \\usepackage{amssymb,booktabs,graphicx}\n\n"
 """What a LaTeX document needs for these tables, as a comment."""
 LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {sign: f"${sign}$" for sign in "<>|"}
 LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 LATEX |= {"[": "{[}", "*": "{*}"}  # at the start of a row they would be options of the line before
 LATEX |= {"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$"}
+LATEX |= {"✓": r"$\checkmark$", "✗": r"$\times$"}
 LATEX |= {"°": r"${}^\circ$", "–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}"}
 LATEX |= {"≈": r"$\approx$", "∞": r"$\infty$", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}"}
 GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
@@ -87,10 +88,16 @@ def markdown(sheet: Sheet) -> str:
         [f"**{_plain(value)}**" if (i, name) in sheet.bold else _plain(value) for name, value in row.items()]
         for i, row in enumerate(sheet.frame.to_dict("records"))
     ]
-    lines = [list(map(_plain, columns)), ["---"] + ["---:"] * (len(columns) - 1), *rows]
+    rules = ["---:" if numbers else "---" for numbers in _hold_numbers(sheet.frame)]
+    lines = [list(map(_plain, columns)), rules, *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = "".join(f"- {note}\n" for note in sheet.notes)
     return f"### {sheet.title}\n\n{sheet.caption}\n\n{table}\n" + (f"\n{notes}" if notes else "")
+
+
+def _hold_numbers(frame: pd.DataFrame) -> list[bool]:
+    """Return which columns are aligned to the right: all but the first and those without any digit."""
+    return [i > 0 and any(any(map(str.isdigit, cell)) for cell in frame.iloc[:, i]) for i in range(frame.shape[1])]
 
 
 def _plain(value: str) -> str:
@@ -106,7 +113,9 @@ def latex(sheet: Sheet, label: str) -> str:
         return pd.DataFrame(marks, index=frame.index, columns=frame.columns)
 
     body = styler.apply(weight, axis=None).format_index(escape, axis=1)
-    table = body.to_latex(hrules=True, column_format="l" + "r" * (sheet.frame.shape[1] - 1))
+    table = body.to_latex(
+        hrules=True, column_format="".join("r" if numbers else "l" for numbers in _hold_numbers(sheet.frame))
+    )
     words = " ".join([f"{sheet.title}.", sheet.caption, *(f"{note}." for note in sheet.notes)])
     lines = [r"\begin{table}", r"\centering", f"\\caption{{{escape(words)}}}", f"\\label{{{label}}}"]
     lines += [r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%", table.strip() + "}", r"\end{table}"]

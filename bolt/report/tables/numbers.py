@@ -8,6 +8,11 @@ from typing import Any
 import pandas as pd
 
 DASH = "–"
+KINDS_OF_INTERVALS = (
+    "Intervals are Clopper–Pearson intervals for accuracy, recall and precision, score intervals for AUC, and "
+    "bootstrap intervals for Brier score and log loss; families (else subjects) are independent in them, not scans."
+)
+KIND_OF_INTERVAL_OF_NUMBERS = "Intervals are bootstrap intervals over families (else subjects)."
 TOO_FEW = "too few"
 """Instead of the interval of a metric of too few groups."""
 METRIC_NAMES = {

@@ -76,12 +76,12 @@ def _text(best: Mapping[int, dict[str, Any]], model: Model, scheme: str) -> str:
     if scheme == "paper":
         lines.append(f"# Fold {first['fold']}: {_origin(first)}. Searched values: {', '.join(first['values'])}.")
     name = f"{model.name}_search_{scheme.replace('-', '_')}"
-    lines.append(_dump({"name": name, "title": f"{title} ({TITLES[scheme]})", **keys}))
+    lines.append(dump({"name": name, "title": f"{title} ({TITLES[scheme]})", **keys}))
     if scheme == "per-fold":
         lines.append("by_fold:")
         for fold, trial in best.items():
             settings = {group: values for group, values in trial["settings"].items() if values}
-            lines += [f"  {fold}:  # {_origin(trial)}", *(f"    {line}" for line in _dump(settings).splitlines())]
+            lines += [f"  {fold}:  # {_origin(trial)}", *(f"    {line}" for line in dump(settings).splitlines())]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -92,6 +92,6 @@ def _origin(best: Mapping[str, Any]) -> str:
     return f"validation loss {best['validation_loss']:.4f} ({trial}, {best['n_validation']} scans){before}"
 
 
-def _dump(data: Mapping[str, Any]) -> str:
+def dump(data: Mapping[str, Any]) -> str:
     """Format a mapping as YAML."""
     return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110).rstrip("\n")

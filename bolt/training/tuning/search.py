@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ TRIALS = {
 
 
 def search_fold(
-    objective: Objective, model: Model, space: Space, n_trials: int, out: Path, scratch: Path
+    objective: Objective, model: Model, space: Space, n_trials: int, out: Path, scratch: Path, *, shared: bool = False
 ) -> dict[str, Any]:
     """Search the settings of a model on one fold, or resume an interrupted search.
 
@@ -56,19 +57,26 @@ def search_fold(
         whose contents are returned.
     scratch : Path
         For the current training; removed afterwards.
+    shared : bool
+        Try candidates that depend neither on the data nor on earlier trials, so that other datasets try the same: drawn
+        at random from the whole ranges. Those that do not fit the data are pruned.
 
     Raises
     ------
     ConfigError
         No value of a range fits the data; no trial could be completed.
     """
-    spans, narrowed = narrow(spans_of(space, model), objective.limits)
+    spans, narrowed = narrow(spans_of(space, model), {} if shared else objective.limits)
     for change in narrowed:
         log.info("%s, fold %d: %s", model.name, objective.fold, change)
-    study = _study(out / "journal.log", f"{objective.fingerprint(model, spans)}, Optuna {optuna.__version__}")
+    kind = ", shared" if shared else ""
+    study = _study(out / "journal.log", f"{objective.fingerprint(model, spans)}{kind}, Optuna {optuna.__version__}")
     distributions = {name: _distribution(span) for name, span in spans.items()}
     while (done := len(study.get_trials(deepcopy=False, states=DONE))) < n_trials:
-        study.sampler = optuna.samplers.TPESampler(seed=_trial_seed(objective.seed, objective.fold, done))
+        if shared:
+            study.sampler = optuna.samplers.RandomSampler(seed=_trial_seed(objective.seed, 0, done))
+        else:
+            study.sampler = optuna.samplers.TPESampler(seed=_trial_seed(objective.seed, objective.fold, done))
         if not done and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             study.enqueue_trial(values_of(model, spans))
         trial = study.ask(distributions)
@@ -86,6 +94,7 @@ def _run(study: optuna.Study, trial: optuna.Trial, objective: Objective, model: 
     settings = settings_of(model, values)
     trial.set_user_attr("values", values)
     try:
+        _require_fit(values, objective)
         candidate = model.model_copy(update={"by_fold": {objective.fold: settings}}).for_fold(objective.fold)
         validation = objective.evaluate(candidate, scratch, _watch(trial, candidate.training.epochs))
         if not np.isfinite(validation.loss):
@@ -103,6 +112,13 @@ def _run(study: optuna.Study, trial: optuna.Trial, objective: Objective, model: 
     trial.set_user_attr("reason", reason)
     study.tell(trial, state=TrialState.PRUNED)
     return reason
+
+
+def _require_fit(values: Mapping[str, Any], objective: Objective) -> None:
+    """Refuse values that do not fit the data, such as a window longer than the crop."""
+    for name, limit in objective.limits.items():
+        if values.get(name, limit) > limit:
+            raise BoltError(f"{name} is {values[name]}, but the data allow at most {limit}")
 
 
 def _watch(trial: optuna.Trial, epochs: int) -> Watch:

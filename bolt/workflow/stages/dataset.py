@@ -17,7 +17,7 @@ log = logging.getLogger("bolt")
 
 TEMPLATE_MM = 2.0
 """Voxel size of the templates that T1w images are registered to."""
-NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper")
+NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")
 """Keys of a dataset that its index does not read."""
 
 
@@ -168,7 +168,7 @@ def index(job: Job) -> None:
     for scan in excluded.itertuples():
         log.warning("%s is excluded: %s", scan.scan_id, scan.reason)
     log.info("%d scans of %d subjects", len(usable), usable.subject.nunique())
-    write_cohort(scans, dataset.paper, layout.cohort)
+    write_cohort(scans, dataset.published, layout.cohort)
     tables = dict.fromkeys([subjects_table(dataset, job.config), *own_tables(dataset)])
     # images are hashed by the stages that read them; here the hash of their names, sizes and times
     present = [table for table in tables if table.is_file()]  # ready series without labels need no table of subjects

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         "bolt.report.experiments.complexity",
         "bolt.report.experiments.spectra",
         "bolt.report.experiments.landmarks",
+        "bolt.report.pages.paper_figures",
     ),
     jobs=lambda plan: len(plan.experiment_kinds),
     cost=Cost(30, 0.05, phantom=20),
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 )
 def experiment(job: Job) -> None:
     """Write the tables and the figure of an experiment."""
+    from bolt.config.study import Study
     from bolt.experiments.entries import all_entries, configurations, with_first_looks
     from bolt.io.errors import DataError
     from bolt.jobs.provenance import provenance_path
@@ -36,6 +38,7 @@ def experiment(job: Job) -> None:
     from bolt.report.experiments.experiment import write_experiment
     from bolt.report.experiments.landmarks import write_landmark_experiment
     from bolt.report.experiments.spectra import write_spectra
+    from bolt.report.pages.paper_figures import write_brain_maps, write_task_timing
 
     experiment, out = _experiment(job), job.layout.paper
     results, present = job.config.paths.results, job.config.dataset_name
@@ -52,8 +55,16 @@ def experiment(job: Job) -> None:
                 where=results,
                 hint=f"Train it: snakemake {experiment.name}",
             )
-        write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
-        write(with_first_looks(experiment, results, {entry.dataset for entry in entries}), entries, out)
+        shown = {entry.dataset for entry in entries}
+        experiment = with_first_looks(experiment, results, shown)
+        if experiment.kind in ("brain_maps", "task_timing"):
+            configured = configurations(results, present)
+            studies = {config.dataset_name: Study.of(config) for config in configured if config.dataset_name in shown}
+            draw = write_brain_maps if experiment.kind == "brain_maps" else write_task_timing
+            draw(experiment, entries, studies, out)
+        else:
+            write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
+            write(experiment, entries, out)
     job.note(provenance_path(job.layout.experiment(experiment.name)), [_read_by(job, experiment, entries)])
 
 
@@ -63,8 +74,11 @@ def _read_by(job: Job, experiment: Experiment, entries: list[Entry]) -> list[Pat
         return sorted((job.layout.paper / experiment.name).glob("*.tsv"))
     if experiment.kind == "spectra":
         return sorted(job.config.paths.results.glob(f"*/spectra/{experiment.name}/*/*.tsv"))
-    if experiment.kind == "landmarks":
-        return [folder / "landmarks.tsv" for entry in entries for folder in entry.explanations]
+    if experiment.explains is not None:
+        from bolt.experiments.entries import EXPLAINED_BY
+
+        name = EXPLAINED_BY[experiment.kind]
+        return [folder / name for entry in entries for folder in entry.explanations]
     return [file for entry in entries for run in entry.folders for file in run.glob("fold-*/predictions.tsv")]
 
 

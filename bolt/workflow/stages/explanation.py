@@ -64,8 +64,8 @@ def _explain_options(parser: ArgumentParser) -> None:
     rules=("explain_fold",),
     options=_explain_options,
     code=("bolt.explain.importance", "bolt.explain.trust.untrained"),
-    settings=lambda study: study.config.device,
-    jobs=lambda plan: plan.n_explained_folds,
+    settings=lambda study: [study.config.device, study.config.explain.gradient],
+    jobs=lambda plan: plan.n_weighed_folds,
     cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
     minutes=60,
@@ -91,9 +91,10 @@ def explain(job: Job) -> None:
     outcome.empty = [folder / name for name in (*IMPORTANCE_FILES, *untrained)]
 
     def work() -> None:
-        explain_fold(SeriesCache(cache), folder, job.config.device)
+        how = job.config.device, job.config.explain.gradient
+        explain_fold(SeriesCache(cache), folder, *how)
         if job.dataset.has_tasks:
-            explain_untrained(SeriesCache(cache), folder, job.config.device)
+            explain_untrained(SeriesCache(cache), folder, *how)
 
     outcome.run(work)
 
@@ -102,7 +103,7 @@ def explain(job: Job) -> None:
     "Compute importance weights of a fold's training side by models that saw none of these scans.",
     keys=OF_FOLD,
     code=("bolt.explain.importance",),
-    settings=lambda study: study.config.device,
+    settings=lambda study: [study.config.device, study.config.explain.gradient],
     jobs=lambda plan: plan.n_explained_folds * (plan.n_inner > 0),
     cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
@@ -130,7 +131,8 @@ def explain_inner(job: Job) -> None:
     outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
     outcome.depends_on((failed or statuses)[0])
     outcome.empty = [folder / name for name in IMPORTANCE_FILES]
-    outcome.run(lambda: explain_inner(SeriesCache(cache), folder, inner, job.config.device))
+    how = job.config.device, job.config.explain.gradient
+    outcome.run(lambda: explain_inner(SeriesCache(cache), folder, inner, *how))
 
 
 @stage(
@@ -178,7 +180,7 @@ def _region_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import atlas_files, atlas_images
 
     config = study.config
-    others = TASK_KEYS | LANDMARK_KEYS | {"sanity", "faithfulness", "agreement"}
+    others = TASK_KEYS | LANDMARK_KEYS | {"gradient", "sanity", "faithfulness", "agreement"}
     return [atlas_files(config), atlas_images(study), config.explain.model_dump(exclude=others)]
 
 
@@ -230,7 +232,7 @@ def regions(job: Job) -> None:
     keys=OF_RUN,
     code=("bolt.explain.tasks",),
     settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS),
-    jobs=lambda plan: plan.n_mapped * plan.has_tasks,
+    jobs=lambda plan: plan.n_timed,
     cost=Cost(3, 0.01, phantom=3),
     memory_mb=4000,
 )

@@ -98,7 +98,7 @@ def report(job: Job) -> None:
     _require_results(job)
     if layout.exclusions.is_file():
         job.refuse_bad(read_table(layout.exclusions, text=("scan_id",)))
-    write_cohort(job.scans(), job.dataset.paper, layout.cohort)  # the published numbers may be newer than the index
+    write_cohort(job.scans(), job.dataset.published, layout.cohort)  # the published numbers may be newer than the index
     write_report(job.study)
     tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
     present = [path for path in (*tables, layout.explanation_page) if path.is_file()]

@@ -183,9 +183,10 @@ def train_inner(job: Job) -> None:
     place = {"fold": options.inner, "seed": options.seed}
 
     def work() -> None:
-        model = job.model.for_fold(options.fold)  # settings of the outer fold, by its own validation scans
+        model, dataset = job.model.on(job.dataset)
+        model = model.for_fold(options.fold)  # settings of the outer fold, by its own validation scans
         facts = {"device": job.config.device, "threads": options.threads}
-        train_fold(job.run.cache, folds, model, job.dataset, **place, out=folder, **facts)
+        train_fold(job.run.cache, folds, model, dataset, **place, out=folder, **facts)
 
     inputs = [job.run.cache / "manifest.json", folds]
     outcome = job.outcome(folder / "status.json", inputs, outer=options.fold, **place)
@@ -204,7 +205,8 @@ def _search_settings(study: Study) -> list[Any]:
     settings = study.config.search
     return [
         training_settings(study),
-        settings.model_dump(exclude={"models", "scheme"}),
+        settings.model_dump(exclude={"models", "scheme", "use"}),
+        *(["shared"] if settings.shared else []),
         load_space(settings.space),
     ]
 
@@ -234,24 +236,55 @@ def search(job: Job) -> None:
 
     options, layout, settings = job.options, job.layout, job.config.search
     check_search(job.config)
-    model, cache = _searched(job), layout.cache(options.atlas)
+    (model, dataset), cache = _searched(job).on(job.dataset), layout.cache(options.atlas)
     needed = job.config.folds_searched(model.name, options.scheme)
     studies = {fold: layout.study(options.atlas, model.name, fold) for fold in needed}
     for fold in needed if options.fold is None else [options.fold]:
         objective = Objective(
-            cache, layout.folds, model, job.dataset, fold, settings.seed, job.config.device, options.threads
+            cache, layout.folds, model, dataset, fold, settings.seed, job.config.device, options.threads
         )
         out = layout.study(options.atlas, model.name, fold)
         scratch = layout.work / "search" / out.relative_to(layout.results / "search")
-        search_fold(objective, model, load_space(settings.space), settings.n_trials, out, scratch)
+        space = load_space(settings.space)
+        search_fold(objective, model, space, settings.n_trials, out, scratch, shared=settings.shared)
         if options.fold is not None or not (out / "provenance.json").is_file():  # else it was searched before
             inputs = [cache / "manifest.json", layout.folds]
             job.note(out / "provenance.json", inputs, fold=fold, seed=settings.seed)
     if options.fold is None:
         choice = layout.choice(options.atlas, options.scheme, model.name)
-        write_choice(studies, model, options.scheme, choice)
+        write_choice(studies, _searched(job), options.scheme, choice)
         write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
         job.note(provenance_path(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
+
+
+@stage(
+    "Choose hyper-parameters for all datasets and atlases that were searched (scheme: shared).",
+    keys=("model",),
+    code=("bolt.training.tuning.shared",),
+    settings=lambda study: study.config.search.model_dump(exclude={"models", "use"}),
+    jobs=lambda plan: plan.n_shared_choices,
+    cost=Cost(3, phantom=3),
+)
+def choose_shared(job: Job) -> None:
+    """Write a model with the values that are near the best everywhere."""
+    from bolt.config import schema_line
+    from bolt.config.layout import Layout
+    from bolt.experiments.entries import configurations
+    from bolt.io.files import write_text
+    from bolt.jobs.provenance import provenance_path
+    from bolt.training.tuning.shared import write_shared
+
+    model, studies = _searched(job), {}
+    for config in configurations(job.config.paths.results, job.config.dataset_name):
+        for atlas in config.atlas_places if config.search.shared else []:
+            fold = config.folds_searched(model.name, "shared")[0]
+            study = Layout(config).study(atlas, model.name, fold)
+            if (study / "best.json").is_file():
+                studies[f"{config.dataset_name}, {atlas}"] = study
+    choice = job.layout.shared_choice(model.name)
+    write_shared(studies, model, choice)
+    write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
+    job.note(provenance_path(choice), [study / "trials.tsv" for study in studies.values()])
 
 
 def _searched(job: Job) -> Model:

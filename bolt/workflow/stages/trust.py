@@ -67,7 +67,11 @@ def train_again(job: Job) -> None:
     "Check that importance vanishes when the weights are randomised, or labels permuted.",
     keys=OF_RUN,
     code=("bolt.explain.trust.sanity",),
-    settings=lambda study: [study.config.explain.sanity.model_dump(exclude={"fold"}), study.config.device],
+    settings=lambda study: [
+        study.config.explain.sanity.model_dump(exclude={"fold"}),
+        study.config.device,
+        study.config.explain.gradient,
+    ],
     jobs=lambda plan: plan.n_checked * plan.sanity,
     cost=Cost(10, 1, phantom=5),
     memory_mb=4000,
@@ -84,7 +88,8 @@ def sanity(job: Job) -> None:
     out, retrained = run.explanation / "sanity.tsv", run.trained_again(job.folds, job.config.seeds)
 
     def work() -> None:
-        write_sanity(SeriesCache(run.cache), run, done, settings, job.config.device, retrained)
+        how = job.config.device, retrained, job.config.explain.gradient
+        write_sanity(SeriesCache(run.cache), run, done, settings, *how)
 
     job.of_folds(done, [out], work)
     job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)

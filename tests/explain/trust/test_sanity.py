@@ -13,6 +13,7 @@ import torch
 from bolt.config import Sanity
 from bolt.config.layout import ModelRun
 from bolt.explain.importance import explain_fold
+from bolt.explain.relevance import Gradient
 from bolt.explain.trust import sanity
 from bolt.explain.trust.sanity import cascade, layers_of, with_random, write_sanity
 from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, Interval, summary, verdict
@@ -136,9 +137,9 @@ def test_the_class_of_the_original_model_is_explained_and_no_label_read(run: tup
     asked = []
     real = sanity.importance_of
 
-    def note(model, series, device, targets):
+    def note(model, series, device, targets, gradient):
         asked.append(targets)
-        return real(model, series, device, targets)
+        return real(model, series, device, targets, gradient)
 
     monkeypatch.setattr(sanity, "importance_of", note)
     monkeypatch.setattr(cache, "index", cache.index.drop(columns="label"))
@@ -146,6 +147,17 @@ def test_the_class_of_the_original_model_is_explained_and_no_label_read(run: tup
     assert len(asked) == 5
     table = read_table(folder / "fold-0" / "importance.tsv")
     assert asked == [[CLASSES.index(c) for c in table.loc[table["role"] == "test", "predicted"]]] * 5
+
+
+@pytest.mark.parametrize("gradient", ["logit", "loss"])
+def test_curves_are_compared_under_the_gradient_of_the_fold(run: tuple, tmp_path: Path, gradient: Gradient) -> None:
+    """The model itself (step 0) gives each scan its own curve, and with another gradient another curve."""
+    cache, folder = run
+    fold = shutil.copytree(folder / "fold-0", tmp_path / "fold-0")
+    explain_fold(cache, fold, "cpu", "loss")
+    rows = cascade(cache, fold, draws=0, scans=None, independent=False, device="cpu", gradient=gradient)
+    same = rows.query("step == 0")["rho_raw"]
+    assert same.min() > 0.999 if gradient == "loss" else same.max() < 0.9
 
 
 def test_the_interval_is_over_families() -> None:
@@ -170,7 +182,7 @@ def test_an_explanation_of_position_alone_does_not_pass(run: tuple, monkeypatch,
     """The same curve for every scan and model: nothing is left to compare, which is said."""
     cache = run[0]
 
-    def position(model, series, device="cpu", targets=None):
+    def position(model, series, device="cpu", targets=None, gradient="logit"):
         return [(1 - 0.8 * np.exp(-np.arange(len(s)) / 6)).astype(np.float32) for s in series]
 
     checked = ModelRun(tmp_path, *RUN)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bolt.config import Experiment, Model
+from bolt.config.models import Fidelity
 from bolt.experiments.results import RESULT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -75,6 +76,27 @@ def test_the_best_whole_row_alone_is_bold(written: Path) -> None:
     ]
     best = whole.loc[whole.dropna(subset="mean").groupby("metric")["mean"].idxmax(), "row"]
     assert set(best) <= set(bold) and "LSTM" not in bold and "SVM_100%" not in bold
+
+
+def test_a_reconstructed_method_is_marked_in_every_table_and_in_the_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", made_up(1.0, 0, n=60))
+    levels = {"BolT": ("exact", "As published."), "IFT-Net": ("reconstructed", "Widths are chosen here.")}
+    rows = [
+        replace(row, model=row.model.model_copy(update={"fidelity": Fidelity(level=level, note=note)}))
+        for name, (level, note) in levels.items()
+        for row in [entry(name, [folder])]
+    ]
+    write_experiment(EXPERIMENT, [*rows, entry("LSTM", [folder])], tmp_path)
+    table = read_table(tmp_path / "comparison.tsv").drop_duplicates("row").set_index("row")
+    assert table.loc["IFT-Net", ["fidelity", "fidelity_note"]].tolist() == list(levels["IFT-Net"])
+    assert table["fidelity"].isna().tolist() == [False, False, True]
+    for text in ((tmp_path / f"comparison.{end}").read_text() for end in ("md", "tex")):
+        assert "IFT-Net is reconstructed: Widths are chosen here" in text and "BolT is" not in text
+    text = (tmp_path / "comparison.md").read_text()
+    assert "| IFT-Net | reconstructed |" in text and "| BolT | exact |" in text and "| LSTM | – |" in text
+    text = (tmp_path / "comparison.tex").read_text()
+    assert "IFT-Net & reconstructed &" in text and "BolT & exact &" in text
+    assert "IFT-Net †" in (tmp_path / "comparison.svg").read_text()
 
 
 def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:

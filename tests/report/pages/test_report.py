@@ -98,7 +98,7 @@ def test_sections_hold_what_they_should(whole: tuple[str, Path]) -> None:
     performance = section(page, "performance")
     assert "Without fold 2" in performance and "loss is NaN at epoch 3" in performance
     digest = section(page, "explanation")
-    assert "regions shown are selected in more than half" in digest and "_brain.png" in digest
+    assert "are selected in more than half" in digest and "_brain.png" in digest
     assert "important volumes of a scan predict the class" not in digest  # two folds are too few to test it
     assert 'href="explanation.html#' in digest and "importance of each volume" not in digest
     methods = section(page, "methods")

@@ -35,7 +35,8 @@ def with_models(study: Study, models: list[str]) -> Study:
 def two_models(folder: Path) -> Study:
     """Write the tree of one model, copied for a second one."""
     study = make_results(folder, n=12, everything=False)
-    write_yaml({"model": "svm"}, folder / "other.yaml")
+    fidelity = {"level": "reconstructed", "note": "Its width is chosen here."}
+    write_yaml({"model": "svm", "fidelity": fidelity}, folder / "other.yaml")
     study = with_models(study, [*study.config.models, str(folder / "other.yaml")])
     first, second = study.runs
     shutil.copytree(first.folder, second.folder)
@@ -58,6 +59,11 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     assert section is not None
     table = next(block.frame for block in section.performance if isinstance(block, Table))
     assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
+    assert table["fidelity"].tolist() == ["–", "reconstructed"]
+    note = "other is reconstructed, not the original method: Its width is chosen here."
+    assert [block.text for block in section.performance if isinstance(block, Text) and "other is" in block.text] == [
+        note
+    ]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
     assert table["AUC [95 %]"].tolist() == ["61.0 [52.0, 73.0]", "71.0 [62.0, 83.0]"]
     assert table["accuracy [95 %]"].tolist() == ["66.0 [57.0, 78.0]", "76.0 [67.0, 88.0]"]
@@ -133,6 +139,7 @@ def test_the_page_shows_both_and_names_the_svm(tmp_path: Path) -> None:
     write_report(study)
     page = study.layout.report.read_text()
     assert page.index("All models side by side") < page.index(f"<h3>tiny on {ATLAS}")
+    assert page.count("Clopper–Pearson intervals for accuracy") == 3  # the comparison and the metrics of both models
     assert re.search(r"other, a support vector machine \[\d+\] \(linear kernel, C = 1", page)
 
 
@@ -165,10 +172,10 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     commands.run(options)
     table = Study.read(config).layout.cohort
     assert not table.is_file()
-    write_yaml(read_yaml(dataset) | {"paper": {"scans": 13}}, dataset)
+    write_yaml(read_yaml(dataset) | {"published": {"scans": 13}}, dataset)
     commands.run(argparse.Namespace(command="report", config=config))
     assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
-    write_yaml(read_yaml(dataset) | {"paper": None}, dataset)
+    write_yaml(read_yaml(dataset) | {"published": None}, dataset)
     commands.run(argparse.Namespace(command="report", config=config))
     assert not list(table.parent.glob("paper_cohort*"))
 

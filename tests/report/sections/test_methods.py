@@ -5,7 +5,7 @@ import re
 import pandas as pd
 import pytest
 
-from bolt.config import Config, Preprocess, Quality, load_dataset
+from bolt.config import Config, Parcellate, Preprocess, Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
@@ -69,6 +69,33 @@ def test_cut_offs_that_were_used_are_in_the_text_of_a_raw_dataset(run):
     assert "mean FD above 0.5 mm; " in some and "Dice of BOLD and T1w brain below 0.6; " in some
     none = said(**dict.fromkeys(Quality.model_fields))
     assert none == "No scan was excluded for poor image quality."
+
+
+@pytest.mark.parametrize(
+    ("explain", "words"),
+    [
+        ({}, ("the gradient of the logit of that class", "ranked by its coefficients, averaged")),
+        ({"gradient": "loss"}, ("the gradient of the training loss with that class as the label",)),
+        ({"gradient": "minus_loss"}, ("the gradient of the negative training loss",)),
+        ({"odds_ratio": "published"}, ("ranked by its odds ratios, averaged over folds",)),
+    ],
+    ids=str,
+)
+def test_explanations_are_described_as_configured(run, explain, words):
+    study, _ = run
+    config = study.config.model_copy(update={"explain": study.config.explain.model_copy(update=explain)})
+    text = " ".join(" ".join(methods(Study(config, study.dataset))).split())
+    assert [each for each in words if each not in text] == []
+
+
+@pytest.mark.parametrize("policy", Parcellate.model_fields["uncovered"].annotation.__args__)
+@pytest.mark.parametrize("name", ["phantom", "abide1"])
+def test_every_rule_for_rois_without_signal_is_described(run, policy, name):
+    study, _ = run
+    config = study.config.model_copy(update={"parcellate": Parcellate(uncovered=policy)})
+    dataset = study.dataset if name == "phantom" else load_dataset("abide1").model_copy(update={"classes": None})
+    text = " ".join(" ".join(methods(Study(config, dataset))).split())
+    assert ("zero throughout" in text) == (policy == "drop-dead-scan")
 
 
 def test_citations_are_numbered_by_first_mention():

@@ -60,8 +60,11 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
             real(self, *rest, **options)
 
         monkeypatch.setattr(method, "__init__", note)
-    inputs, gradient = loop.Fit._inputs, loop.Fit._gradient
-    monkeypatch.setattr(loop.Fit, "_inputs", lambda self, b, r: (batches.append(len(b)), inputs(self, b, r))[1])
+    inputs, gradient, step, momenta = loop.Fit._inputs, loop.Fit._gradient, loop.Fit._step, []
+    monkeypatch.setattr(loop.Fit, "_inputs", lambda self, b, r: (batches.append(b.tolist()), inputs(self, b, r))[1])
+    monkeypatch.setattr(
+        loop.Fit, "_step", lambda *rest: (momenta.append(rest[1].param_groups[0]["betas"][0]), step(*rest))[1]
+    )
     monkeypatch.setattr(
         loop.Fit, "_gradient", lambda self, x, *rest: (lengths.append(x.shape[1]), gradient(self, x, *rest))[1]
     )
@@ -71,7 +74,10 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
     assert error is None and text.startswith(model.name)
     history = read_table(tmp_path / "history.tsv")
     assert len(history) == numbers("for # epochs", text)[0]
-    assert max(batches) == numbers("batch size of #", text)[0]
+    assert max(map(len, batches)) == numbers("batch size of #", text)[0]
+    n_steps = len(batches) // 6
+    assert ("same batches in every epoch" in text) == (batches[:n_steps] * 6 == batches)
+    compare_momentum(text, momenta, n_steps)
     compare_input(model, text, lengths)
     compare_optimiser(text, *optimisers[0])
     compare_rates(model, text, history["learning_rate"].to_numpy())
@@ -82,11 +88,24 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
         assert "lowest validation loss" in text
         assert chosen == 6 - history["validation_loss"].to_numpy()[::-1].argmin()  # the latest of equal ones
     assert ("mixup" in text) == bool(model.training.mixup)
+    assert ("before fusion" in text) == bool(model.hyper.get("dropout_before_fusion"))
+
+
+def compare_momentum(text: str, momenta: list[float], n_steps: int) -> None:
+    if "β1" not in text:
+        assert set(momenta) == {0.9}
+        return
+    high, low, low_again, high_again = numbers("β1 fell from # to #, then rose from # to # at the same time", text)
+    peak = int(numbers("over the first # epochs", text)[0] * n_steps) - 1
+    assert [momenta[i] for i in (0, peak, peak, -1)] == pytest.approx([high, low, low_again, high_again])
 
 
 def compare_input(model: Model, text: str, lengths: list[int]) -> None:
     if inputs_of(model.model) == "connectivity":
-        assert "connectivity matrices of whole scans" in text and model.connectivity == "scan"
+        if model.connectivity == "scan":
+            assert "connectivity matrices of whole scans" in text
+        else:
+            assert numbers("connectivity matrices of random crops of at most # volumes", text) == [CROP]
     else:
         assert numbers("random crops of at most # volumes", text)[0] == max(lengths) and "shorter scans whole" in text
         assert set(lengths) <= {CROP, 30}
@@ -117,8 +136,16 @@ def compare_rates(model: Model, text: str, rates: np.ndarray) -> None:
     else:
         final = numbers("fell (?:linearly|along half a cosine wave) to #", text)[0]
         assert last == pytest.approx(final, rel=1e-3)
-        shape = "half a cosine wave" if model.training.schedule == "cosine" else "linearly"
-        assert shape in text
+        highest, until = (
+            numbers("to # over the first # epoch", text.replace("first epoch", "first 1 epoch"))
+            if "over the first" in text
+            else [*numbers(", from #", text), 0]
+        )
+        epochs = np.arange(1, len(rates) + 1)
+        share = (epochs[epochs > until] - until) / (len(rates) - until)
+        if "fell along half a cosine wave" in text:
+            share = (1 - np.cos(np.pi * share)) / 2
+        assert rates[epochs > until] == pytest.approx(highest + (final - highest) * share, rel=1e-6)
 
 
 def test_settings_that_are_not_the_default_are_named() -> None:

@@ -15,6 +15,7 @@ from nilearn.surface import PolyData, PolyMesh, SurfaceImage
 from bolt.explain.maps import paint
 from bolt.io.files import write_text
 from bolt.report.figures.brains.cortex import labels_of_vertices, meshes
+from bolt.report.figures.brains.regions import is_drawn
 from bolt.report.figures.style import DIVERGING
 
 
@@ -35,7 +36,7 @@ def write_views(
     views = {}
     for i, name in enumerate(classes[:1] if together else classes):
         rows = table[table["class"] == name]
-        both = table[table["selected"].astype(bool) & table["class"].isin(classes if together else [name])]
+        both = table[is_drawn(table) & table["class"].isin(classes if together else [name])]
         chosen = rows["weight"].where(rows["value"].isin(both["value"]), 0)
         number = "" if together else f"-{i + 1}"
         files = [stem.with_name(f"{stem.name}_{part}{number}.html") for part in ("volume", "cortex")]

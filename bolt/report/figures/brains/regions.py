@@ -37,15 +37,20 @@ PANEL = 1.42  # inches: height of a class's panel, with more than two classes
 
 
 def plot_regions(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
-    """Draw the selected ROIs of every class (``roi_weights.tsv``, label image of the atlas)."""
+    """Draw the ROIs of every class that `is_drawn` chooses (``roi_weights.tsv``, label image of the atlas)."""
     gc.collect()
     gc.freeze()  # nilearn collects garbage whenever it reads an image: do not search all imported modules each time
-    selected = table[table["selected"].astype(bool)].copy()
+    selected = table[is_drawn(table)].copy()
     selected["centre"] = centres(image, selected["value"].to_numpy(int))
     if len(classes) == 2:
         _together(selected, image, classes, out)
     else:
         _apart(selected, image, classes, out)
+
+
+def is_drawn(table: pd.DataFrame) -> pd.Series:
+    """Return which rows of ``roi_weights.tsv`` are drawn: ROIs selected by the mean over folds and by some fold."""
+    return table["selected"].astype(bool) & (table["selection_frequency"] > 0)
 
 
 def centres(image: nib.Nifti1Image, values: NDArray[np.integer]) -> list[tuple[int, ...]]:

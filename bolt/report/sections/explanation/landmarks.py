@@ -6,11 +6,11 @@ import pandas as pd
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
-from bolt.report.experiments.landmarks import paper_of, read_landmarks
 from bolt.report.figures.landmarks import Curve, draw_curves
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import run_figure
 from bolt.report.tables.explanation import landmark_table
+from bolt.report.tables.landmarks import paper_of, read_landmarks
 
 MEANING = (
     "Random volumes show what any volume tells about the class. But the important volumes are chosen by the "
@@ -46,7 +46,7 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
         "training scans and evaluated on test scans; per cent, mean ± standard deviation over folds."
     )
     blocks: list[Block] = [
-        Table(landmark_table(table, paper_of(study.config.dataset_name)), caption, file),
+        Table(landmark_table(table, paper_of(study.dataset.paper, run.atlas)), caption, file),
         Text(MEANING.format(fixed=(study.dataset.classes or [""])[-1])),
         Text(FITTED + (INNER if "inner" in set(table["importance"]) else SUGGEST_INNER)),
     ]

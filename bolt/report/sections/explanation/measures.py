@@ -95,17 +95,25 @@ def moments(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
     return Answer("choice", value, facts)
 
 
-def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
-    """Compare regressions on the first and on the last quarter of the volumes ordered by importance."""
-    rows = table[table["question"] == "order"]
-    if rows.empty:
+def order(table: pd.DataFrame, gain: float, alpha: float, regained: float) -> Answer | None:
+    """Compare regressions on the first and on the last quarter of the volumes ordered by importance.
+
+    A curve that rises again by `regained` of its fall, or more, does not fall as a whole.
+    """
+    rows = table[table["question"] == "order"].set_index("second")
+    if "last quarter" not in rows.index:
         return None
-    row = rows.iloc[0]
-    value = f"{decimal(row['auc_first'])} against {_difference(row)}"
-    if reason := _untested(rows):
+    last = rows.loc[["last quarter"]]
+    first, second = last["auc_first"].iloc[0], last["auc_second"].iloc[0]
+    lowest = rows["auc_second"].min()
+    course = " → ".join(map(decimal, [first, *rows["auc_second"]]))
+    value = f"{course} (last quarter {_change(next(last.itertuples()))})"
+    if reason := _untested(last):
         return Answer(NOT_TESTED, f"{reason}: {value}", {})
-    facts = {"first": decimal(row["auc_first"]), "second": decimal(row["auc_second"])}
-    falls = bool(_is_better(rows, gain, alpha).all())
+    facts = {"first": decimal(first), "second": decimal(second), "lowest": decimal(lowest), "course": course}
+    falls = bool(_is_better(last, gain, alpha).all())
+    if falls and second - lowest >= regained * (first - lowest):
+        return Answer("rises again", value, facts)
     circular = table[(table["importance"] == "fitted") & table["second"].isin(CIRCULAR)]
     if falls and not _is_better(circular, gain, alpha).all():
         return Answer("choice", value, facts)
@@ -114,8 +122,13 @@ def order(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
 
 def _difference(row: Any) -> str:
     """Return the AUC with which another is compared, their difference, and its p where it was tested."""
+    return f"{decimal(row.auc_second)} ({_change(row)})"
+
+
+def _change(row: Any) -> str:
+    """Return a difference in AUC and its p where it was tested."""
     p = "" if pd.isna(row.p) else f", p {p_value(row.p)}"
-    return f"{decimal(row.auc_second)} ({signed(row.difference)}{p})"
+    return f"{signed(row.difference)}{p}"
 
 
 def _untested(rows: pd.DataFrame) -> str:

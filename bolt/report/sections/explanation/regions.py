@@ -24,7 +24,7 @@ BRAIN = (
     "Regions whose activity at landmark volumes favours a class: the top {share:.2g} % of ROIs by regression weight, "
     "mean over folds. Glass brain (from the left, behind, right and above), axial slices on the MNI152 template, and "
     "inflated fsaverage5 cortex, which cannot show deep regions or the cerebellum. Colour: class; shade: number of "
-    "folds that select the region (pale: few)."
+    "folds that select the region (pale: few; none: not drawn)."
 )
 STRONGEST = (
     "The ROIs of this atlas are maps that overlap: each voxel of these pictures shows the ROI whose map is strongest "
@@ -63,7 +63,7 @@ def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
     networks = read_table(out / "networks.tsv", text=("class", "network")).fillna({"network": "n/a"})
     if set(networks["network"]) != {"n/a"}:
         picture = run_figure(study, run, "networks")
-        plot_networks(networks, study.dataset.classes or [], picture)
+        plot_networks(networks, study.dataset.coloured, picture)
         blocks.append(Picture(picture, NETWORKS))
         blocks.append(Table(selected_networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
     return blocks
@@ -78,9 +78,9 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
     from bolt.report.figures.brains.interactive import write_views  # nilearn is slow to import; the report draws none
     from bolt.report.figures.brains.regions import plot_regions
 
-    paths, classes = study.config.paths, study.dataset.classes or []
+    classes = study.dataset.coloured
     try:
-        atlas = _atlas(study.config.atlas_places[run.atlas], study.space, paths)
+        atlas = atlas_of(study, run.atlas)
         image = atlas.label_image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
@@ -97,6 +97,11 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
         blocks.append(View(cortex, f"Interactive cortex: selected regions, {shown}", caption))
         blocks.append(View(volume, f"Interactive slices: weights of all regions, {shown}", caption))
     return blocks
+
+
+def atlas_of(study: Study, name: str) -> Atlas:
+    """Return a configured atlas with its image in the study's space."""
+    return _atlas(study.config.atlas_places[name], study.space, study.config.paths)
 
 
 @lru_cache(maxsize=4)

@@ -32,6 +32,12 @@ MASKED = (
 )
 
 
+def onset(study: Study) -> str:
+    """Return when events are drawn."""
+    shift = study.config.explain.hrf_shift
+    return f"{shift:g} s after they were shown" if shift else "when they were shown (the BOLD response follows later)"
+
+
 def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
     """Show importance over each task, its relation to events, and one task's masked series; [] without events."""
     out, missing = run.explanation, dict.fromkeys(TASK_KEYS, "")
@@ -44,11 +50,10 @@ def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
         read_table(out / name, text=(*TASK_KEYS, "trial_type")).fillna(missing)
         for name in ("tasks_blocks.tsv", "tasks_alignment.tsv")
     )
-    picture, shift = run_figure(study, run, "tasks"), study.config.explain.hrf_shift
+    picture = run_figure(study, run, "tasks")
     draw_tasks(curves, events, picture)
-    onset = f"{shift:g} s after they were shown" if shift else "when they were shown (the BOLD response follows later)"
     blocks: list[Block] = [
-        Picture(picture, COURSE.format(onset=onset)),
+        Picture(picture, COURSE.format(onset=onset(study))),
         Table(alignment_table(aligned), ALIGNMENT, out / "tasks_alignment.tsv"),
     ]
     if (out / "tasks_series.npy").is_file():

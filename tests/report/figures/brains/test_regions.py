@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from bolt.atlases.image import load_atlas
 from bolt.report.figures.brains.cortex import labels_of_vertices
 from bolt.report.figures.brains.key import LISTED, draw_key, listing
-from bolt.report.figures.brains.regions import _codes, centres, cuts, plot_regions, shades
+from bolt.report.figures.brains.regions import _codes, centres, cuts, is_drawn, plot_regions, shades
 from bolt.report.figures.style import class_colours
 from tests.report.figures.test_plots import has_colour
 from tests.shared import shared_data
@@ -52,6 +52,12 @@ def weights(classes: list[str], chosen: dict[str, list[int]]) -> pd.DataFrame:
         for rank, value in enumerate((5, 10, 15, 20), start=1)
     ]
     return pd.DataFrame(rows)
+
+
+def test_regions_that_no_fold_selects_are_not_drawn() -> None:
+    table = weights(["a", "b"], {"a": [5, 10], "b": [20]})
+    table.loc[table["value"] == 10, "selection_frequency"] = 0.0
+    assert table[is_drawn(table)]["value"].tolist() == [5, 20]
 
 
 def test_vertices_find_rois_of_their_own_hemisphere() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import Experiment, Landmarks, load_experiment, load_model
+from bolt.config import Experiment, OneAtlas, load_experiment, load_model
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
 from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
@@ -16,8 +16,10 @@ from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from bolt.report.experiments.landmarks import paper_of, write_landmark_experiment
+from bolt.report.experiments.landmarks import write_landmark_experiment
+from bolt.report.experiments.paper_layout import DATASETS
 from bolt.report.tables.explanation import landmark_table
+from bolt.report.tables.landmarks import paper_of
 from tests.report.latex import well_formed
 
 
@@ -49,12 +51,13 @@ def landmarks(folder: Path, *, inner: bool = False, offsets: int = 12, shift: fl
 
 def entry(dataset: str, *folders: Path, n_classes: int = 2) -> Entry:
     classes, model = ["a"] * n_classes, load_model("bolt")
-    return Entry(dataset, "cc200", "BolT", model, [], [0, 1, 2], classes, explanations=list(folders), outer=10)
+    about = {"explanations": list(folders), "outer": 10, "paper_dataset": dataset * (dataset in DATASETS)}
+    return Entry(dataset, "schaefer400", "BolT", model, [], [0, 1, 2], classes, **about)
 
 
 def test_the_papers_values_stand_below_ours(tmp_path: Path) -> None:
     landmarks(tmp_path, inner=True)
-    shown = landmark_table(read_table(tmp_path / "landmarks.tsv", text=("fold",)), paper_of("abide1"))
+    shown = landmark_table(read_table(tmp_path / "landmarks.tsv", text=("fold",)), paper_of("abide1", "schaefer400"))
     judged = ["subject (majority vote)", "scan (majority vote)", "single volume", "the paper"]
     assert shown["prediction per"].drop_duplicates().tolist() == judged
     paper = shown[shown["prediction per"] == "the paper"].set_index("volumes")
@@ -66,14 +69,14 @@ def test_the_papers_values_stand_below_ours(tmp_path: Path) -> None:
     controls = ["random direction", "important for the wrong class", "important for one class in all scans"]
     assert ours.loc[controls, "AUC"].tolist() == ["56.0 ± 0.0", "52.0 ± 0.0", "54.0 ± 0.0"]
     assert (ours["folds"] == "3").all()
-    assert paper_of("mine").empty
+    assert paper_of(None, "schaefer400").empty
 
 
 def test_one_scan_a_subject_is_not_shown_twice(tmp_path: Path) -> None:
     landmarks(tmp_path)
     table = read_table(tmp_path / "landmarks.tsv", text=("fold",))
     same = table[table["level"] == "subject"].assign(level="scan")
-    shown = landmark_table(pd.concat([table[table["level"] != "scan"], same]), paper_of("mine"))
+    shown = landmark_table(pd.concat([table[table["level"] != "scan"], same]), paper_of(None, "schaefer400"))
     assert "scan (majority vote)" not in set(shown["prediction per"])
 
 
@@ -112,7 +115,7 @@ def test_without_a_curve_there_is_no_picture_and_without_anything_an_error(tmp_p
 
 
 def test_the_papers_atlas_comes_first() -> None:
-    chosen = Landmarks()
+    chosen = OneAtlas()
     assert chosen.atlas_of(["aal116", "schaefer400"]) == "schaefer400"
     assert chosen.atlas_of(["cc200", "aal116"]) == "cc200"
     assert Experiment(name="x", title="X", landmarks=chosen, rows=[{"model": "bolt"}]).trains  # type: ignore[list-item]

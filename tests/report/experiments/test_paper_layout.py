@@ -1,0 +1,159 @@
+"""Tables with the rows and columns of the paper's, and what the target `paper` makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config import Config, known, load_dataset, load_experiment
+from bolt.evaluate.classes import METRICS
+from bolt.experiments.entries import Entry, entries
+from bolt.experiments.results import RESULT_COLUMNS
+from bolt.report.experiments.complexity import with_formulas
+from bolt.report.experiments.experiment import spread
+from bolt.report.experiments.paper_layout import as_in_paper, in_papers_order
+from bolt.report.tables.markup import Sheet, escape
+from bolt.workflow.run import Run
+from tests.experiments.test_entries import configured
+
+SHEETS = {
+    "ablation": ["Atlas", "CLS", "Windowing", "Fusion", "Cross Attn.", "CWR"],
+    "window_size": ["Atlas", "Window size"],
+}
+HEADINGS = ["Acc. (%)", "Rec. (%)", "Prec. (%)", "AUC (%)"]
+PAPER = ["ablation", "brain_maps", "comparison", "complexity", "landmarks", "task_timing", "window_size"]
+EXTRAS = ["baselines", "learning_curve", "spectra", "windows_only"]
+
+
+def filled(name: str, *datasets: str) -> tuple[list[Entry], pd.DataFrame]:
+    """Rows of datasets on both atlases, of which each has another number; the last row of each table is the best."""
+    found = []
+    for dataset in datasets:
+        found += entries(Config(dataset=dataset), load_experiment(name))
+    rows = [
+        {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": m, "mean": (100 + i) / 1000 + k / 10}
+        for i, e in enumerate(found)
+        for k, m in enumerate(METRICS)
+    ]
+    table = pd.DataFrame(rows).assign(sd=0.01234, n_folds=10, expected_folds=10)
+    return found, table.reindex(columns=list(RESULT_COLUMNS))
+
+
+def layout(name: str, *datasets: str) -> list[Sheet]:
+    found, table = filled(name, *datasets)
+    return as_in_paper(load_experiment(name), found, table)
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_tables_of_settings_have_the_papers_columns_and_rows(name: str) -> None:
+    [sheet] = layout(name, "hcp_rest")
+    assert list(sheet.frame) == [*SHEETS[name], *HEADINGS] and sheet.title.endswith(": HCP-Rest")
+    n = len(sheet.frame) // 2
+    assert sheet.frame["Atlas"].tolist() == ["Schaefer"] * n + ["AAL"] * n
+    assert sheet.bold == {(i, heading) for i in (n - 1, 2 * n - 1) for heading in HEADINGS}
+    assert re.fullmatch(r"10\.00 ± 1\.23", sheet.frame["Acc. (%)"][0])
+
+
+def test_the_ablation_prints_the_papers_marks() -> None:
+    [sheet] = layout("ablation", "hcp_rest")
+    assert sheet.frame.iloc[:7, 1:6].to_numpy().tolist() == [
+        ["✗", "✗", "✗", "✗", "✗"],
+        ["✓", "✗", "✗", "✗", "✗"],
+        ["✓ (G)", "✓", "✗", "✗", "✗"],
+        ["✓ (L)", "✓", "✗", "✗", "✗"],
+        ["✓ (L)", "✓", "✓", "✗", "✗"],
+        ["✓ (L)", "✓", "✓", "✓", "✗"],
+        ["✓ (L)", "✓", "✓", "✓", "✓"],
+    ]
+    assert escape("✓ (G) ✗") == r"$\checkmark$ (G) $\times$"
+
+
+def test_the_comparison_has_a_table_per_atlas_with_datasets_beside_each_other() -> None:
+    schaefer, aal = layout("comparison", "abide1", "hcp_task", "hcp_rest")
+    assert (schaefer.title, aal.title) == ("Tables 4 and 5: Schaefer atlas", "Tables 4 and 5: AAL atlas")
+    names = [f"{dataset}: {heading}" for dataset in ("HCP-Rest", "HCP-Task", "ABIDE-I") for heading in HEADINGS]
+    assert list(schaefer.frame) == ["", *names] and len(schaefer.frame) == 14
+    assert schaefer.frame[""].tolist()[0] == "SVM" and schaefer.frame[""].tolist()[-1] == "BolT"
+    assert schaefer.bold == {(13, name) for name in names}
+    assert not {"meanMLP", "Majority", "SVM, crops"} & set(schaefer.frame[""])
+
+
+def test_two_datasets_that_are_the_same_of_the_paper_keep_their_names() -> None:
+    [sheet, _] = layout("comparison", "abide1", "abide1_images")
+    assert {name.split(":")[0] for name in list(sheet.frame)[1:]} == {"ABIDE-I (abide1)", "ABIDE-I (abide1_images)"}
+
+
+def test_a_row_without_all_folds_is_named_and_never_bold() -> None:
+    found, table = filled("window_size", "hcp_rest")
+    table.loc[table["row"] == "BolT, W = 200", "n_folds"] = 7
+    [sheet] = as_in_paper(load_experiment("window_size"), found, table)
+    assert {i for i, _ in sheet.bold} == {2, 6}
+    assert sheet.notes[0] == "HCP-Rest, Schaefer, BolT, W = 200: 7 of 10 folds"
+
+
+def test_other_experiments_have_no_such_table() -> None:
+    assert [layout(name, "abide1") for name in EXTRAS if load_experiment(name).trains] == [[], [], []]
+
+
+def test_datasets_are_in_the_papers_order_and_others_follow() -> None:
+    found = [e for name in ("phantom", "abide1", "hcp_task", "hcp_rest") for e in filled("window_size", name)[0]]
+    assert list(dict.fromkeys(e.dataset for e in in_papers_order(found))) == [
+        "hcp_rest", "hcp_task", "abide1", "phantom",
+    ]  # fmt: skip
+
+
+def test_the_paper_and_the_extras_share_nothing_and_leave_nothing() -> None:
+    assert sorted(PAPER + EXTRAS) == known("experiment")
+    run = Run(configured(dataset="hcp_task").model_dump(mode="json"))
+    assert sorted(run.asked("paper")) == PAPER and sorted(run.asked("extras")) == EXTRAS
+    rest = Run(configured(dataset="hcp_rest").model_dump(mode="json"))
+    assert sorted(rest.asked("paper")) == [name for name in PAPER if name != "task_timing"]  # nothing happens at rest
+
+
+def test_every_table_and_figure_is_in_the_list_of_the_documentation() -> None:
+    text = Path("docs/paper.md").read_text()
+    listed = [line for line in text.splitlines() if line.startswith("| ")]
+    for name in PAPER:
+        assert any(f"`{name}`" in line for line in listed), name
+    for number in range(1, 6):
+        assert any(line.startswith(f"| Table {number}") for line in listed)
+    assert all(any(re.match(rf"\| Figures? (1, )?{n}[:,]", line) for line in listed) for n in range(2, 8))
+    assert all(f"`{name}`" in text for name in EXTRAS)
+
+
+def test_formulas_stand_beside_exponents() -> None:
+    experiment = load_experiment("complexity")
+    names = ["LSTM", "STAGIN", "BaND", "BolT", "BolT, vanilla"]
+    table = with_formulas(pd.DataFrame({"row": names, "operations": 1.0}), experiment).set_index("row")
+    formulas = ["O(N²T)", None, "O(NT²)", "O(NTW(1 + β·m·(1 − α))/α)", "O(NT²)"]
+    assert table["formula"].astype(object).where(table["formula"].notna(), None).tolist() == formulas
+    np.testing.assert_array_equal(table["paper_exponent"], [1, np.nan, 2, 1, 2])
+    assert r"\textsuperscript{2}" in escape("O(NT²)") and r"$\beta$" in escape(formulas[3])
+
+
+def test_folds_and_seeds_have_columns_of_their_own() -> None:
+    _, table = filled("window_size", "hcp_rest")
+    part = table[table["atlas"] == "aal116"].assign(sd_seeds=0.02, sd_seeds_within=0.05, n_seeds=3)
+    sheet = spread("T", part)
+    assert list(sheet.frame)[:7] == [
+        *("", "folds", "seeds", "accuracy, mean", "accuracy, sd over folds", "accuracy, sd over seeds"),
+        "accuracy, sd over the seeds of a fold",
+    ]
+    assert sheet.frame.iloc[0, 1:7].tolist() == ["10 of 10", "3", "10.4", "1.2", "2.0", "5.0"]
+
+
+@pytest.mark.parametrize("name", ["abide1", "hcp_rest", "hcp_task"])
+def test_examples_of_the_papers_datasets_train_several_seeds(name: str) -> None:
+    from bolt.config import ROOT, load_config
+
+    assert len(load_config(ROOT / f"config/examples/{name}.yaml").seeds) >= 3
+
+
+def test_autism_and_women_are_red_as_in_the_paper() -> None:
+    assert load_dataset("abide1").coloured == load_dataset("abide1_images").coloured == ["autism", "control"]
+    assert load_dataset("hcp_rest").coloured == ["female", "male"]
+    assert load_dataset("abide1").classes == ["control", "autism"]  # autism stays the positive class
