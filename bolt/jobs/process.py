@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import resource
@@ -35,13 +36,20 @@ def machine() -> str:
 
 def log_file() -> Path | None:
     """Return the file that receives this process's standard error, or None if it goes elsewhere."""
+    log = path_of(2)
+    return log if log and log.is_file() else None  # a terminal, a pipe or a removed file
+
+
+def path_of(descriptor: int) -> Path | None:
+    """Return the path of an open file, also after it was removed; None where the system does not tell it."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        log = Path(os.readlink("/proc/self/fd/2"))
+        if sys.platform == "darwin":
+            return Path(os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)"))
     except OSError:  # closed, or no /proc
         return None
-    return log if log.is_file() else None  # a terminal, a pipe or a removed file
 
 
 def peak_memory() -> float:

@@ -26,6 +26,7 @@ from bolt.io.disk_space import refuse_full
 from bolt.io.errors import ConfigError
 from bolt.io.files import is_alive
 from bolt.io.resource_errors import explain_shortages
+from bolt.jobs.process import path_of
 from bolt.workflow.snakemake import is_dry_run
 
 log = logging.getLogger("bolt")
@@ -213,23 +214,23 @@ def wait_for_job() -> None:
     """Wait until no other process works on this job of the workflow.
 
     A scheduler that is killed leaves its jobs alive, and the next run starts them again. What two of them write under
-    one name is complete and identical; but they would share folders of intermediate files. Each job has a log of its
-    own, so the lock is on that; the kernel releases it when the process ends.
+    one name is identical in the end, but not while they write, and they would share folders of intermediate files. The
+    lock is a file beside the job's log, which Snakemake itself removes when it starts a job again.
     """
-    if not os.environ.get(JOB):
+    printed = path_of(1)
+    if not os.environ.get(JOB) or printed is None or printed.suffix != ".log":
         return
+    path = printed.with_suffix(".lock")
     try:
-        if _lock_log(fcntl.LOCK_NB):
-            return
-        log.info("waiting: a process of an earlier, killed run still works on this job")
-        _lock_log(0)
-    except OSError:  # no file, or on a file system without locks
+        while True:
+            file = path.open("a+", encoding="utf-8")
+            if _lock(file) is None:
+                log.info("waiting: a process of an earlier, killed run still works on this job")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _same(file, path):
+                break
+            file.close()  # the other has ended and removed it
+    except OSError:  # no permission, or a file system without locks
         return
-
-
-def _lock_log(how: int) -> bool:
-    try:
-        fcntl.flock(1, fcntl.LOCK_EX | how)
-    except BlockingIOError:
-        return False
-    return True
+    _held[path] = file
+    atexit.register(_release, path, os.getpid())

@@ -141,18 +141,46 @@ WORKER = (
 
 
 def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path):
+    """Snakemake removes the log of a job that it starts again."""
     log, env = tmp_path / "job.log", os.environ | {JOB: "1"}
-    with log.open("w") as file:
-        left = subprocess.Popen([sys.executable, "-c", WORKER.format(60)], stdout=file, env=env)
+
+    def start(seconds):
+        log.unlink(missing_ok=True)
+        with log.open("w") as file:
+            return subprocess.Popen([sys.executable, "-c", WORKER.format(seconds)], stdout=file, env=env)
+
+    def wait_until_at_work():
         while "at work" not in log.read_text():
             time.sleep(0.02)
-    with log.open("a") as file:
-        again = subprocess.Popen([sys.executable, "-c", WORKER.format(0)], stdout=file, env=env)
-        time.sleep(0.5)
-        assert again.poll() is None and log.read_text().count("at work") == 1
-        left.kill()
-        left.wait()
-        assert again.wait(20) == 0 and log.read_text().count("at work") == 2
+
+    left = start(60)
+    wait_until_at_work()
+    again = start(60)
+    time.sleep(0.5)
+    assert again.poll() is None and not log.read_text()
+    left.kill()
+    left.wait()
+    wait_until_at_work()
+    third = start(0)
+    again.kill()
+    again.wait()
+    assert third.wait(20) == 0 and "at work" in log.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["job.log"]
+
+
+def test_a_job_waits_while_the_process_that_it_forked_lives(tmp_path):
+    """The last attempt works in a fork, which may outlive a killed parent."""
+    log, env = tmp_path / "job.log", os.environ | {JOB: "1"}
+    forking = WORKER.replace("import time", "import os; os.fork(); import time")
+    with log.open("w") as file:
+        parent = subprocess.Popen([sys.executable, "-c", forking.format(2)], stdout=file, env=env)
+        while "at work" not in log.read_text():
+            time.sleep(0.02)
+        parent.kill()
+        parent.wait()
+        start = time.monotonic()
+        subprocess.run([sys.executable, "-c", WORKER.format(0)], stdout=file, env=env, check=True, timeout=20)
+    assert time.monotonic() - start > 1
 
 
 @pytest.mark.parametrize("env", [{}, {JOB: "1"}])
