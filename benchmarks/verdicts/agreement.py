@@ -172,6 +172,7 @@ def faithfulness_verdict(
         "planted": planted,
         "random": random.random((TESTS, LENGTH)),
     }[weights_of]
+    weights = [np.nan_to_num(curve) for curve in weights]  # an untrained model may give a scan no importance at all
     weights = [curve + random.uniform(0, 0.01 * curve.mean(), LENGTH) for curve in weights]
     curves = [
         scan_curves(model, scan, own, others, SETTINGS, random)

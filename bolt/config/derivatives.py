@@ -23,6 +23,7 @@ def anatomical_names(prefix: str, space: str) -> dict[str, str]:
         "mask": f"{prefix}desc-brain_mask.nii.gz",
         "dseg": f"{prefix}dseg.nii.gz",
         **{tissue: f"{prefix}label-{tissue.upper()}_probseg.nii.gz" for tissue in ("gm", "wm", "csf")},
+        "deep": f"{prefix}label-deepGM_mask.nii.gz",
         "forward": f"{prefix}from-T1w_to-{space}_mode-image_xfm.h5",
         "inverse": f"{prefix}from-{space}_to-T1w_mode-image_xfm.h5",
         "warped": f"{prefix}space-{space}_desc-preproc_T1w.nii.gz",

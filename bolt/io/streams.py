@@ -19,7 +19,7 @@ from nibabel.arrayproxy import ArrayProxy
 
 from bolt.io.errors import DataError
 from bolt.io.files import atomic
-from bolt.io.volumes import COPY_AGAIN, RECONVERT, check_image, space_of
+from bolt.io.volumes import COPY_AGAIN, RECONVERT, check_image
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -135,19 +135,29 @@ class VolumeWriter:
     tr : float, seconds
     dtype : str
         For an integer type values are rounded, and those beyond its range are an error.
+    code : int
+        NIfTI's coordinate system: 1 the scanner's, 4 MNI.
 
     Examples
     --------
-    >>> with VolumeWriter(path, affine, (91, 109, 91), tr=2.0) as writer:  # doctest: +SKIP
+    >>> with VolumeWriter(path, affine, (91, 109, 91), tr=2.0, code=4) as writer:  # doctest: +SKIP
     ...     writer.append(volume)
     """
 
     def __init__(
-        self, path: str | Path, affine: np.ndarray, shape: tuple[int, int, int], tr: float, dtype: str = "float32"
+        self,
+        path: str | Path,
+        affine: np.ndarray,
+        shape: tuple[int, int, int],
+        tr: float,
+        dtype: str = "float32",
+        *,
+        code: int,
     ) -> None:
         if not str(path).endswith(".nii.gz"):
             raise ValueError(f"{path}: VolumeWriter writes .nii.gz")
         self.path, self.affine, self.shape, self.tr = Path(path), np.asarray(affine), tuple(shape), tr
+        self.code = code
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.n_volumes = 0
 
@@ -190,9 +200,8 @@ class VolumeWriter:
         header.set_data_shape((*self.shape, max(self.n_volumes, 1)))
         header.set_zooms((*nib.affines.voxel_sizes(self.affine), self.tr))
         header.set_xyzt_units("mm", "sec")
-        code = "mni" if (space_of(self.path) or "").startswith("MNI") else "scanner"
-        header.set_sform(self.affine, code)
-        header.set_qform(self.affine, code)
+        header.set_sform(self.affine, self.code)
+        header.set_qform(self.affine, self.code)
         header["vox_offset"], header["magic"] = 352, b"n+1"
         header["scl_slope"], header["scl_inter"] = 1, 0
         return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)

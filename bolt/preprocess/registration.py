@@ -162,7 +162,7 @@ def coregister(
     t1w: ants.ANTsImage,
     t1w_mask: ants.ANTsImage,
     settings: Registration,
-) -> tuple[np.ndarray, float]:
+) -> np.ndarray:
     """Register a BOLD reference to the T1w, rigidly, by mutual information within the brain.
 
     The BOLD is the fixed image because its field of view is smaller; all its voxels are used because with sparse
@@ -172,15 +172,12 @@ def coregister(
 
     Returns
     -------
-    matrix : (4, 4) array
+    (4, 4) array
         RAS mm, T1w points to BOLD points.
-    dice : float
-        Overlap of the two brain masks within the acquired field of view.
     """
     fixed = clip_intensity(bold) * bold_mask
     moving = images.resample_to_spacing(clip_intensity(t1w) * t1w_mask, max(2.0, *t1w.spacing))
     search_mask = ants.iMath(bold_mask, "MD", 2)
-    bold_brain = bold_mask.numpy() > 0.5
     centre = images.mask_centre(bold_mask.numpy() > 0, images.affine_of(bold_mask))
     seed(settings)
     candidates: list[tuple[np.ndarray, float, float]] = []
@@ -189,16 +186,26 @@ def coregister(
         images.write_matrix(np.eye(4), header_start, centre)
         for start in (header_start, None):
             matrix = np.linalg.inv(rigid(fixed, moving, search_mask, start))
-            resampled, t1w_brain = resample_t1w(fixed, moving, t1w_mask, matrix)
-            overlap, both = dice(bold_brain, t1w_brain), bold_brain & t1w_brain
-            nmi = normalised_mutual_information(fixed.numpy()[both], resampled[both])
+            overlap, nmi = agreement(fixed, bold_mask, moving, t1w_mask, matrix)
             candidates.append((matrix, overlap, nmi))
             if overlap >= GOOD_DICE:
                 break
     min_overlap = max(overlap for _, overlap, _ in candidates) - DICE_TOLERANCE
     eligible = (candidate for candidate in candidates if candidate[1] >= min_overlap)
-    matrix, overlap, _ = max(eligible, key=lambda candidate: (candidate[2], candidate[1]))
-    return matrix, overlap
+    return max(eligible, key=lambda candidate: (candidate[2], candidate[1]))[0]
+
+
+def agreement(
+    bold: ants.ANTsImage, bold_mask: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
+) -> tuple[float, float]:
+    """Compare a coregistered pair: Dice of the brain masks in the acquired field, and NMI where they overlap.
+
+    `matrix` is (4, 4), RAS mm, T1w points to BOLD points.
+    """
+    resampled, t1w_brain = resample_t1w(bold, t1w, t1w_mask, matrix)
+    bold_brain = bold_mask.numpy() > 0.5
+    both = bold_brain & t1w_brain
+    return dice(bold_brain, t1w_brain), normalised_mutual_information(bold.numpy()[both], resampled[both])
 
 
 def resample_t1w(

@@ -30,7 +30,7 @@ REFERENCES = {"MNI152NLin2009aSym": ICBM}
 DESCRIPTIONS = {
     "T1w": "T1-weighted image, bias-corrected, RAS order",
     "bold": "BOLD series, corrected for head motion, resampled in one interpolation; zero more than 6 mm from the "
-    "brain and outside the field of view acquired in every volume",
+    "brain and outside the field of view (acquired in at least 95 % of the volumes)",
     "boldref": "Reference of the BOLD series",
     "boldmap": "Temporal signal-to-noise ratio: mean over standard deviation in time",
     "mask": "Brain mask",

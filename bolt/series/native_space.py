@@ -42,7 +42,7 @@ class Transforms:
     motion : path
         Head positions, one per volume.
     mask : path
-        Brain in native voxels that every volume acquired.
+        Brain in native voxels that nearly all volumes acquired.
     confounds : path
     """
 

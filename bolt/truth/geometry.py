@@ -78,10 +78,34 @@ def sphere_error(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) ->
 
     `estimated` and `true` as in `position_errors`; here too the median over volumes is subtracted.
     """
-    directions = np.random.default_rng(0).standard_normal((200, 3))
-    sphere = centre + HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    sphere = _sphere(centre)
     places = np.stack([images.apply(m, sphere) for m in estimated @ np.linalg.inv(estimated[0])])
     return away(places - np.stack([images.apply(m, sphere) for m in true]))
+
+
+def coregistration_error(
+    t1w_to_bold: np.ndarray, positions: np.ndarray, true: np.ndarray, true_motion: np.ndarray, centre: np.ndarray
+) -> float:
+    """Return the displacement (mm) of a 50-mm sphere in the BOLD volumes, mean over the sphere, median over volumes.
+
+    Parameters
+    ----------
+    t1w_to_bold, true : (4, 4) array
+        T1w points to points of the BOLD reference, and of the first volume; RAS mm.
+    positions, true_motion : (T, 4, 4) array
+        From the reference, and from the first volume, to each volume.
+    centre : (3,) array
+        Centre of the brain in the T1w.
+    """
+    sphere = _sphere(centre)
+    places = np.stack([images.apply(m, sphere) for m in positions @ t1w_to_bold])
+    expected = np.stack([images.apply(m, sphere) for m in true_motion @ true])
+    return float(np.median(np.linalg.norm(places - expected, axis=2).mean(axis=1)))
+
+
+def _sphere(centre: np.ndarray) -> np.ndarray:
+    directions = np.random.default_rng(0).standard_normal((200, 3))
+    return centre + HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
 def away(difference: np.ndarray) -> float:

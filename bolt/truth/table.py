@@ -32,7 +32,7 @@ from bolt.preprocess.anatomical.workflow import anatomical_names
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.workflow import functional_names
 from bolt.series.gather import build_cache
-from bolt.truth.geometry import correlation, normalisation_error, position_errors, sphere_error
+from bolt.truth.geometry import coregistration_error, correlation, normalisation_error, position_errors, sphere_error
 
 PERMUTATIONS = 10_000
 TRUTH_COLUMNS = {
@@ -133,6 +133,7 @@ def write_truth_table(study: Study) -> None:
     measures = {
         **_registration(truths, layout),
         **_motion(truths, layout),
+        "coregistration error": _coregistration(truths, layout),
         "series correlation": _series(truths, layout, run.atlas),
         "pooled accuracy": _accuracy(run),
         **_landmarks(landmarks, layout, run, config.folds.of(model.name)),
@@ -195,10 +196,7 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
     nulls: list[list[float]] = []
     for scan, truth in truths.items():
         folder = folder_of(scan)
-        mask = nib.Nifti1Image.from_filename(
-            layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
-        )
-        centre = images.apply(truth.t1w_to_bold, images.mask_centre(np.asarray(mask.dataobj), mask.affine))
+        centre = images.apply(truth.t1w_to_bold, _centre(scan, layout))
         estimate = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
         for scan_errors, positions in ((errors, estimate), (nulls, np.broadcast_to(np.eye(4), estimate.shape))):
             lengths = np.linalg.norm(position_errors(positions, truth.motion, centre), axis=2)
@@ -209,6 +207,27 @@ def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
         name: Measure(value, unit, null, "no motion correction", 0.0)
         for (name, unit), (value, null) in zip(names.items(), rows, strict=True)
     }
+
+
+def _coregistration(truths: dict[str, Truth], layout: Layout) -> Measure:
+    """Measure how far T1w points land from where they are in the BOLD: median over scans; null: the header's place."""
+    errors: list[float] = []
+    nulls: list[float] = []
+    for scan, truth in truths.items():
+        folder, names = layout.functional(folder_of(scan)), functional_names(scan, layout.space)
+        fit, positions = images.read_matrix(folder / names["bold_to_t1w"]), read_motion(folder / names["motion"])
+        for found, matrix in ((errors, fit), (nulls, np.eye(4))):
+            place = (matrix, positions, truth.t1w_to_bold, truth.motion, _centre(scan, layout))
+            found.append(coregistration_error(*place))
+    return Measure(float(np.median(errors)), "mm", float(np.median(nulls)), "the header's geometry", 0.0)
+
+
+def _centre(scan: str, layout: Layout) -> np.ndarray:
+    """Return the centre of a subject's brain in the T1w, RAS mm."""
+    folder = folder_of(scan)
+    place = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
+    mask = nib.Nifti1Image.from_filename(place)
+    return images.mask_centre(np.asarray(mask.dataobj), mask.affine)
 
 
 def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:

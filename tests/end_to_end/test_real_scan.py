@@ -180,7 +180,7 @@ def test_a_scan_the_wrong_way_round_is_flagged(fit):
     settings = load_registration("fast")
     flipped = [image.new_image_like(np.ascontiguousarray(image.numpy()[::-1])) for image in fit[:2]]
     reference = registration.bias_correct(flipped[0], settings)
-    matrix, _ = registration.coregister(reference, flipped[1], *fit[2:], settings)
+    matrix = registration.coregister(reference, flipped[1], *fit[2:], settings)
     numbers = coregistration_numbers(reference, flipped[1], *fit[2:], matrix, settings)
     assert any("mirror" in reason for reason in failed_cutoffs(numbers, Quality())), numbers
 

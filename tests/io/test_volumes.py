@@ -231,7 +231,7 @@ def test_3d_image_instead_of_4d(tmp_path, data):
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_writer_round_trip(tmp_path, data, dtype):
     path = tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz"
-    with VolumeWriter(path, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype) as writer:
+    with VolumeWriter(path, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype, code=4) as writer:
         for t in range(6):
             writer.append(data[..., t])
         assert not path.exists()
@@ -240,7 +240,7 @@ def test_writer_round_trip(tmp_path, data, dtype):
     np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
     assert image.get_data_dtype() == dtype
     assert image.header.get_xyzt_units() == ("mm", "sec")
-    assert int(image.header["sform_code"]) == 4  # MNI, as the name says
+    assert int(image.header["sform_code"]) == int(image.header["qform_code"]) == 4
     info = check_bold(path)
     assert (info.tr, info.n_volumes) == (0.72, 6)
     np.testing.assert_array_equal(np.stack(list(iter_volumes(path)), -1), data)
@@ -249,7 +249,7 @@ def test_writer_round_trip(tmp_path, data, dtype):
 
 def test_writer_is_deterministic(tmp_path, data):
     for name in ("a.nii.gz", "b.nii.gz"):
-        with VolumeWriter(tmp_path / name, AFFINE, (7, 8, 9), tr=2) as writer:
+        with VolumeWriter(tmp_path / name, AFFINE, (7, 8, 9), tr=2, code=4) as writer:
             writer.append(data[..., 0])
             writer.append(data[..., 1])
     assert sha256(tmp_path / "a.nii.gz") == sha256(tmp_path / "b.nii.gz")
@@ -259,23 +259,26 @@ def test_writer_is_deterministic(tmp_path, data):
 
 def test_ants_reads_what_the_writer_wrote(tmp_path, data):
     ants = pytest.importorskip("ants")
-    with VolumeWriter(tmp_path / "a.nii.gz", np.diag([2.0, 2, 2, 1]), (7, 8, 9), tr=2) as writer:
+    with VolumeWriter(tmp_path / "a.nii.gz", np.diag([2.0, 2, 2, 1]), (7, 8, 9), tr=2, code=4) as writer:
         for t in range(6):
             writer.append(data[..., t])
     np.testing.assert_array_equal(ants.image_read(str(tmp_path / "a.nii.gz")).numpy(), data)
 
 
 def test_an_error_while_writing_leaves_no_file(tmp_path, data):
-    with pytest.raises(RuntimeError), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2) as writer:
+    with pytest.raises(RuntimeError), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4) as writer:
         writer.append(data[..., 0])
         raise RuntimeError
-    with pytest.raises(ValueError, match="no volume"), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2):
+    with (
+        pytest.raises(ValueError, match="no volume"),
+        VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
-    with VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16") as writer:
+    with VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16", code=4) as writer:
         with pytest.raises(ValueError, match="shape"):
             writer.append(data[1:, ..., 0])
         with pytest.raises(ValueError, match="range"):

@@ -145,7 +145,7 @@ def test_memory_does_not_grow_with_the_scan(tmp_path):
     for n_volumes in (20, 400):
         path = tmp_path / f"{n_volumes}_space-{SPACE}_bold.nii.gz"
         rng = np.random.default_rng(0)
-        with VolumeWriter(path, AFFINE, SHAPE, tr=2.0) as writer:
+        with VolumeWriter(path, AFFINE, SHAPE, tr=2.0, code=4) as writer:
             for _ in range(n_volumes):
                 writer.append(rng.normal(1000, 10, SHAPE).astype(np.float32))
         atlas = load_atlas(folder)

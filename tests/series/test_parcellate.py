@@ -391,7 +391,7 @@ def test_memory_does_not_grow_with_the_scan(tmp_path):
     atlas = make_atlas(shape=(40, 40, 40))
     volume = np.random.default_rng(0).random((40, 40, 40)).astype(np.float32)
     for n in (10, 60):
-        with VolumeWriter(tmp_path / NAME, AFFINE, volume.shape, 2.0) as writer:
+        with VolumeWriter(tmp_path / NAME, AFFINE, volume.shape, 2.0, code=4) as writer:
             for t in range(n):
                 writer.append(volume + t)
         tracemalloc.start()

@@ -13,6 +13,7 @@ from bolt.config import Registration
 from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.anatomical.extraction import Alignment, align_brain
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
+from bolt.preprocess.deep_grey import deep_grey
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 LEVELS = 250
@@ -127,6 +128,7 @@ class NormaliseOutput(TraitedSpec):
     forward = File(exists=True)
     inverse = File(exists=True)
     warped = File(exists=True)
+    deep = File(exists=True, desc="mask of deep grey matter on the T1w grid")
 
 
 class Normalise(Interface):
@@ -135,7 +137,7 @@ class Normalise(Interface):
     input_spec, output_spec = NormaliseInput, NormaliseOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        """Register the brains, refuse an implausible result, and warp the T1w."""
+        """Register the brains, refuse an implausible result, warp the T1w, and carry deep grey matter back."""
         t1w, mask = images.read(self.inputs.t1w), images.read(self.inputs.mask)
         template, template_mask = images.read(self.inputs.template), images.read(self.inputs.template_mask)
         settings = Registration(**self.inputs.settings)
@@ -144,7 +146,9 @@ class Normalise(Interface):
         check_transform([forward], template_mask, mask)
         warped = folder / "warped.nii.gz"
         _write_t1w(registration.warp(template, t1w, [forward]), warped, images.MNI)
-        return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped)}
+        deep = folder / "deep.nii.gz"
+        images.write(deep_grey(t1w, inverse), deep, "uint8")
+        return {"forward": str(forward), "inverse": str(inverse), "warped": str(warped), "deep": str(deep)}
 
 
 def _write_t1w(image: ants.ANTsImage, path: Path, code: int = images.SCANNER) -> None:

@@ -32,7 +32,7 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
 
     Inputs (``inputnode``): t1w, template, template_mask. Outputs (``outputnode``): t1w (bias-corrected, RAS), mask,
     dseg (1 GM, 2 WM, 3 CSF), gm, wm and csf (probabilities), forward and inverse (composite transforms to the template
-    and back), warped (T1w in template space).
+    and back), warped (T1w in template space), deep (mask of deep grey matter on the T1w).
     """
     workflow = Workflow(name)
     workflow.__desc__ = f"""The T1-weighted image was corrected for intensity non-uniformity (N4 [@ants_n4]) and
@@ -61,7 +61,7 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical") -> Work
             (conform, result, [("out", "t1w")]),
             (brain, result, [("out", "mask")]),
             (tissues, result, [(port, port) for port in ("dseg", "gm", "wm", "csf")]),
-            (normalise, result, [(port, port) for port in ("forward", "inverse", "warped")]),
+            (normalise, result, [(port, port) for port in ("forward", "inverse", "warped", "deep")]),
         ]
     )
     return workflow

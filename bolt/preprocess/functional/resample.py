@@ -17,6 +17,8 @@ from scipy import ndimage
 from bolt.io.streams import in_threads
 from bolt.preprocess import images, registration
 
+FIELD_SHARE = 0.95
+"""Share of the volumes in which a point must have been acquired to belong to the field of view."""
 MARGIN = 6.0
 """mm around the brain that are kept; the output is zero beyond, which keeps files small and saves time."""
 
@@ -67,8 +69,10 @@ def native_target(
     return Target(shape, affine, points, [str(t1w_to_bold)], images.SCANNER)
 
 
-def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
-    """Select the points that every volume has acquired.
+def field_mask(
+    points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, int], affine: np.ndarray, share: float = FIELD_SHARE
+) -> np.ndarray:
+    """Select the points that at least a share of the volumes have acquired: one displaced volume takes no region away.
 
     Parameters
     ----------
@@ -78,6 +82,7 @@ def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, in
         Reference to volume.
     shape, affine
         The scanner's grid.
+    share : float
 
     Returns
     -------
@@ -96,11 +101,12 @@ def field_mask(points: np.ndarray, motion: np.ndarray, shape: tuple[int, int, in
         moved = images.apply(to_voxels @ position, corners) - images.apply(to_voxels @ motion[0], corners)
         reach = np.maximum(reach, np.abs(moved).max(axis=0))
     doubtful = np.flatnonzero(((start - reach < -0.5) | (start + reach > upper)).any(axis=1))
+    left, may_lack = np.zeros(len(points), dtype=int), int((1 - share) * len(motion) + 1e-9)
     for position in motion:
         voxels = images.apply(to_voxels @ position, points[doubtful])
-        within = ((voxels >= -0.5) & (voxels <= upper)).all(axis=1)
-        inside[doubtful[~within]] = False
-        doubtful = doubtful[within]
+        left[doubtful[((voxels < -0.5) | (voxels > upper)).any(axis=1)]] += 1
+        doubtful = doubtful[left[doubtful] <= may_lack]
+    inside[left > may_lack] = False
     return inside
 
 

@@ -15,7 +15,7 @@ from bolt.io.streams import VolumeWriter, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image
 from bolt.preprocess import images, registration
 from bolt.preprocess.checks import MIN_VOLUMES
-from bolt.preprocess.functional import compcor, confounds, motion, resample, timing
+from bolt.preprocess.functional import boundary, compcor, confounds, motion, resample, timing
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 REFERENCE_VOLUMES = 15
@@ -100,12 +100,15 @@ class CoregisterInput(SettingsInput):
     mask = File(exists=True, mandatory=True)
     t1w = File(exists=True, mandatory=True)
     t1w_mask = File(exists=True, mandatory=True)
+    gm = File(exists=True, mandatory=True, desc="grey-matter probability on the T1w grid")
+    wm = File(exists=True, mandatory=True)
+    deep = File(exists=True, mandatory=True, desc="mask of deep grey matter")
 
 
 class CoregisterOutput(ImageOutput):
     """Outputs of `Coregister`."""
 
-    dice = traits.Float()
+    numbers = traits.Dict(desc="of the two fits, for desc-quality.json")
     corrected = File(exists=True, desc="bias-corrected reference")
 
 
@@ -115,21 +118,18 @@ class Coregister(Interface):
     input_spec, output_spec = CoregisterInput, CoregisterOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        """Register the bias-corrected reference to the T1w and write the transform."""
+        """Register the bias-corrected reference to the T1w, by intensity, then by the boundary; write the transform."""
         settings = Registration(**self.inputs.settings)
         reference = registration.bias_correct(images.read(self.inputs.reference), settings)
         corrected = folder / "corrected.nii.gz"
         images.write(reference, corrected)
-        matrix, dice = registration.coregister(
-            reference,
-            images.read(self.inputs.mask),
-            images.read(self.inputs.t1w),
-            images.read(self.inputs.t1w_mask),
-            settings,
-        )
+        mask, t1w, t1w_mask = (images.read(getattr(self.inputs, port)) for port in ("mask", "t1w", "t1w_mask"))
+        start = registration.coregister(reference, mask, t1w, t1w_mask, settings)
+        edge = boundary.cortical_boundary(*(images.read(getattr(self.inputs, port)) for port in ("wm", "gm", "deep")))
+        matrix, numbers = boundary.refine(reference, mask, t1w, t1w_mask, edge, start)
         out = folder / "bold_to_t1w.txt"
         images.write_matrix(matrix, out)
-        return {"out": str(out), "dice": dice, "corrected": str(corrected)}
+        return {"out": str(out), "numbers": numbers, "corrected": str(corrected)}
 
 
 class ResampleInput(BaseInterfaceInputSpec):
@@ -142,6 +142,7 @@ class ResampleInput(BaseInterfaceInputSpec):
     t1w_mask = File(exists=True, mandatory=True)
     wm = File(exists=True, desc="white-matter probability on the T1w grid")
     csf = File(exists=True)
+    deep = File(exists=True, desc="mask of deep grey matter, which is not noise")
     template = File(exists=True, mandatory=True)
     resolution = traits.Float(mandatory=True)
     tr = traits.Float(mandatory=True)
@@ -189,7 +190,9 @@ class Resample(Interface):
             writer = None
             if inputs.output == "template":
                 paths["bold"] = str(folder / "bold.nii.gz")
-                writer = stack.enter_context(VolumeWriter(paths["bold"], target.affine, target.shape, info.tr))
+                writer = stack.enter_context(
+                    VolumeWriter(paths["bold"], target.affine, target.shape, info.tr, code=target.code)
+                )
             for t, values in enumerate(resample.resample(volumes, info.affine, positions, points)):
                 statistics.add(values[inside])
                 tissues.add(values)
@@ -215,17 +218,17 @@ class Resample(Interface):
     def _acquired_area(
         self, target: resample.Target, brain: np.ndarray, positions: np.ndarray, info: BoldInfo
     ) -> np.ndarray:
-        """Return the (X, Y, Z) bool area around the brain that every steady-state volume has acquired."""
+        """Return the (X, Y, Z) bool area around the brain that nearly all steady-state volumes have acquired."""
         area = resample.output_area(brain > 0.5, target.affine)
         steady = positions[self.inputs.unsteady :]  # volumes that are dropped may lack anything
         area[area] = resample.field_mask(target.points[area], steady, info.shape, info.affine)
         if not (brain[area] > 0.5).any():
             worst, share = resample.worst_volume(target.points[brain > 0.5], steady, info.shape, info.affine)
             raise DataError(
-                "no brain voxel was acquired in every volume; volume "
+                f"no brain voxel was acquired in {resample.FIELD_SHARE:.0%} of the volumes; volume "
                 f"{self.inputs.unsteady + worst} (counted from 0) alone lacks {share:.0%} of the brain",
                 where=self.inputs.bold,
-                hint="If other volumes lack less, remove that one; if not, T1w and BOLD show different heads",
+                hint="Inspect the scan, its T1w and their coregistration: they may show different heads",
             )
         return area
 
@@ -237,6 +240,8 @@ class Resample(Interface):
         for name, path in (("white_matter", self.inputs.wm), ("csf", self.inputs.csf)):
             if isdefined(path):
                 image = images.read(path)
+                if name == "white_matter" and isdefined(self.inputs.deep):
+                    image = image * (1 - images.read(self.inputs.deep))
                 share = image.new_image_like(compcor.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
                 masks[name] = compcor.purest(np.where(inside, target.resample_t1w(share)[area], 0))
         return masks

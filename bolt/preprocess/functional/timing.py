@@ -29,8 +29,8 @@ def count_unsteady(bold: str | Path, n_volumes: int, tr: float) -> int:
     """Count the non-steady-state volumes at the start by their mean signal; warn if there are any.
 
     As in fMRIPrep, these are the successive volumes from the first whose modified z-score (Iglewicz & Hoaglin 1993,
-    from the median absolute deviation) among the first `N_COMPARED` exceeds `MAX_Z`. If there are more than T1
-    saturation can explain (`most_unsteady`), the signal changed for another reason: none is counted, with a warning.
+    from the median absolute deviation) among the first `N_COMPARED` exceeds `MAX_Z`. No more are counted than T1
+    saturation can explain (`most_unsteady`); what lasts longer has another reason, and is in the warning.
 
     Parameters
     ----------
@@ -48,12 +48,13 @@ def count_unsteady(bold: str | Path, n_volumes: int, tr: float) -> int:
     if n_unsteady > most:
         problem = (
             f"the mean signal of the first {n_unsteady} volumes is an outlier, for longer than it takes to reach the "
-            "steady state: all are kept; inspect the scan, or set the number to drop in 'preprocess: steady_state'"
+            f"steady state: the first {most} are dropped; inspect the scan, or set the number to drop in 'preprocess: "
+            "steady_state'"
         )
     else:
         problem = f"the first {n_unsteady} volume(s) are not in the steady state and are dropped"
     warnings.warn(f"{bold}: {problem}", BoltWarning, stacklevel=2)
-    return n_unsteady if n_unsteady <= most else 0
+    return min(n_unsteady, most)
 
 
 def most_unsteady(n_volumes: int, tr: float) -> int:

@@ -25,8 +25,8 @@ from bolt.preprocess.registration import warp
 from bolt.preprocess.sidecars import methods_of, task_of, write_sidecars
 from bolt.preprocess.steps import run
 
-INPUTS = ["bold", "t1w", "t1w_mask", "wm", "csf", "t1w_to_space", "template"]
-OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "dice"]
+INPUTS = ["bold", "t1w", "t1w_mask", "gm", "wm", "csf", "deep", "t1w_to_space", "template"]
+OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "coregistration"]
 OUTPUTS += ["native_reference", "native_corrected", "native_mask", "unsteady"]
 Output = Literal["template", "native"]
 SteadyState = Literal["auto"] | int
@@ -44,9 +44,9 @@ def init_functional_wf(
 ) -> Workflow:
     """Build the workflow: reference, head motion, coregistration, slice timing, one interpolation, confounds.
 
-    Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), wm and csf (probabilities), t1w_to_space
-    (transform), template (image). Outputs (``outputnode``): bold (not in native space), mask, reference, tsnr (output
-    space), confounds, motion, bold_to_t1w, dice (of the brain masks of BOLD and T1w), native_reference,
+    Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), gm, wm and csf (probabilities), deep (mask of deep
+    grey matter), t1w_to_space (transform), template (image). Outputs (``outputnode``): bold (not in native space),
+    mask, reference, tsnr (output space), confounds, motion, bold_to_t1w, coregistration (numbers), native_reference,
     native_corrected (without its bias field), native_mask, unsteady (number of non-steady-state volumes at the start).
 
     Parameters
@@ -73,21 +73,22 @@ def init_functional_wf(
     resample = Node(Resample(tr=float(tr), slice_timing=slice_timing, **grid), "resample")
     result = Node(IdentityInterface(OUTPUTS), "outputnode")
     native = [("reference", "reference"), ("mask", "mask")]
-    passed = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "t1w_to_space", "template")]
+    passed = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "deep", "t1w_to_space", "template")]
     workflow.connect(
         [
             (source, reference, [("bold", "bold")]),
             (source, motion, [("bold", "bold")]),
             (reference, motion, native),
             (reference, coregister, native),
-            (source, coregister, [("t1w", "t1w"), ("t1w_mask", "t1w_mask")]),
+            (source, coregister, [(port, port) for port in ("t1w", "t1w_mask", "gm", "wm", "deep")]),
             (source, resample, passed),
             (motion, resample, [("out", "motion")]),
             (coregister, resample, [("out", "bold_to_t1w")]),
             (reference, resample, [("unsteady", "unsteady")]),
             (reference, result, [("reference", "native_reference"), ("mask", "native_mask"), ("unsteady", "unsteady")]),
             (motion, result, [("out", "motion")]),
-            (coregister, result, [("out", "bold_to_t1w"), ("dice", "dice"), ("corrected", "native_corrected")]),
+            (coregister, result, [("out", "bold_to_t1w"), ("corrected", "native_corrected")]),
+            (coregister, result, [("numbers", "coregistration")]),
             (resample, result, [(port, port) for port in ("bold", "mask", "reference", "tsnr", "confounds")]),
         ]
     )
@@ -118,7 +119,9 @@ def describe(resolution: float, output: Output, slice_timing: bool, steady_state
     return (
         f"{steady}Head motion was estimated by rigid-body least-squares registration [@friston_realign; "
         "@baker_matthews] of every BOLD volume to a robust reference image, which was coregistered rigidly with the "
-        f"T1-weighted image by mutual information [@mattes]. {slices}{space} The following confounds were computed: "
+        "T1-weighted image by mutual information [@mattes] and then by the boundary between white matter and cortex "
+        "[@greve_bbr] (where that fit could not be trusted, it was left out). "
+        f"{slices}{space} The following confounds were computed: "
         "framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars]; root mean square displacement "
         "[@jenkinson_fd]; the mean signals of the whole brain, white matter and cerebrospinal fluid; and the principal "
         "components that explain half of the variance in white matter and cerebrospinal fluid (aCompCor [@compcor])."
@@ -185,7 +188,7 @@ def preprocess_functional(
     workflow = init_functional_wf(
         registration, resolution, tr, output=output, slice_timing=slices is not None, steady_state=steady_state
     )
-    ports = ("t1w", "mask", "wm", "csf", "forward")
+    ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
     for port, path in zip(INPUTS, sources, strict=True):
         setattr(workflow.inputs.inputnode, port, str(path.resolve()))
@@ -213,7 +216,7 @@ def preprocess_functional(
     paths["raw"] = bold
     paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
     paths["t1w_mask"] = anatomical["mask"]
-    numbers = compute.functional_numbers(paths, made["dice"], template, registration)
+    numbers = compute.functional_numbers(paths, made["coregistration"], template, registration)
     numbers["n_unsteady"] = made["unsteady"]
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
     at_step("functional.pictures")

@@ -45,7 +45,7 @@ def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, A
 
 
 def functional_numbers(
-    paths: Mapping[str, Path], mask_dice: float, template: Path, settings: Registration
+    paths: Mapping[str, Path], coregistration: Mapping[str, Any], template: Path, settings: Registration
 ) -> dict[str, Any]:
     """Compute motion, temporal signal-to-noise ratio, artefacts, and agreement with T1w and template.
 
@@ -55,8 +55,8 @@ def functional_numbers(
         confounds, tsnr and mask (on the output grid, in template space), bold_to_t1w: see
         `bolt.preprocess.functional.workflow.functional_names`; raw (the 4D image), native_reference, native_corrected,
         native_mask, t1w, t1w_mask.
-    mask_dice : float
-        Overlap of BOLD and T1w brain masks within the acquired field of view.
+    coregistration : mapping
+        Numbers of `bolt.preprocess.functional.boundary.refine`.
     template : path
         Template folder.
     settings : Registration
@@ -73,7 +73,7 @@ def functional_numbers(
         "slice_jumps": slice_jumps(iter_volumes(paths["raw"]), native_brain),
         **({} if ghost is None else {"ghost_ratio": ghost}),
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
-        "coregistration_mask_dice": mask_dice,
+        **coregistration,
         **coregistration_numbers(
             images.read(paths["native_corrected"]),
             images.read(paths["native_mask"]),

@@ -90,6 +90,23 @@ MEASURES: dict[str, Measure] = {
         "BOLD",
         "Normalised mutual information of BOLD and T1w within the brain",
     ),
+    "boundary_cost": Measure(
+        "boundary cost",
+        "",
+        "low",
+        "BOLD",
+        "Contrast of BOLD along the boundary between white matter and cortex (Greve and Fischl 2009): 0 is full "
+        "contrast everywhere, 1 none",
+        look=0.6,
+    ),
+    "boundary_shift": Measure(
+        "shift by the boundary",
+        "mm",
+        "low",
+        "BOLD",
+        "How far the boundary between white matter and cortex moved the BOLD from where mutual information had put it",
+        look=2.5,
+    ),
     "coregistration_shift_margin": Measure(
         "BOLD–T1w similarity relative to a 10-mm shift",
         "",

@@ -34,6 +34,8 @@ FRAME = 12.0
 PIXEL = 1.5
 """mm per pixel, before pictures are scaled to `WIDTH`."""
 SLICES = 7
+LARGE = (3, 0.75)
+"""Slices and mm per pixel of the picture of BOLD and T1w, in which a millimetre must be seen."""
 WIDTH = 1260
 """Width of a picture in pixels."""
 QUALITY, FLICKER_QUALITY = 62, 28
@@ -97,9 +99,11 @@ def draw_functional(
     """
     data, affine = images.load(paths["native_reference"])
     to_t1w = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"]))  # from T1w to BOLD points
-    view, edges = View(images.read(paths["t1w_mask"])), tissue_edges(paths)
+    view, edges = View(images.read(paths["t1w_mask"]), *LARGE), tissue_edges(paths)
     contours = "with contours of the T1w's grey matter (yellow) and white matter (blue)"
-    fit = f"similarity {numbers['coregistration_shift_margin']:.1f} times that after a 10-mm shift"
+    fit = f"fitted by {numbers['coregistration_method']}"
+    if "boundary_cost" in numbers:
+        fit += f", boundary cost {numbers['boundary_cost']:.2f}"
     write_flicker(
         view.draw(images.read(paths["t1w"]), edges, f"T1w {contours}", quality=FLICKER_QUALITY),
         view.draw(images.to_ants(data, to_t1w @ affine), edges, f"BOLD {contours} · {fit}", quality=FLICKER_QUALITY),
@@ -135,17 +139,22 @@ class View:
     ----------
     mask : ANTs image
         The brain over which the slices are spread.
+    slices : int
+        Along each axis.
+    pixel : float
+        mm per pixel, before the picture is scaled.
     """
 
-    def __init__(self, mask: ants.ANTsImage) -> None:
+    def __init__(self, mask: ants.ANTsImage, slices: int = SLICES, pixel: float = PIXEL) -> None:
+        self.slices, self.pixel = slices, pixel
         voxels = 2 * np.argwhere(mask.numpy()[::2, ::2, ::2] > 0.5)  # every second voxel: an eighth of the memory
         points = images.apply(images.affine_of(mask), voxels)
         self.low, high = points.min(axis=0) - FRAME, points.max(axis=0) + FRAME
-        self.shape = tuple(np.ceil((high - self.low) / PIXEL).astype(int))
+        self.shape = tuple(np.ceil((high - self.low) / pixel).astype(int))
         self.at = []
         for size in self.shape:
-            cuts = np.linspace(FRAME, size * PIXEL - FRAME, SLICES + 2)[1:-1]
-            self.at.append(np.round(cuts / PIXEL).astype(int))
+            cuts = np.linspace(FRAME, size * pixel - FRAME, slices + 2)[1:-1]
+            self.at.append(np.round(cuts / pixel).astype(int))
 
     def draw(
         self, image: ants.ANTsImage, contours: Contours, title: str, colours: str = "gray", quality: int = QUALITY
@@ -157,13 +166,13 @@ class View:
         shown, *edges = (self._strips(layer) for layer in (image, *(contour for contour, _ in contours)))
         x, y, z = self.shape
         heights = [y / x, z / x, z / y]  # of the strips, relative to the width of a slice
-        pixels = WIDTH / SLICES * sum(heights) + 34
+        pixels = WIDTH / self.slices * sum(heights) + 34
         figure = plt.figure(figsize=(WIDTH / DPI, pixels / DPI), facecolor="black")
         positive = np.concatenate([strip[strip > 0] for strip in shown])
         bright = np.quantile(positive, 0.995) if positive.size else 1.0
         top = 1 - 30 / pixels
         for k, height in zip((2, 1, 0), heights, strict=True):
-            share = WIDTH / SLICES * height / pixels
+            share = WIDTH / self.slices * height / pixels
             axes = figure.add_axes((0, top - share, 1, share))
             top -= share
             picture = axes.imshow(shown[k], cmap=colours, vmin=0, vmax=bright, interpolation="bilinear", aspect="auto")
@@ -186,7 +195,7 @@ class View:
         for k in range(3):
             places = [np.arange(size) for size in self.shape]
             places[k] = self.at[k]
-            points = self.low + PIXEL * np.stack(np.meshgrid(*places, indexing="ij"), axis=-1)
+            points = self.low + self.pixel * np.stack(np.meshgrid(*places, indexing="ij"), axis=-1)
             sampled = ndimage.map_coordinates(data, np.moveaxis(images.apply(to_voxels, points), -1, 0), order=1)
             strips.append(np.hstack([image_slice.T[::-1] for image_slice in np.moveaxis(sampled, k, 0)]))
         return strips
@@ -197,9 +206,15 @@ class View:
         for text, x, align in ((sides[0], 0.003, "left"), (sides[1], 0.997, "right")):
             axes.text(x, 0.9, text, color="white", ha=align, fontsize=10, transform=axes.transAxes)
         for i, index in enumerate(self.at[k]):
-            label = f"{'xyz'[k]} = {self.low[k] + PIXEL * index:.0f}"
+            label = f"{'xyz'[k]} = {self.low[k] + self.pixel * index:.0f}"
             axes.text(
-                (i + 0.5) / SLICES, 0.012, label, color="#bbbbbb", ha="center", fontsize=7.5, transform=axes.transAxes
+                (i + 0.5) / self.slices,
+                0.012,
+                label,
+                color="#bbbbbb",
+                ha="center",
+                fontsize=7.5,
+                transform=axes.transAxes,
             )
 
 

@@ -38,11 +38,14 @@ def test_motion_is_followed():
     np.testing.assert_allclose(values.reshape(SHAPE)[:, :-1], volume[:, :-1], rtol=1e-4)
 
 
-def test_field_holds_what_every_volume_has_acquired():
-    positions = np.stack([np.eye(4), images.rigid_matrix(np.array([0, 0, 6.0, 0, 0, 0]), np.zeros(3))])
+@pytest.mark.parametrize(("n_volumes", "n_moved", "lost"), [(2, 1, True), (19, 1, True), (20, 1, False), (40, 3, True)])
+def test_field_holds_what_nearly_all_volumes_have_acquired(n_volumes, n_moved, lost):
+    """Up to a twentieth of them may be elsewhere."""
+    positions = np.repeat(np.eye(4)[None], n_volumes, axis=0)
+    positions[-n_moved:] = images.rigid_matrix(np.array([0, 0, 6.0, 0, 0, 0]), np.zeros(3))
     inside = resample.field_mask(grid_points(), positions, SHAPE, AFFINE).reshape(SHAPE)
     assert inside[:, :, :-2].all()
-    assert not inside[:, :, -2:].any()
+    assert inside[:, :, -2:].any() != lost
 
 
 def test_a_volume_that_is_dropped_costs_no_voxel_and_one_that_costs_all_is_named(tmp_path):

@@ -130,13 +130,14 @@ def test_volumes_before_the_steady_state_are_counted_as_nipype_does(tmp_path, br
     assert n_unsteady == bright == is_outlier(means[:50])
 
 
-def test_a_step_too_late_for_saturation_leaves_no_volume_out(tmp_path):
+@pytest.mark.parametrize(("bright", "dropped"), [(7, 7), (8, 8), (9, 8), (20, 8)])
+def test_no_more_volumes_are_left_out_than_saturation_explains(tmp_path, bright, dropped):
     means = 500 + np.random.default_rng(0).normal(0, 1, 120)
-    means[:20] *= 1.05
+    means[:bright] *= 1.05
     nib.save(nib.Nifti1Image((means * np.ones((4, 4, 4, 1))).astype(np.float32), np.eye(4)), tmp_path / "bold.nii.gz")
-    assert timing.unsteady(means[:50]) == 20
-    with pytest.warns(BoltWarning, match="first 20 volumes is an outlier.*all are kept"):
-        assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, TR) == 0
+    assert timing.unsteady(means[:50]) == bright
+    with pytest.warns(BoltWarning, match=f"first {dropped}.* dropped"):
+        assert timing.count_unsteady(tmp_path / "bold.nii.gz", 120, 2.0) == dropped
 
 
 @pytest.mark.parametrize(("steady_state", "dropped"), [("auto", 2), (0, 0), (3, 3)])

@@ -74,7 +74,7 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     paths |= {"confounds": tmp_path / "confounds.tsv", "raw": tmp_path / "bold.nii.gz"}
     paths |= {"bold_to_t1w": tmp_path / "pose.txt"}
     settings = load_registration("testing")
-    numbers = compute.functional_numbers(paths, 0.87, template, settings)
+    numbers = compute.functional_numbers(paths, {"coregistration_mask_dice": 0.87}, template, settings)
     assert numbers["n_volumes"] == 12 and numbers["coregistration_mask_dice"] == 0.87 and numbers["flip"] == 1.25
     assert numbers["mean_fd"] == pytest.approx((0.1 + 0.2 + 0.9 + 0.8) / 11)
     assert numbers["max_fd"] == 0.9 and numbers["share_moved"] == pytest.approx(1 / 11)

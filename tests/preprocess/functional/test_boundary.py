@@ -1,0 +1,114 @@
+"""Coregistration by the boundary between white matter and cortex, on a folded ball whose place is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from bolt.preprocess import images
+from bolt.preprocess.functional import boundary
+from bolt.preprocess.functional.boundary import cortical_boundary, fit_boundary, refine
+
+TRUE = images.rigid_matrix(np.array([1.0, -0.8, 0.9, 0.02, -0.01, 0.015]), np.zeros(3))
+"""T1w points to BOLD points."""
+
+
+def tissues(shape, affine, to_t1w):
+    """Shares of grey and white matter in the voxels of a grid: cortex, 3 mm thick, around white matter with folds."""
+    points = images.apply(to_t1w @ affine, np.moveaxis(np.indices(shape), 0, -1).astype(float))
+    radius = np.linalg.norm(points, axis=-1)
+    x, y, z = np.moveaxis(points / np.maximum(radius, 1e-6)[..., None], -1, 0)
+    depth = radius - 32 - 5 * np.sin(7 * x + 2) * np.sin(6 * y) - 4 * np.sin(8 * z + 1)
+    white, brain = (np.clip(0.5 - (depth - edge) / 2, 0, 1) for edge in (0, 3))
+    return brain - white, white
+
+
+def grid(size, n):
+    affine = np.diag([size, size, size, 1.0])
+    affine[:3, 3] = -size * (n - 1) / 2
+    return (n, n, n), affine
+
+
+@pytest.fixture(scope="module")
+def t1w():
+    """Grey matter, white matter, T1w and brain mask."""
+    shape, affine = grid(1.5, 64)
+    grey, white = tissues(shape, affine, np.eye(4))
+    return [images.to_ants(part, affine) for part in (grey, white, 60 * grey + 100 * white, grey + white > 0.5)]
+
+
+def bold(contrast, noise=5.0):
+    shape, affine = grid(3.0, 34)
+    grey, white = tissues(shape, affine, np.linalg.inv(TRUE))
+    values = (100 + contrast / 2) * grey + (100 - contrast / 2) * white + 130 * (1 - grey - white)  # fluid is brightest
+    values += ndimage.gaussian_filter(np.random.default_rng(0).normal(0, noise, shape), 0.7)
+    return images.to_ants(values, affine), images.to_ants(grey + white > 0.5, affine)
+
+
+def error(matrix):
+    points = 40 * np.vstack([np.eye(3), -np.eye(3)])
+    return np.linalg.norm(images.apply(matrix, points) - images.apply(TRUE, points), axis=1).mean()
+
+
+def test_the_boundary_lies_between_the_tissues(t1w):
+    grey, white, *_ = t1w
+    found = cortical_boundary(white, grey)
+    to_voxels = np.linalg.inv(images.affine_of(white))
+    shares = [
+        ndimage.map_coordinates(part.numpy(), images.apply(to_voxels, points).T, order=1)
+        for part, points in ((white, found.middle), (white, found.inner), (grey, found.outer))
+    ]
+    assert abs(np.median(shares[0]) - 0.5) < 0.05
+    assert shares[1].min() >= boundary.MIN_WHITE - 1e-5 and shares[2].min() >= boundary.MIN_GREY - 1e-5
+    assert np.linalg.norm(found.inner - found.middle, axis=1) == pytest.approx(boundary.INNER)
+    assert np.linalg.norm(found.outer - found.middle, axis=1) == pytest.approx(boundary.OUTER)
+
+
+def test_excluded_places_are_no_boundary(t1w):
+    grey, white, *_ = t1w
+    left = images.to_ants(np.indices(white.shape)[0] < 32, images.affine_of(white))
+    assert cortical_boundary(white, grey, left).middle[:, 0].min() > -1.5
+
+
+def test_a_millimetre_is_found(t1w):
+    grey, white, *head = t1w
+    start = np.eye(4)
+    matrix, numbers = refine(*bold(12), *head, cortical_boundary(white, grey), start)
+    assert error(start) > 1.4 and error(matrix) < 0.4
+    assert numbers["coregistration_method"] == "boundary" and numbers["boundary_shift"] == pytest.approx(1.5, abs=0.3)
+    assert numbers["boundary_cost"] < numbers["boundary_cost_before"] < 1
+    assert numbers["coregistration_nmi"] > numbers["boundary_nmi_before"]
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"contrast": -60}, "no contrast"),
+        ({"MAX_SHIFT": 1.0}, "moves the boundary by 1"),
+        ({"MIN_POINTS": 10**6}, "points of the boundary have signal"),
+        ({"NMI_TOLERANCE": -9.0}, "mutual information would fall"),
+    ],
+)
+def test_a_fit_that_cannot_be_trusted_is_left_out(t1w, monkeypatch, change, because):
+    grey, white, *head = t1w
+    contrast = change.pop("contrast", 12)
+    for name, value in change.items():
+        monkeypatch.setattr(boundary, name, value)
+    start = np.eye(4)
+    matrix, numbers = refine(*bold(contrast), *head, cortical_boundary(white, grey), start)
+    np.testing.assert_array_equal(matrix, start)
+    assert numbers["coregistration_method"] == "mutual information" and because in numbers["boundary_refusal"]
+    assert "boundary_nmi_before" not in numbers and numbers["coregistration_nmi"] > 0
+
+
+def test_only_the_part_with_signal_counts(t1w):
+    """Signal drops out of a third of the head, where there is noise instead."""
+    grey, white, _, brain = t1w
+    volume, mask = bold(12)
+    lost = np.indices(volume.shape)[1] < 12
+    noise = np.random.default_rng(1).uniform(0, 30, volume.shape)
+    volume = volume.new_image_like(np.where(lost, noise, volume.numpy()).astype(np.float32))
+    mask = mask.new_image_like(np.where(lost, 0, mask.numpy()).astype(np.float32))
+    fit = fit_boundary(volume, mask, brain, cortical_boundary(white, grey), np.eye(4))
+    assert not fit.refusal and error(fit.matrix) < 1
