@@ -26,6 +26,8 @@ PERIOD = 128.0
 """Seconds; slower fluctuations are drift."""
 MASKS = {"a": "combined", "c": "CSF", "w": "WM"}
 """fMRIPrep's name of a mask, by the first letter of its components' names."""
+SIGNAL_OF = {"a": "csf_wm", "c": "csf", "w": "white_matter"}
+"""Mean signal of the same mask."""
 
 
 def voxel_share(probability: np.ndarray, sizes: np.ndarray, voxel: float) -> np.ndarray:
@@ -68,6 +70,12 @@ class TissueSignals:
         self._means: dict[str, list[float]] = {name: [] for name in self._voxels}
         self._series: dict[str, list[np.ndarray]] = {name: [] for name in self._voxels}
         self._steps = {name: max(1, -(-len(voxels) // MAX_VOXELS)) for name, voxels in self._voxels.items()}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the number of voxels of each mask, by the name of its mean signal."""
+        sizes = {name: len(voxels) for name, voxels in sorted(self._voxels.items())}
+        return sizes | ({"csf_wm": sum(sizes.values())} if len(sizes) == 2 else {})
 
     def add(self, values: np.ndarray) -> None:
         """Add the (N,) values of the next volume."""
@@ -119,6 +127,7 @@ class TissueSignals:
                     "Description": f"Noise component {i + 1} of {MASKS[letter]} voxels",
                     "Method": "aCompCor",
                     "Mask": MASKS[letter],
+                    "MaskVoxels": self.sizes[SIGNAL_OF[letter]],
                     "SingularValue": float(values[i]),
                     "VarianceExplained": float(explained[i]),
                     "CumulativeVarianceExplained": float(explained[: i + 1].sum()),

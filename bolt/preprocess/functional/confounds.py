@@ -8,6 +8,7 @@ of DVARS").
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -220,12 +221,15 @@ def write_confounds(
     cosines = _numbered("cosine", np.vstack([np.zeros((unsteady, drift.shape[1])), drift]))
     flags, texts = _outliers(table, unsteady)
     texts |= dict.fromkeys(cosines, "Slow drift (discrete cosine)")
+    texts |= {
+        name: {"Description": DESCRIPTIONS[name], "MaskVoxels": n_voxels} for name, n_voxels in tissues.sizes.items()
+    }
     table = pd.concat([table, components, cosines, flags], axis=1)
     write_table(table, path, {**DESCRIPTIONS, **component_texts, **texts}, digits=DIGITS)
     return table
 
 
-def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, str]]:
+def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return one-hot columns for non-steady-state volumes and motion outliers, and their descriptions."""
     n_volumes, start = len(table), np.arange(unsteady)
     exceeds = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)

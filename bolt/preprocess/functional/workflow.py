@@ -110,7 +110,8 @@ def describe(resolution: float, output: Output, slice_timing: bool, steady_state
         else ""
     )
     steady = (
-        "Non-steady-state volumes were identified by their mean signal, as in fMRIPrep [@fmriprep], and discarded. "
+        "Non-steady-state volumes, identified by their mean signal as in fMRIPrep [@fmriprep], were discarded where "
+        "there were any. "
         if steady_state == "auto"
         else f"The first {steady_state} volumes were discarded to allow for magnetisation to reach a steady state. "
         if steady_state
@@ -227,9 +228,12 @@ def preprocess_functional(
 def functional_names(scan_id: str, space: str, output: Output = "template") -> dict[str, str]:
     """Return the file names of the outputs, by the workflow's output port."""
     prefix = f"{scan_id}_space-{space}" if output == "template" else scan_id
-    bold = {"bold": f"{prefix}_desc-preproc_bold.nii.gz"} if output == "template" else {}
+    template = {
+        "bold": f"{prefix}_desc-preproc_bold.nii.gz",
+        "native_reference": f"{scan_id}_boldref.nii.gz",
+    }
     return {
-        **bold,
+        **(template if output == "template" else {}),
         "mask": f"{prefix}_desc-brain_mask.nii.gz",
         "reference": f"{prefix}_boldref.nii.gz",
         "tsnr": f"{prefix}_desc-tsnr_boldmap.nii.gz",

@@ -1,4 +1,4 @@
-"""Carpet plot: a sample of voxels over time, by tissue, below head motion.
+"""Carpet plot: small groups of voxels over time, by tissue, below head motion.
 
 After Power (2017, doi:10.1016/j.neuroimage.2016.08.009).
 """
@@ -25,7 +25,9 @@ from bolt.preprocess import images
 from bolt.preprocess.quality.measures import HEAD_RADIUS, MOVED, OUTLIER
 
 ROWS = {1: ("grey matter", "#c9a400", 260), 2: ("white matter", "#1598b0", 110), 3: ("CSF", "#8e5bb5", 50)}
-"""Name, colour and maximal number of voxels of each tissue, by its label in the segmentation."""
+"""Name, colour and maximal number of rows of each tissue, by its label in the segmentation."""
+NEIGHBOURS = 30
+"""Voxels that are averaged in a row, at most: noise of single voxels would hide what many of them share."""
 LIMIT = 2.5
 """Standard deviations from the mean shown as black and white."""
 DPI = 100
@@ -86,7 +88,7 @@ def to_webp(figure: plt.Figure, **encoding: int) -> bytes:
 
 
 def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, dict[int, int]]:
-    """Sample the voxels of each tissue evenly.
+    """Average groups of neighbouring voxels, spread evenly over each tissue.
 
     Parameters
     ----------
@@ -101,13 +103,17 @@ def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarra
     rows : dict
         Label to number of rows; tissues whose voxels are all constant are omitted.
     """
-    samples = []
+    groups = []
     for label, (_, _, most) in ROWS.items():
         voxels = np.flatnonzero(labels.ravel() == label)
-        samples.append(voxels[np.unique(np.linspace(0, len(voxels) - 1, min(most, len(voxels))).astype(int))])
-    chosen = np.concatenate(samples)
-    chosen_labels = np.repeat(list(ROWS), [len(part) for part in samples])
-    values = np.stack([volume.ravel()[chosen] for volume in volumes], axis=1).astype(np.float64)
+        n_rows = min(most, len(voxels))
+        width = min(NEIGHBOURS, len(voxels) // max(n_rows, 1))
+        starts = np.linspace(0, len(voxels) - width, n_rows).astype(int)
+        groups.append(voxels[starts[:, None] + np.arange(width)])
+    chosen_labels = np.repeat(list(ROWS), [len(group) for group in groups])
+    groups = [group for group in groups if len(group)]
+    means = [[volume.ravel()[group].mean(axis=1, dtype=np.float64) for group in groups] for volume in volumes]
+    values = np.stack([np.concatenate(rows) for rows in means], axis=1)
     time = np.arange(values.shape[1]) - (values.shape[1] - 1) / 2
     values -= values.mean(axis=1, keepdims=True)
     values -= np.outer(values @ time / max((time**2).sum(), 1), time)

@@ -38,9 +38,11 @@ PICTURES = {
     "tissues_T1w": "Does the orange line follow the edge of the brain, the yellow line the cortex, the blue line the "
     "white matter?",
     "coregistration_boldref": "Do T1w and BOLD show the same head? The images alternate; hover to keep the BOLD. Its "
-    "bright fluid and sulci should lie within the T1w's contours; signal dropout is expected above sinuses and ears.",
+    "dark white matter should end at the blue line, its bright sulci lie along the yellow one; signal dropout is "
+    "expected above sinuses and ears.",
     "normalisation_boldref": "Mean BOLD in template space: missing parts were not acquired, or lost to signal dropout.",
-    "carpetplot_bold": "One row per voxel. Vertical stripes are motion or breathing; look for them below peaks of FD.",
+    "carpetplot_bold": "One row per group of neighbouring voxels. Vertical stripes are motion or breathing; look for "
+    "them below peaks of FD.",
     "tsnr_boldmap": "Temporal signal-to-noise ratio (mean over standard deviation): cortex should be brighter than the "
     "centre of the brain, without stripes.",
 }

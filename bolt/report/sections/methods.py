@@ -49,12 +49,22 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
+        shortened=_shortened(study),
         reference=reference(study).name,
         folds_compared=folds_compared(study),
         fewest_folds=FEWEST_FOLDS,
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _shortened(study: Study) -> tuple[int, int]:
+    """Return how many scans have fewer volumes in their series than in their image, and how many scans have series."""
+    folder, atlas = study.layout.results / "series" / study.layout.variant, next(iter(study.config.atlas_places))
+    scans = sorted(folder.glob(f"*/*_atlas-{atlas}_timeseries.json"))
+    facts = [read_json(scan) for scan in scans]
+    shorter = [about.get("NumberOfVolumesKept", 0) < about.get("NumberOfVolumes", 0) for about in facts]
+    return sum(shorter), len(shorter)
 
 
 def folds_compared(study: Study) -> int:

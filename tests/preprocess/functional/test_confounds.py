@@ -117,7 +117,11 @@ def test_tables_are_written_and_read_back(brain, tmp_path):
     np.testing.assert_allclose(table.white_matter, brain[:100].mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(table.csf_wm, brain[:200].mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(table.csf_derivative1_power2[1:], np.diff(table.csf) ** 2, rtol=1e-6)
-    assert set(read_json(path.with_suffix(".json"))) == set(table.columns)
+    about = read_json(path.with_suffix(".json"))
+    assert set(about) == set(table.columns)
+    sizes = {name: about[name]["MaskVoxels"] for name in ("csf", "white_matter", "csf_wm", "c_comp_cor_00")}
+    assert sizes == {"csf": 100, "white_matter": 100, "csf_wm": 200, "c_comp_cor_00": 100}
+    assert about["a_comp_cor_00"]["MaskVoxels"] == 200
 
 
 def test_jenkinsons_displacement_is_the_mean_over_a_sphere():

@@ -52,7 +52,7 @@ def test_two_images_in_turn_have_one_size_and_few_bytes(tmp_path, head):
     assert len(text) < 200_000
 
 
-def test_the_carpet_samples_tissues_evenly_and_removes_the_trend():
+def test_the_carpet_averages_neighbours_and_removes_the_trend():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2, 3], [100, 800, 300, 100]).reshape(13, 10, 10)
     slope = np.linspace(0, 50, 20)
@@ -63,9 +63,17 @@ def test_the_carpet_samples_tissues_evenly_and_removes_the_trend():
     assert values.shape == (370, 20)
     np.testing.assert_allclose(values.std(axis=1), 1)
     assert np.abs(np.corrcoef(values.mean(axis=0), slope)[0, 1]) < 1e-6
-    first = bold.reshape(20, -1)[:, 100]  # the first voxel of grey matter
+    first = bold.reshape(20, -1)[:, 100:103].mean(axis=1)  # 800 voxels of grey matter in 260 rows
     detrended = first - np.polyval(np.polyfit(np.arange(20), first, 1), np.arange(20))
     np.testing.assert_allclose(values[0], detrended / detrended.std(), atol=1e-9)
+
+
+def test_the_carpet_shows_what_voxels_share():
+    """A wave that is a tenth of a voxel's noise."""
+    wave = np.sin(np.arange(60))
+    bold = np.random.default_rng(0).normal(size=(60, 30, 30, 30)) + 0.1 * wave[:, None, None, None]
+    values, rows = carpet.sample(iter(bold), np.ones((30, 30, 30), int))
+    assert rows == {1: 260} and np.mean([np.corrcoef(row, wave)[0, 1] for row in values]) > 0.3
 
 
 def test_the_carpet_takes_an_empty_tissue():

@@ -57,6 +57,20 @@ def test_what_ran_is_in_the_text_of_a_raw_dataset(run):
     assert "doi:10.1016/j.media.2007.06.004" in page and "Bedel HA" in page
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"), [([96, 100], "removed (in 1 of 2 scans)"), ([100, 100], "over all volumes of")]
+)
+def test_volumes_are_said_to_be_removed_where_some_were(run, kept, said):
+    study, scans = run
+    atlas = next(iter(study.config.atlas_places))
+    for scan, n_kept in zip(scans["scan_id"], kept, strict=False):
+        about = {"NumberOfVolumes": 100, "NumberOfVolumesKept": n_kept}
+        write_json(about, study.layout.series_file(scan, atlas).with_suffix(".json"))
+    text = " ".join(methods(study))
+    assert said in text and ("retained volumes" in text) == (min(kept) < 100)
+    assert ("before the steady state were removed" in text) == (min(kept) < 100)
+
+
 def test_cut_offs_that_were_used_are_in_the_text_of_a_raw_dataset(run):
     study, _ = run
 
