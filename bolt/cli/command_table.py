@@ -89,7 +89,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output_dir", type=Path, help="new folder, or that of an earlier run")
     parser.add_argument("level", choices=["participant", "group"])
     parser.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
-    parser.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="task, session and run of 'bold'")
+    parser.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="entities of 'bold' and 't1w'")
     _study_options(parser)
     parser.add_argument("--name", help="of the dataset, in the paths of results [that of the folder]")
     parser.add_argument("--n-cpus", type=int, metavar="N", help="cores to use [all]")

@@ -112,8 +112,8 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     return parse(Dataset, keys, path)
 
 
-def _filters(wishes: Wishes) -> dict[str, list[str]]:
-    return {"tasks": wishes.tasks, "sessions": wishes.sessions, "runs": wishes.runs}
+def _filters(wishes: Wishes) -> dict[str, Any]:
+    return {name: getattr(wishes, name) for name in ("tasks", "sessions", "runs", "bids_filter")}
 
 
 def columns_of(path: Path) -> Path | None:

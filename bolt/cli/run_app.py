@@ -101,6 +101,7 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         wishes.tasks = wishes.tasks or filters.get("tasks", [])
         wishes.sessions = wishes.sessions or filters.get("sessions", [])
         wishes.runs = wishes.runs or filters.get("runs", [])
+        wishes.bids_filter = filters.get("bids_filter", {})
     if options.work_dir is not None:
         wishes.settings["paths"] = {"work": str(options.work_dir.resolve())}
     if options.level == "group":

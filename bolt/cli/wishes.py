@@ -29,6 +29,8 @@ class Wishes:
     columns : dict
         group, site, age, sex → column.
     tasks, sessions, runs, participants : list of str
+    bids_filter : dict
+        Of T1w and BOLD, as the dataset's key.
     atlases, models : list of str
     settings : dict
         Further keys of the configuration, which are taken as they are.
@@ -41,6 +43,7 @@ class Wishes:
     sessions: list[str] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     participants: list[str] = field(default_factory=list)
+    bids_filter: dict[str, dict[str, Any]] = field(default_factory=dict)
     atlases: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -87,32 +90,34 @@ def _assign(settings: dict[str, Any], assignment: str) -> None:
         raise ConfigError(f"--set {assignment}: not a value ({' '.join(str(error).split())})") from None
 
 
-def read_filter(path: Path) -> dict[str, list[str]]:
+def read_filter(path: Path) -> dict[str, Any]:
     """Read a file as fMRIPrep's ``--bids-filter-file``: ``{"bold": {"task": "rest", "session": ["1", "2"]}}``.
 
     Returns
     -------
     dict
-        tasks, sessions, runs.
+        tasks, sessions and runs of BOLD images, and bids_filter with all else.
 
     Raises
     ------
     ConfigError
-        It filters anything but task, session and run of BOLD images.
+        It filters other images than T1w and BOLD, or by something that is no value.
     """
     filters = read_json(path)
     if not isinstance(filters, dict) or not all(isinstance(value, dict) for value in filters.values()):
         raise ConfigError("not a BIDS filter", where=path, hint='As in {"bold": {"task": "rest"}}')
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, Any] = {}
     for query, entities in filters.items():
         for entity, value in entities.items():
-            if query != "bold" or entity not in (*FILTERS, "datatype", "suffix"):
-                raise ConfigError(
-                    f"'{query}: {entity}' cannot be filtered", where=path, hint="Use task, session and run of 'bold'"
-                )
-            if entity in FILTERS:
-                values = value if isinstance(value, list) else [value]
-                if not values or not all(isinstance(v, str | int) and not isinstance(v, bool) for v in values):
-                    raise ConfigError(f"'bold: {entity}' is {json.dumps(value)}", where=path, hint="Give its values")
+            if query not in ("bold", "t1w"):
+                raise ConfigError(f"'{query}' cannot be filtered", where=path, hint="Use 'bold' and 't1w'")
+            if entity in ("datatype", "suffix"):
+                continue
+            values = value if isinstance(value, list) else [value]
+            if not values or not all(isinstance(v, str | int) and not isinstance(v, bool) for v in values):
+                raise ConfigError(f"'{query}: {entity}' is {json.dumps(value)}", where=path, hint="Give its values")
+            if query == "bold" and entity in FILTERS:
                 wanted[FILTERS[entity]] = [str(v) for v in values]
+            else:
+                wanted.setdefault("bids_filter", {}).setdefault(query, {})[entity] = value
     return wanted

@@ -12,6 +12,8 @@ from bolt.io.names import Name
 
 PaperDataset = Literal["hcp_rest", "hcp_task", "abide1"]
 """Datasets of the paper, as its tables in `config/experiments/paper` name them."""
+BidsValue = str | int
+"""Value of an entity in the names of BIDS files."""
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
@@ -117,6 +119,9 @@ class Dataset(Keys):
     )
     age: str | None = None
     sex: str | None = None
+    bids_filter: dict[Literal["t1w", "bold"], dict[str, BidsValue | list[BidsValue]]] = Field(
+        {}, description="for raw BIDS: entities of the T1w and BOLD images to use, as in {t1w: {acquisition: mprage}}"
+    )
     tasks: list[str] | None = None
     sessions: list[str] | None = None
     runs: list[str] | None = None
@@ -214,4 +219,6 @@ class Dataset(Keys):
             raise ValueError("key 'path' is missing")
         if self.bids is not None and self.source != "fmriprep":
             raise ValueError("'bids' is for fMRIPrep output (source: fmriprep)")
+        if self.bids_filter and self.source != "bids":
+            raise ValueError("'bids_filter' is for raw BIDS data (source: bids)")
         return self

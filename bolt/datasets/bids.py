@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from bids import BIDSLayout, BIDSLayoutIndexer
 from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
@@ -16,11 +17,14 @@ from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
 from bolt.datasets.participants import without_image as without_image
-from bolt.io.errors import DataError
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.text import shorten_list
 from bolt.io.volumes import check_image
 
 log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
+ENTITIES = {"acquisition", "ceagent", "reconstruction", "direction", "run", "session", "task", "echo", "part", "space"}
+"""pybids' names of the entities that tell images of one kind apart."""
 _T1w = tuple[str | None, str]
 """Session and path."""
 
@@ -29,8 +33,10 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
     where = dataset.participants
-    t1w = _anatomical_images(layout)
-    rows = [_row(layout, bold, dataset, t1w) for bold in find_images(layout, dataset, suffix="bold")]
+    _check_filter(layout, dataset)
+    t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}))
+    bold_images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
+    rows = [_row(layout, bold, dataset, t1w) for bold in bold_images]
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     with_bold = bool(rows)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
@@ -150,10 +156,45 @@ def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
     return read_timing(bold.path, tr, dataset)
 
 
-def _anatomical_images(layout: BIDSLayout) -> dict[str, list[_T1w]]:
-    """Return session and path of the T1w images of each subject; one query, because each takes long."""
-    images: dict[str, list[_T1w]] = {}
-    for image in layout.get(suffix="T1w", extension=IMAGES):
+def _check_filter(layout: BIDSLayout, dataset: Dataset) -> None:
+    """Refuse entities that no file of the dataset has; pybids would find nothing and say no word."""
+    known = layout.get_entities(metadata=False)
+    for kind, entities in dataset.bids_filter.items():
+        for entity in entities:
+            if entity not in known:
+                raise ConfigError(
+                    f"'bids_filter: {kind}' names an unknown entity '{entity}'",
+                    where=dataset.name,
+                    hint=f"Entities of the images: {', '.join(sorted(known.keys() & ENTITIES))}",
+                )
+
+
+def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any]) -> dict[str, list[_T1w]]:
+    """Return session and path of one T1w image of each subject and session; one query, because each takes long.
+
+    Where several fit, the finest is taken (a localizer has thick slices), of equal ones the first, with a warning.
+    """
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for image in layout.get(**{"suffix": "T1w", "extension": IMAGES} | dict(filters)):
         entities = image.get_entities()
-        images.setdefault(f"sub-{entities.get('subject')}", []).append((entities.get("session"), image.path))
+        found.setdefault((f"sub-{entities.get('subject')}", entities.get("session")), []).append(image.path)
+    images: dict[str, list[_T1w]] = {}
+    for (subject, session), paths in found.items():
+        images.setdefault(subject, []).append((session, min(paths, key=_coarseness) if len(paths) > 1 else paths[0]))
+    several = [paths for paths in found.values() if len(paths) > 1]
+    if several:
+        names = [Path(path).name for path in sorted(several[0], key=_coarseness)]
+        log.warning(
+            "%d of %d sessions have several T1w images, such as %s; %s is used, the finest or else the first. "
+            "Set 'bids_filter: t1w' in the dataset's file to choose others",
+            *(len(several), len(found), shorten_list(names), names[0]),
+        )
     return images
+
+
+def _coarseness(path: str) -> tuple[float, str]:
+    """Return the longest edge of an image's voxels (mm, tenths), and its path; an unreadable image comes last."""
+    try:
+        return round(float(max(check_image(path).header.get_zooms()[:3])), 1), path
+    except DataError:
+        return np.inf, path

@@ -117,8 +117,14 @@ def test_the_group_may_be_some_participants(bids, tmp_path, called):
     assert dataset.include == {"participant_id": ["sub-01", "sub-02", "sub-03"]}
 
 
+FILTER = {
+    "bold": {"task": "rest", "session": ["1", "2"], "run": 1, "direction": "AP"},
+    "t1w": {"suffix": "T1w", "acquisition": "mprage"},
+}
+
+
 def test_options_become_keys(bids, tmp_path, called):
-    (tmp_path / "filter.json").write_text(json.dumps({"bold": {"task": "rest", "session": ["1", "2"], "run": 1}}))
+    (tmp_path / "filter.json").write_text(json.dumps(FILTER))
     options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
     options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
     options += ["--set", "quality.max_mean_fd=0.5", "explain.tokens=3", "--name", "mine", "--dry-run"]
@@ -127,6 +133,7 @@ def test_options_become_keys(bids, tmp_path, called):
     config = load_config(tmp_path / "out" / "mine.yaml")
     dataset = load_dataset(str(tmp_path / "out/datasets/mine.yaml"))
     assert (dataset.tasks, dataset.sessions, dataset.runs) == (["rest"], ["1", "2"], ["1"])
+    assert dataset.bids_filter == {"bold": {"direction": "AP"}, "t1w": {"acquisition": "mprage"}}
     assert dataset.classes == ["patient", "control"], "the last is the positive class"
     assert (config.preprocess.space, config.denoise, config.seeds) == ("MNI152NLin2009cAsym", "24p", [1, 2])
     assert (config.folds.outer, config.models, config.device) == (3, ["svm"], "cpu")

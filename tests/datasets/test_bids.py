@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import re
 import shutil
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from bolt.config import Config, Dataset
 from bolt.datasets import COLUMNS, index
 from bolt.datasets.participants import require_classes
-from bolt.io.errors import DataError
+from bolt.io.errors import ConfigError, DataError
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_fmriprep import write_fmriprep
 
@@ -184,6 +186,35 @@ def test_sessions_are_selected_and_share_a_group(bids):
     assert (second.session, second.group, second.t1w) == ("b", "sub-01", scans.t1w["sub-01_task-rest"])
     selected = index(CONFIG, dataset(bids, sessions=["b"]))
     assert selected.scan_id.tolist() == ["sub-01_ses-b_task-rest", "sub-02_ses-b_task-rest"]
+
+
+def add_t1w(bids, subject, entities, edges):
+    """Add a T1w image with voxels of these edges (mm)."""
+    path = bids / subject / "anat" / f"{subject}_{entities}_T1w.nii.gz"
+    nib.save(nib.Nifti1Image(np.ones((4, 4, 4), np.int16), np.diag([*edges, 1.0])), path)
+    return str(path)
+
+
+def test_of_several_t1w_images_the_finest_is_used_with_a_warning(bids, caplog):
+    (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
+    add_t1w(bids, "sub-01", "acq-localizer", (1, 1, 6))
+    fine = add_t1w(bids, "sub-01", "acq-mprage", (1, 1, 1.2))
+    add_t1w(bids, "sub-01", "acq-other", (1.2, 1.2, 1.2))
+    assert index(CONFIG, dataset(bids)).set_index("subject").t1w["sub-01"] == fine
+    assert re.search("1 of 8 sessions have several T1w.*acq-mprage.*acq-other.*acq-localizer.*bids_filter", caplog.text)
+
+
+def test_images_are_filtered_by_any_entity(bids, caplog):
+    (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
+    add_t1w(bids, "sub-01", "acq-fine", (1, 1, 1))
+    asked = add_t1w(bids, "sub-01", "acq-mprage", (1, 1, 1.2))
+    scans = index(CONFIG, dataset(bids, bids_filter={"t1w": {"acquisition": "mprage"}})).set_index("subject")
+    assert scans.t1w["sub-01"] == asked and "several" not in caplog.text
+    assert scans.exclude_reason["sub-02"] == "the subject has no T1w image"
+    kept = index(CONFIG, dataset(bids, bids_filter={"bold": {"subject": ["01", "02"]}}))
+    assert kept[kept.bold.notna()].subject.tolist() == ["sub-01", "sub-02"]
+    with pytest.raises(ConfigError, match="unknown entity 'acqisition'.*acquisition"):
+        index(CONFIG, dataset(bids, bids_filter={"t1w": {"acqisition": "mprage"}}))
 
 
 def test_any_column_can_be_label_group_and_site(bids):

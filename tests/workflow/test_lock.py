@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import asdict, replace
 
+import psutil
 import pytest
 
 from bolt.workflow import lock
@@ -171,16 +172,19 @@ def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path):
 def test_a_job_waits_while_the_process_that_it_forked_lives(tmp_path):
     """The last attempt works in a fork, which may outlive a killed parent."""
     log, env = tmp_path / "job.log", os.environ | {JOB: "1"}
-    forking = WORKER.replace("import time", "import os; os.fork(); import time")
+    forking = "import os; " + WORKER.replace("print(", "os.fork(); print(")
     with log.open("w") as file:
-        parent = subprocess.Popen([sys.executable, "-c", forking.format(2)], stdout=file, env=env)
-        while "at work" not in log.read_text():
+        parent = subprocess.Popen([sys.executable, "-c", forking.format(60)], stdout=file, env=env)
+        while log.read_text().count("at work") < 2:
             time.sleep(0.02)
+        (child,) = psutil.Process(parent.pid).children()
         parent.kill()
         parent.wait()
-        start = time.monotonic()
-        subprocess.run([sys.executable, "-c", WORKER.format(0)], stdout=file, env=env, check=True, timeout=20)
-    assert time.monotonic() - start > 1
+        again = subprocess.Popen([sys.executable, "-c", WORKER.format(0)], stdout=file, env=env)
+        time.sleep(0.5)
+        assert again.poll() is None and log.read_text().count("at work") == 2
+        child.kill()
+        assert again.wait(20) == 0 and log.read_text().count("at work") == 3
 
 
 @pytest.mark.parametrize("env", [{}, {JOB: "1"}])
