@@ -33,6 +33,10 @@ from bolt.workflow.watched import files_of
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
 RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", "train"}
 """Names of the workflow's rules and targets, which no experiment can have."""
+MANY_THREADS = (
+    "Note: with 'preprocess: threads' above 1, a T1w that is normalised again gives other results "
+    "(docs/preprocessing.md); with 1, the same to the last bit."
+)
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
 
@@ -57,6 +61,8 @@ class Run(ScanFiles):
         config, note = use_space_of_images(config, dataset)
         self.study = Study(config, dataset)
         self.notes = [note] if note else []
+        if dataset.source in ("bids", "phantom") and config.preprocess.threads > 1:
+            self.notes.append(MANY_THREADS)
         self.config, self.dataset, self.layout = self.study.config, self.study.dataset, self.study.layout
         self.models = self.study.models
         check_experiment_names(self.config, RESERVED)

@@ -44,6 +44,14 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "results").exists() and not (tmp_path / "work").exists()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_more_threads_than_one_are_noted(tmp_path, monkeypatch, capsys, threads):
+    monkeypatch.chdir(tmp_path)
+    config = bids_config(tmp_path, preprocess={"threads": threads})
+    noted = "normalised again gives other results" in screen(capsys, config)[1].get("note", "")
+    assert noted == (threads > 1)
+
+
 def test_confounds_and_labels_that_the_table_knows(tmp_path, monkeypatch, capsys):
     import pandas as pd
 
