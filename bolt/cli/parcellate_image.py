@@ -56,7 +56,7 @@ def parcellate_image(options: argparse.Namespace) -> None:
     space = known_space(options.image, options.space)
     atlases = _atlases(options.atlas, config, space, options.fetch)
     places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
-    threshold = (config.parcellate if config else Parcellate()).coverage
+    settings = config.parcellate if config else Parcellate()
     results = parcellate(
         options.image,
         atlases,
@@ -64,7 +64,8 @@ def parcellate_image(options: argparse.Namespace) -> None:
         confounds=options.confounds,
         denoise=strategy(options.denoise, options.confounds is not None),
         tr=options.tr,
-        threshold=threshold if options.coverage is None else options.coverage,
+        threshold=settings.coverage if options.coverage is None else options.coverage,
+        signal=settings.signal,
         space=options.space,
     )
     _write(results, places, options)

@@ -84,7 +84,11 @@ def _wishes(options: argparse.Namespace, pack: Pack, wanted: Wanted, work: Path)
     series = pack.about["series"]
     settings: dict[str, Any] = {
         "preprocess": {**(series["preprocessing"] or {}), "space": series["space"], "output": series["output"]},
-        "parcellate": {"coverage": series["coverage"], "uncovered": "zero"},
+        "parcellate": {
+            "coverage": series["coverage"],
+            "signal": series.get("signal", 0),  # packs made before it was asked for
+            "uncovered": "zero",
+        },
         "denoise": _denoise(series["denoising"], work),
     }
     return Wishes(

@@ -40,6 +40,9 @@ class Parcellate(Keys):
     """Averaging of images over ROIs."""
 
     coverage: float = Field(0.5, ge=0, le=1)
+    signal: float = Field(
+        0.3, ge=0, lt=1, description="a voxel darker than this share of the median of all ROIs' voxels is not covered"
+    )
     uncovered: Literal["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"] = "zero"
 
 

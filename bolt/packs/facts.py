@@ -175,6 +175,7 @@ def _series(place: RunPlace, study: Study) -> dict[str, Any]:
         "output": config.preprocess.output,
         "denoising": denoising,
         "coverage": config.parcellate.coverage,
+        "signal": config.parcellate.signal,
         "preprocessing": preprocessing,
     }
 

@@ -146,6 +146,9 @@ def _average(
                 "n_masked": 0,
                 "n_nonfinite": int((~finite).sum()),
                 "n_constant": int((finite & ~varies).sum()),
+                "n_dark": 0,
+                "brightness": np.nan,
+                "tsnr": np.nan,
                 "coverage": varies.sum() / len(of_roi),
                 "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
             }

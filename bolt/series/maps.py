@@ -18,6 +18,7 @@ import pandas as pd
 from bolt.atlases.image import Atlas, resample
 from bolt.atlases.maps import iter_maps
 from bolt.io.volumes import BoldInfo
+from bolt.series.averaged import Averaged
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -129,11 +130,10 @@ class LeastSquares:
         return solved
 
 
-def coverage_of_maps(
-    atlas: Atlas, maps: MapVoxels, finite: np.ndarray, varies: np.ndarray, threshold: float
-) -> pd.DataFrame:
+def coverage_of_maps(atlas: Atlas, maps: MapVoxels, found: Averaged, threshold: float, signal: float) -> pd.DataFrame:
     """Return `bolt.series.rois.COVERAGE_COLUMNS`, where a map's coverage is the share of its weight."""
-    good = np.abs(maps.weights).T @ (finite & varies).astype(float)
+    dark = found.dark(signal)
+    good = np.abs(maps.weights).T @ (found.usable & ~dark).astype(float)
     coverage = maps.inside * np.divide(good, maps.total, out=np.zeros(len(good)), where=maps.total > 0)
     return pd.DataFrame(
         {
@@ -142,8 +142,11 @@ def coverage_of_maps(
             "n_voxels": maps.n_voxels,
             "inside": maps.inside.round(4),
             "n_masked": maps.n_voxels - maps.count(),
-            "n_nonfinite": maps.count(~finite),
-            "n_constant": maps.count(finite & ~varies),
+            "n_nonfinite": maps.count(~found.finite),
+            "n_constant": maps.count(found.finite & ~found.varies),
+            "n_dark": maps.count(dark),
+            "brightness": np.nan,
+            "tsnr": np.nan,
             "coverage": coverage.round(4),
             "covered": (coverage >= threshold) & (coverage > 0),
         }

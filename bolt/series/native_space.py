@@ -63,6 +63,7 @@ def parcellate_native(
     denoise: Denoise,
     tr: float,
     threshold: float,
+    signal: float = 0.3,
     slice_timing: bool,
 ) -> dict[str, Parcellated]:
     """Average a raw scan over the ROIs of atlases in native space, in one pass.
@@ -80,6 +81,8 @@ def parcellate_native(
         Seconds.
     threshold : float
         Smallest coverage at which an ROI has a series.
+    signal : float
+        As in `bolt.series.parcellate.parcellate`.
     slice_timing : bool
         Correct slice timing if SliceTiming is known.
 
@@ -104,7 +107,7 @@ def parcellate_native(
     volumes = slice_timed(iter_volumes(image), slices, tr, unsteady)
     voxels = np.concatenate([rois.voxels for rois in located])
     averaged = average(_followed(volumes, voxels, motion, info), info.n_volumes, located)
-    return finish(atlases, located, averaged, Scan(image, info, NATIVE, chosen, denoise, threshold))
+    return finish(atlases, located, averaged, Scan(image, info, NATIVE, chosen, denoise, threshold, signal))
 
 
 def _locate_in_bold(

@@ -21,6 +21,7 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, read_json, write_json, write_status, write_table
 from bolt.io.streams import ahead, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
+from bolt.series.averaged import Averaged
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
 from bolt.series.maps import MapVoxels, coverage_of_maps, locate_maps
 from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
@@ -62,6 +63,7 @@ def parcellate(
     denoise: Denoise,
     tr: float | None = None,
     threshold: float = 0.5,
+    signal: float = 0.3,
     space: str | None = None,
 ) -> dict[str, Parcellated]:
     """Average a 4D image over the ROIs of atlases, in one pass.
@@ -81,6 +83,9 @@ def parcellate(
         Seconds; default: from the header.
     threshold : float
         Smallest coverage at which an ROI has a series.
+    signal : float
+        A voxel darker than this share of the median of all ROIs' voxels does not count as covered; it remains in the
+        mean. Without effect on images that have lost their mean.
     space : str, optional
         Reference space of the image. If neither its name nor its sidecar declares one, the header has to say MNI; if
         they declare another, that is an error.
@@ -110,7 +115,7 @@ def parcellate(
     ordered = sorted(atlases, key=lambda atlas: atlas.is_maps)  # as `average` takes them
     located = [_locate(atlas, info, inside) for atlas in ordered]
     voxels = np.concatenate([rois.voxels for rois in located])
-    scan = Scan(image, info, space, chosen, denoise, threshold)
+    scan = Scan(image, info, space, chosen, denoise, threshold, signal)
     results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
     return {atlas.name: results[atlas.name] for atlas in atlases}
 
@@ -125,23 +130,25 @@ class Scan:
     chosen: ChosenConfounds
     denoise: Denoise
     threshold: float
+    signal: float
 
 
 def finish(
     atlases: Sequence[Atlas],
     located: Sequence[RoiVoxels | MapVoxels],
-    averaged: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    averaged: Sequence[Averaged],
     scan: Scan,
 ) -> dict[str, Parcellated]:
     """Add coverage to the means from `average`, denoise them, and describe them for the sidecar."""
     results = {}
     chosen, info = scan.chosen, scan.info
-    for atlas, rois, (means, finite, varies) in zip(atlases, located, averaged, strict=True):
+    for atlas, rois, found in zip(atlases, located, averaged, strict=True):
+        means = found.series
         _refuse_empty_volumes(means, scan.image)
         if isinstance(rois, MapVoxels):
-            coverage = coverage_of_maps(atlas, rois, finite, varies, scan.threshold)
+            coverage = coverage_of_maps(atlas, rois, found, scan.threshold, scan.signal)
         else:
-            coverage = coverage_of(atlas, rois, finite, varies, scan.threshold)
+            coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         covered = coverage["covered"].to_numpy()
         if not covered.any():
@@ -156,6 +163,7 @@ def finish(
             "Space": scan.space,
             "Denoising": scan.denoise.model_dump(mode="json"),
             "CoverageThreshold": scan.threshold,
+            "SignalThreshold": scan.signal,
             "NumberOfVolumes": info.n_volumes,
             "NumberOfVolumesKept": len(series),
         }

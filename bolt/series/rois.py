@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.image import Atlas
+from bolt.series.averaged import Averaged
 from bolt.series.maps import LeastSquares, MapVoxels
 
 COVERAGE_COLUMNS = {
@@ -19,7 +20,12 @@ COVERAGE_COLUMNS = {
     "n_masked": "Voxels outside the mask",
     "n_nonfinite": "Voxels within the mask that are NaN or infinite in some volume; excluded from the mean there",
     "n_constant": "Finite voxels within the mask whose value never changes",
-    "coverage": "Share of the ROI that is within the image and the mask, is finite and varies over time",
+    "n_dark": "Other voxels within the mask without signal: darker, in the mean over time, than a share (the key "
+    "`signal`) of the median of all ROIs' voxels",
+    "brightness": "Median over the ROI's voxels of their mean over time, relative to the median of all ROIs' voxels; "
+    "n/a: maps, or images without their mean",
+    "tsnr": "Median over the ROI's voxels of mean over SD in time; n/a as above",
+    "coverage": "Share of the ROI that is within the image and the mask, is finite, varies over time and has signal",
     "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
 }
 
@@ -76,9 +82,7 @@ def locate(atlas: Atlas, labels: np.ndarray, mask: np.ndarray, positions: np.nda
     return RoiVoxels(voxels[kept], roi[kept], np.bincount(roi, minlength=n_rois), inside)
 
 
-def average(
-    volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels | MapVoxels]
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels | MapVoxels]) -> list[Averaged]:
     """Average over ROIs, one volume at a time.
 
     Parameters
@@ -91,8 +95,8 @@ def average(
 
     Returns
     -------
-    list
-        For each atlas the (T, R) series, and which of its voxels are always finite and which ever change, (N,).
+    list of Averaged
+        One per atlas.
     """
     labelled = [rois for rois in located if isinstance(rois, RoiVoxels)]
     ends = np.cumsum([rois.voxels.size for rois in located])
@@ -104,6 +108,7 @@ def average(
     starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
     means = np.full((n_volumes, len(filled)), np.nan)
     finite, varies = np.ones(ends[-1], bool), np.zeros(ends[-1], bool)
+    total, squares = np.zeros(ends[-1]), np.zeros(ends[-1])
     first: np.ndarray | None = None
     for t, values in enumerate(volumes):
         first = values if first is None else first
@@ -111,6 +116,9 @@ def average(
         good = np.isfinite(values)
         if not (complete := good.all()):
             finite &= good
+        known = values.astype(np.float64) if complete else np.where(good, values, 0).astype(np.float64)
+        total += known
+        squares += known**2
         for k, fit in fits.items():
             fit.add(t, values[parts[k]])
         if fits:
@@ -125,14 +133,28 @@ def average(
                 means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
     by_roi = np.cumsum([len(rois.n_voxels) for rois in labelled])[:-1]
     series = [*np.split(means, by_roi, axis=1)][: len(labelled)] + [fit.solve() for fit in fits.values()]
-    return [(of_atlas, finite[part], varies[part]) for of_atlas, part in zip(series, parts, strict=True)]
+    mean = total / n_volumes
+    sd = np.sqrt(np.maximum(squares / n_volumes - mean**2, 0))
+    facts = (finite, varies, mean, sd)
+    return [Averaged(own, *(fact[part] for fact in facts)) for own, part in zip(series, parts, strict=True)]
 
 
-def coverage_of(
-    atlas: Atlas, rois: RoiVoxels, finite: np.ndarray, varies: np.ndarray, threshold: float
-) -> pd.DataFrame:
-    """Return `COVERAGE_COLUMNS` of an atlas, given which of its (N,) voxels are always finite and which ever change."""
-    n_voxels, good = rois.n_voxels, rois.count(finite & varies)
+def coverage_of(atlas: Atlas, rois: RoiVoxels, found: Averaged, threshold: float, signal: float) -> pd.DataFrame:
+    """Return `COVERAGE_COLUMNS` of an atlas.
+
+    Parameters
+    ----------
+    atlas : Atlas
+    rois : RoiVoxels
+    found : Averaged
+    threshold : float
+        Smallest coverage of a covered ROI.
+    signal : float
+        Smallest brightness of a voxel with signal, relative to the median of all ROIs' voxels.
+    """
+    dark, level = found.dark(signal), found.level or np.nan
+    sd = np.where((found.sd > 0) & np.isfinite(level), found.sd, np.nan)
+    n_voxels, good = rois.n_voxels, rois.count(found.usable & ~dark)
     coverage = rois.inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
     return pd.DataFrame(
         {
@@ -141,12 +163,21 @@ def coverage_of(
             "n_voxels": n_voxels,
             "inside": rois.inside.round(4),
             "n_masked": n_voxels - rois.count(),
-            "n_nonfinite": rois.count(~finite),
-            "n_constant": rois.count(finite & ~varies),
+            "n_nonfinite": rois.count(~found.finite),
+            "n_constant": rois.count(found.finite & ~found.varies),
+            "n_dark": rois.count(dark),
+            "brightness": _medians(rois, found.mean / level),
+            "tsnr": _medians(rois, found.mean / sd),
             "coverage": coverage.round(4),
             "covered": (coverage >= threshold) & (coverage > 0),
         }
     )
+
+
+def _medians(rois: RoiVoxels, values: np.ndarray) -> np.ndarray:
+    """Return the median of the (N,) values over each ROI's voxels, (R,), four decimals; NaN without any."""
+    medians = pd.Series(values).groupby(rois.roi).median()
+    return medians.reindex(range(len(rois.n_voxels))).to_numpy().round(4)
 
 
 def _roi_index(labels: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from bolt.config import Denoise, load_denoise
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 from bolt.io.streams import VolumeWriter
+from bolt.series.averaged import Averaged
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
 from bolt.series.rois import RoiVoxels, coverage_of
@@ -143,7 +144,7 @@ def test_roi_order_is_by_value_not_position(tmp_path):
     atlas = make_atlas(values=(7, 300, 4001))
     for value in atlas.values:
         data[atlas.data == value] = value + np.arange(3)
-    series = parcellate(save(tmp_path / NAME, data), [atlas], denoise=NONE)["cubes"].series
+    series = parcellate(save(tmp_path / NAME, data), [atlas], denoise=NONE, signal=0)["cubes"].series
     np.testing.assert_array_equal(series[0], [7, 300, 4001])
 
 
@@ -163,7 +164,8 @@ def test_nonfinite_voxels_are_left_out_and_counted(tmp_path, data):
 def test_coverage_at_the_threshold_is_enough():
     rois = RoiVoxels(np.arange(12), np.repeat([0, 1, 2], 4), np.array([4, 4, 4]), np.ones(3))
     varies = np.array([1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
-    table = coverage_of(make_atlas(), rois, np.ones(12, bool), varies, 0.5)
+    found = Averaged(np.ones((T, 3)), np.ones(12, bool), varies, np.ones(12), np.zeros(12))
+    table = coverage_of(make_atlas(), rois, found, 0.5, 0.3)
     assert table.coverage.tolist() == [0.5, 0.25, 0.75] and table.covered.tolist() == [True, False, True]
 
 
@@ -179,6 +181,43 @@ def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
     assert np.isnan(result.series[:, 1]).all()
     assert np.isfinite(result.series[:, [0, 2]]).all()
     assert list(result.coverage) == list(COVERAGE_COLUMNS)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_voxels_without_signal_are_not_covered_with_or_without_a_mask_of_the_signal(tmp_path, data, masked):
+    """The first ROI has lost its signal in four of seven layers, and a BOLD mask may say so, too."""
+    atlas, mask = make_atlas(), None
+    data[1:4, :, 2:6] *= 0.2
+    if masked:
+        seen = np.ones(SHAPE, np.uint8)
+        seen[1:4, :, 2:6] = 0
+        mask = tmp_path / "mask.nii.gz"
+        nib.save(nib.Nifti1Image(seen, AFFINE), mask)
+    table = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [atlas], mask=mask, denoise=NONE)[
+        "cubes"
+    ].coverage
+    np.testing.assert_allclose(table.coverage, [3 / 7, 1, 1], atol=1e-4)
+    assert table.covered.tolist() == [0, 1, 1]
+    assert (table.n_dark + table.n_masked).tolist() == [84, 0, 0] and table.n_masked[0] == 84 * masked
+    assert table.brightness[1:].tolist() == pytest.approx([1, 1], abs=0.02)
+    assert table.brightness[0] == pytest.approx(1 if masked else 0.2, abs=0.02)
+    assert table.tsnr[1:].tolist() == pytest.approx([1000 / 50] * 2, rel=0.2)
+
+
+def test_images_without_their_mean_have_no_dark_voxels(tmp_path, data):
+    data -= data.mean(axis=-1, keepdims=True)
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    table = parcellate(path, [make_atlas()], denoise=NONE)["cubes"].coverage
+    assert (table.coverage == 1).all() and (table.n_dark == 0).all()
+    assert table.brightness.isna().all() and table.tsnr.isna().all()
+
+
+def test_any_share_of_brightness_can_be_asked_for(tmp_path, data):
+    data[1:4] *= 0.5
+    path = save(tmp_path / NAME, data.astype(np.float32))
+    for share, n_dark in ((0, 0), (0.3, 0), (0.7, 147)):
+        table = parcellate(path, [make_atlas()], denoise=NONE, threshold=0, signal=share)["cubes"].coverage
+        assert table.n_dark.tolist() == [n_dark, 0, 0]
 
 
 def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):

@@ -209,7 +209,7 @@ def _coverage(study: Study, scan: str) -> list[Figure]:
         networks = _networks(place, config.paths.atlas_dir)
         caption = (
             f"{atlas}: {len(rois) - len(lost)} of {len(rois)} ROIs are covered. One bar per ROI, by network: the "
-            "share that was acquired; red bars are below the threshold (dashed)."
+            "share that was acquired and has signal; red bars are below the threshold (dashed)."
         )
         if lost:
             caption += f" Not covered: {', '.join(lost[:LISTED])}{' and others' if len(lost) > LISTED else ''}."

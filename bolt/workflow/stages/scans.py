@@ -161,7 +161,7 @@ def _parcellate_settings(study: Study) -> list[Any]:
     return [
         atlas_files(config),
         atlas_images(study),
-        config.parcellate.coverage,
+        [config.parcellate.coverage, config.parcellate.signal],
         load_denoise(config.denoise),
         [config.preprocess.slice_timing] if study.layout.native else [],
     ]
@@ -206,6 +206,7 @@ def parcellate(job: Job) -> None:
                 denoise=denoise,
                 tr=None if pd.isna(scan.tr) else scan.tr,  # then the header's
                 threshold=job.config.parcellate.coverage,
+                signal=job.config.parcellate.signal,
                 space=job.config.preprocess.space,
             )
         write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
@@ -243,6 +244,7 @@ def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise:
         denoise=denoise,
         tr=scan.tr,
         threshold=job.config.parcellate.coverage,
+        signal=job.config.parcellate.signal,
         slice_timing=settings.slice_timing == "auto",
     )
 
