@@ -48,7 +48,7 @@ def parcellate(
     tr : float, optional
         Seconds; default: from the header.
     coverage : float
-        Smallest share of an ROI's voxels inside the field of view and the mask at which it has a series.
+        Smallest share of an ROI's voxels with signal, inside the field of view and the mask, at which it has a series.
     space : str, optional
         Reference space of an image that does not declare one, such as ``MNI152NLin6Asym``.
 
