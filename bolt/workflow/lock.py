@@ -215,7 +215,7 @@ def wait_for_job() -> None:
 
     A scheduler that is killed leaves its jobs alive, and the next run starts them again. What two of them write under
     one name is identical in the end, but not while they write, and they would share folders of intermediate files. The
-    lock is a file beside the job's log, which Snakemake itself removes when it starts a job again.
+    lock is a file of its own beside the job's log: Snakemake removes the log when it starts a job again.
     """
     printed = path_of(1)
     if not os.environ.get(JOB) or printed is None or printed.suffix != ".log":

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from bolt.preprocess import images
-from bolt.truth.geometry import away, correlation, normalisation_error, position_errors, sphere_error
+from bolt.truth.geometry import (
+    away,
+    coregistration_error,
+    correlation,
+    normalisation_error,
+    position_errors,
+    sphere_error,
+)
 
 CENTRE = np.array([3.0, -20.0, 11.0])
 
@@ -62,3 +69,13 @@ def test_correlation_is_that_of_numpy_and_nan_for_constants():
     found = correlation(a, b)
     assert found[0] == pytest.approx(np.corrcoef(a[:, 0], b[:, 0])[0, 1])
     assert np.isnan(found[2])
+
+
+def test_coregistration_is_judged_in_the_volumes_whatever_volume_is_the_reference():
+    true_motion = walk(5)
+    true = images.rigid_matrix(np.array([3.0, -2, 1, 0.05, 0, 0]), np.zeros(3))
+    to_reference = true_motion[2] @ true  # the third volume is the reference
+    positions = true_motion @ np.linalg.inv(true_motion[2])
+    assert coregistration_error(to_reference, positions, true, true_motion, CENTRE) == pytest.approx(0, abs=1e-9)
+    wrong = images.rigid_matrix(np.array([0, 1.5, 0, 0, 0, 0]), np.zeros(3)) @ to_reference
+    assert coregistration_error(wrong, positions, true, true_motion, CENTRE) == pytest.approx(1.5)

@@ -32,7 +32,6 @@ STEP = 0.02
 """mm between the costs from which a gradient is computed."""
 MAX_SHIFT = 4.0
 """mm; a fit that moves the boundary further in the mean is not trusted."""
-
 RIM = 4.0
 """mm; thickness of the brain's rim."""
 REACH = MAX_SHIFT + INNER
