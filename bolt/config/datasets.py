@@ -24,6 +24,10 @@ class Simulate(Keys):
     seed: Seed = 0
     t1w_resolution: float = Field(2.5, gt=0)
     bold_resolution: Pair = [5.5, 6.0]
+    slice_thickness: float | None = Field(None, gt=0)
+    field_height: float = Field(180.0, ge=40)
+    distortion_mm: float = Field(0.0, ge=0, le=15)
+    sbref: bool = False
     tr: Pair = [2.0, 2.2]
     n_volumes: Annotated[list[int], Field(min_length=2, max_length=2)] = [104, 96]
     gain: Pair = [1.0, 1.3]

@@ -18,6 +18,8 @@ class Preprocess(Keys):
     registration: str | list[str] = Field("fast", description="name of settings, or several to try in order")
     output: Literal["template", "native"] = "template"
     slice_timing: Literal["auto", "off"] = "auto"
+    sbref: Literal["auto", "off"] = Field("auto", description="coregister a scan's single-band reference")
+    average_t1w: bool = Field(False, description="average the T1w images of a session")
     steady_state: Literal["auto"] | Annotated[int, Field(ge=0, strict=True)] = Field(
         "auto", description="number of dummy volumes to drop at the start; auto: detect them"
     )
@@ -93,7 +95,9 @@ class Registration(Keys):
     description: str = ""
     n4_resolution: float = Field(8.0, gt=0, description="voxel size at which the bias field is estimated, mm")
     n4_iterations: list[int] = [50, 50, 30, 20]
-    working_resolution: float = Field(1.0, gt=0, description="T1w voxel size during registration, mm")
+    working_resolution: float | None = Field(
+        1.0, gt=0, description="voxel size to which a finer T1w is downsampled, mm; null: its own"
+    )
     mask_resolution: float = Field(
         3.0, gt=0, description="voxel size at which the brain is aligned with the template, mm"
     )

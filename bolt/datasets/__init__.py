@@ -14,6 +14,7 @@ import logging
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 
@@ -42,14 +43,21 @@ COLUMNS = {
     "kind": "raw, preprocessed (in template space) or series (ready ROI series)",
     "space": "Space of a preprocessed image",
     "bold": "4D image, or file with ROI series",
+    "sbref": "Single-band reference of a raw scan",
     "mask": "Brain mask in the space of `bold`",
     "confounds": "Table of confounds",
     "t1w": "T1-weighted image of the subject",
+    "more_t1w": "Further T1-weighted images of its session, separated by |",
     "events": "Table of task events",
     "exclude_reason": "Why the scan is excluded (known at indexing); n/a: included",
     "exclude_stage": "selection: excluded on purpose; index: something is wrong with the scan",
 }
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
+
+
+def t1w_images(scan: Any) -> list[str]:
+    """Return the T1w images of a raw scan's session (a row of the scan table); several are averaged."""
+    return [scan.t1w, *(scan.more_t1w.split("|") if isinstance(scan.more_t1w, str) else [])]
 
 
 def source_of(dataset: Dataset) -> ModuleType:

@@ -25,8 +25,10 @@ log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
 ENTITIES = {"acquisition", "ceagent", "reconstruction", "direction", "run", "session", "task", "echo", "part", "space"}
 """pybids' names of the entities that tell images of one kind apart."""
-_T1w = tuple[str | None, str]
-"""Session and path."""
+SIMILAR = 1.5
+"""T1w images are averaged if the voxels of none are longer than those of the finest by more than this factor."""
+_T1w = tuple[str | None, list[str]]
+"""Session and paths."""
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
@@ -34,9 +36,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     layout = open_layout(dataset.path)
     where = dataset.participants
     _check_filter(layout, dataset)
-    t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}))
+    t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
     bold_images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
-    rows = [_row(layout, bold, dataset, t1w) for bold in bold_images]
+    rows = [_row(layout, bold, dataset, config, t1w) for bold in bold_images]
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     with_bold = bool(rows)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
@@ -109,7 +111,9 @@ def entities_of(entities: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(layout: BIDSLayout, bold: Any, dataset: Dataset, t1w: Mapping[str, list[_T1w]]) -> dict[str, Any]:
+def _row(
+    layout: BIDSLayout, bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1w]]
+) -> dict[str, Any]:
     entities = bold.get_entities()
     row = entities_of(entities) | {
         "scan_id": bold.filename.split("_bold.nii")[0],
@@ -127,7 +131,8 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset, t1w: Mapping[str, list
     except DataError as error:
         exclude(exclusion, 0, str(error))
     images = t1w.get(row["subject"], [])  # from the same session if there is one, else the first
-    row["t1w"] = min(((session != row["session"], path) for session, path in images), default=(None, None))[1]
+    paths = min(((session != row["session"], paths) for session, paths in images), default=(True, []))[1]
+    row["t1w"], row["more_t1w"] = paths[0] if paths else None, "|".join(paths[1:]) or None
     if row["t1w"] is None:
         exclude(exclusion, 0, "the subject has no T1w image")
     else:
@@ -135,9 +140,16 @@ def _row(layout: BIDSLayout, bold: Any, dataset: Dataset, t1w: Mapping[str, list
             check_image(row["t1w"])
         except DataError as error:
             exclude(exclusion, 0, str(error))
-    events = Path(bold.path.split("_bold.nii")[0] + "_events.tsv")
-    row["events"] = str(events) if events.is_file() else None
+    row["events"] = _beside(bold.path, "_events.tsv")
+    if config.preprocess.sbref == "auto":
+        row["sbref"] = _beside(bold.path, "_sbref.nii.gz") or _beside(bold.path, "_sbref.nii")
     return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
+
+
+def _beside(bold: str, end: str) -> str | None:
+    """Return the file with the name of a BOLD image but another end, if there is one."""
+    path = Path(bold.split("_bold.nii")[0] + end)
+    return str(path) if path.is_file() else None
 
 
 def check_sidecar(image: str) -> None:
@@ -169,32 +181,37 @@ def _check_filter(layout: BIDSLayout, dataset: Dataset) -> None:
                 )
 
 
-def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any]) -> dict[str, list[_T1w]]:
-    """Return session and path of one T1w image of each subject and session; one query, because each takes long.
+def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: bool) -> dict[str, list[_T1w]]:
+    """Return session and T1w images of each subject and session; one query, because each takes long.
 
-    Where several fit, the finest is taken (a localizer has thick slices), of equal ones the first, with a warning.
+    Of several, the finest is used (a localizer has thick slices), of equal ones the first by name. With `average`,
+    those whose voxels are about as fine follow it.
     """
     found: dict[tuple[str, str | None], list[str]] = {}
     for image in layout.get(**{"suffix": "T1w", "extension": IMAGES} | dict(filters)):
         entities = image.get_entities()
         found.setdefault((f"sub-{entities.get('subject')}", entities.get("session")), []).append(image.path)
     images: dict[str, list[_T1w]] = {}
+    several: dict[str, list[str]] = {}
     for (subject, session), paths in found.items():
-        images.setdefault(subject, []).append((session, min(paths, key=_coarseness) if len(paths) > 1 else paths[0]))
-    several = [paths for paths in found.values() if len(paths) > 1]
+        edges = sorted((_longest_edge(path), path) for path in paths) if len(paths) > 1 else [(0.0, paths[0])]
+        used = [path for edge, path in edges if edge <= SIMILAR * edges[0][0]] if average else [edges[0][1]]
+        images.setdefault(subject, []).append((session, used))
+        several |= {used[0]: [Path(path).name for _, path in edges]} if len(used) < len(paths) else {}
     if several:
-        names = [Path(path).name for path in sorted(several[0], key=_coarseness)]
+        finest, names = next(iter(several.items()))
         log.warning(
-            "%d of %d sessions have several T1w images, such as %s; %s is used, the finest or else the first. "
-            "Set 'bids_filter: t1w' in the dataset's file to choose others",
-            *(len(several), len(found), shorten_list(names), names[0]),
+            "%d of %d sessions have several T1w images, such as %s; %s. 'bids_filter: t1w' in the dataset's file "
+            "chooses others; 'preprocess: average_t1w' averages those of one resolution",
+            *(len(several), len(found), shorten_list(names)),
+            "coarse ones are left out" if average else f"{Path(finest).name} is used, the finest or else the first",
         )
     return images
 
 
-def _coarseness(path: str) -> tuple[float, str]:
-    """Return the longest edge of an image's voxels (mm, tenths), and its path; an unreadable image comes last."""
+def _longest_edge(path: str) -> float:
+    """Return the longest edge of an image's voxels, mm to a tenth; infinite if it cannot be read."""
     try:
-        return round(float(max(check_image(path).header.get_zooms()[:3])), 1), path
+        return round(float(max(check_image(path).header.get_zooms()[:3])), 1)
     except DataError:
-        return np.inf, path
+        return np.inf

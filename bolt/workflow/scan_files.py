@@ -11,7 +11,7 @@ import pandas as pd
 from bolt.cohort.quality import is_judged
 from bolt.config import Config, Dataset
 from bolt.config.layout import Layout, folder_of
-from bolt.datasets import TEXT_COLUMNS, own_tables, source_of, subjects_table
+from bolt.datasets import TEXT_COLUMNS, own_tables, source_of, subjects_table, t1w_images
 from bolt.io.files import read_table
 from bolt.io.sidecars import metadata_of
 from bolt.workflow.snakemake import joined
@@ -26,9 +26,10 @@ class ScanTable:
         self.slices: dict[str, list[Any]] = {}
 
     @cached_property
-    def t1w_of(self) -> dict[str, str]:
-        """Return the first T1w image of each folder: all at once, because one search per subject takes minutes."""
-        return {folder_of(path): path for path in reversed(self.scans.t1w.dropna().tolist())}
+    def t1w_of(self) -> dict[str, list[str]]:
+        """Return the T1w images of each folder: all at once, because one search per subject takes minutes."""
+        scans = self.scans.dropna(subset="t1w")[["t1w", "more_t1w"]].itertuples()
+        return {folder_of(str(scan.t1w)): t1w_images(scan) for scan in reversed(list(scans))}
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -44,7 +45,7 @@ class ScanTable:
     @cached_property
     def facts(self) -> dict[str, tuple[str, ...]]:
         """Return what preprocessing reads of every scan, as text: all at once, because row by row takes seconds."""
-        table = self.scans[["tr", "t1w", "mask", "confounds"]].astype(str)
+        table = self.scans[["tr", "t1w", "sbref", "mask", "confounds"]].astype(str)
         return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
 
 
@@ -69,9 +70,13 @@ class ScanFiles:
         """Return the scans to process; readable once the index is written."""
         return self._table.scans
 
-    def t1w(self, folder: str) -> str:
-        """Return the T1w image of an anatomical folder."""
+    def t1w(self, folder: str) -> list[str]:
+        """Return the T1w images of an anatomical folder; several are averaged."""
         return self._table.t1w_of[folder]
+
+    def sbref(self, scan_id: str) -> list[str]:
+        """Return the single-band reference of a scan, if it has one."""
+        return [path for path in [self.scans.sbref[scan_id]] if isinstance(path, str)]
 
     def anatomical_outputs(self, scan_id: str) -> list[Path]:
         """Return what preprocessing has made of the T1w of a scan."""

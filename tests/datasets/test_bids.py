@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bolt.config import Config, Dataset
-from bolt.datasets import COLUMNS, index
+from bolt.datasets import COLUMNS, index, t1w_images
 from bolt.datasets.participants import require_classes
 from bolt.io.errors import ConfigError, DataError
 from tests.fake_bids import bold_path, save_bold, write_bids
@@ -202,6 +202,28 @@ def test_of_several_t1w_images_the_finest_is_used_with_a_warning(bids, caplog):
     add_t1w(bids, "sub-01", "acq-other", (1.2, 1.2, 1.2))
     assert index(CONFIG, dataset(bids)).set_index("subject").t1w["sub-01"] == fine
     assert re.search("1 of 8 sessions have several T1w.*acq-mprage.*acq-other.*acq-localizer.*bids_filter", caplog.text)
+
+
+def test_t1w_images_of_one_resolution_are_averaged_on_request(bids, caplog):
+    (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
+    fine = [add_t1w(bids, "sub-01", f"run-{i}", (1, 1, 1.2)) for i in (1, 2)]
+    add_t1w(bids, "sub-01", "acq-localizer", (1, 1, 6))
+    config = CONFIG.model_copy(update={"preprocess": CONFIG.preprocess.model_copy(update={"average_t1w": True})})
+    scans = index(config, dataset(bids)).set_index("subject")
+    assert t1w_images(scans.loc["sub-01"]) == fine
+    assert t1w_images(scans.loc["sub-02"]) == [str(bids / "sub-02/anat/sub-02_T1w.nii.gz")]
+    assert "coarse ones are left out" in caplog.text
+    assert index(CONFIG, dataset(bids)).more_t1w.isna().all()
+
+
+def test_a_single_band_reference_is_found_by_its_name(bids):
+    bold = bold_path(bids, "sub-01")
+    sbref = bold.with_name(bold.name.replace("_bold", "_sbref"))
+    sbref.write_bytes(bold.read_bytes())
+    scans = index(CONFIG, dataset(bids)).set_index("subject")
+    assert scans.sbref["sub-01"] == str(sbref) and scans.sbref.isna().sum() == len(scans) - 1
+    off = CONFIG.model_copy(update={"preprocess": CONFIG.preprocess.model_copy(update={"sbref": "off"})})
+    assert index(off, dataset(bids)).sbref.isna().all()
 
 
 def test_images_are_filtered_by_any_entity(bids, caplog):

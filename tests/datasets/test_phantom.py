@@ -18,7 +18,16 @@ from sklearn.svm import SVC
 from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
 from bolt.datasets.phantom import dataset as phantom_module
-from bolt.datasets.phantom.anatomy import Warp, smooth_factor, transform_points, world_coordinates
+from bolt.datasets.phantom.anatomy import (
+    HEAD_CENTRE,
+    SOURCES,
+    Warp,
+    distorted,
+    make_head,
+    smooth_factor,
+    transform_points,
+    world_coordinates,
+)
 from bolt.datasets.phantom.dataset import CLASSES, head_template, informative, simulate, simulate_series, subjects
 from bolt.datasets.phantom.scan import (
     _slow_waves,
@@ -396,3 +405,49 @@ def test_series_without_images_equal_those_of_the_dataset(folder):
     people, series = simulate_series(TINY.n_subjects, TINY)
     for person, scan in zip(people, series, strict=True):
         np.testing.assert_array_equal(scan.values, np.load(truth(folder, person.name, "task-rest_roiseries.npy")))
+
+
+# ---- difficult scans -------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def difficult(tmp_path_factory):
+    """A scan of thick slices over a part of the head, with distortion and a single-band reference."""
+    out = tmp_path_factory.mktemp("difficult")
+    keys = {"slice_thickness": 12.0, "field_height": 96.0, "distortion_mm": 8.0, "sbref": True}
+    person = subjects(TINY)[0]
+    phantom_module._write_subject(out, TINY.model_copy(update=keys), person)
+    func = out / person.name / "func" / f"{person.name}_task-rest"
+    return nib.load(f"{func}_bold.nii.gz"), nib.load(f"{func}_sbref.nii.gz")
+
+
+def test_thick_slices_cover_a_part_of_the_head(difficult):
+    bold, sbref = difficult
+    assert bold.shape[2] == 8 and bold.header.get_zooms()[2] == 12
+    middle = bold.affine @ [*(np.array(bold.shape[:3]) - 1) / 2, 1]
+    np.testing.assert_allclose(middle[:3], HEAD_CENTRE)
+    assert sbref.shape == bold.shape[:3] and np.array_equal(sbref.affine, bold.affine)
+
+
+def test_the_single_band_reference_shows_the_scan_with_more_contrast(difficult):
+    bold, sbref = (image.get_fdata() for image in difficult)
+    mean = bold.mean(-1)
+    inside = mean > 0.3 * mean.max()
+    assert np.corrcoef(mean[inside], sbref[inside])[0, 1] > 0.6
+    spread = [values[inside].std() / values[inside].mean() for values in (mean, sbref)]
+    assert spread[1] > 1.15 * spread[0]  # both also vary by the coils
+
+
+def test_distortion_shifts_and_darkens_what_lies_above_a_source_alone():
+    warp = Warp(TINY, 0)
+    head = make_head(TINY, 0, warp)
+    seen = distorted(head, warp, 8.0)
+    assert np.array_equal(seen.t1w, head.t1w)
+    places = warp.to_template(world_coordinates(head.affine, head.t1w.shape))
+    distance = np.min([np.linalg.norm(places - source, axis=-1) for source in SOURCES], axis=0)
+    np.testing.assert_allclose(seen.epi[distance > 60], head.epi[distance > 60], atol=0.01)
+    assert seen.epi[distance < 8].mean() < 0.4 * head.epi[distance < 8].mean()
+    # half the largest shift about 14 mm from a source: the profile there fits best when moved forwards by as much
+    ring = (np.abs(distance - 14) < 3) & (head.activity > 0)
+    size = head.affine[1, 1]
+    lags = np.arange(-3, 4)
+    r = [np.corrcoef(np.roll(head.epi, lag, axis=1)[ring], seen.epi[ring])[0, 1] for lag in lags]
+    assert 1 < lags[np.argmax(r)] * size < 8

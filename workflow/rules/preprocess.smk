@@ -34,6 +34,7 @@ rule anatomical:
 rule functional:
     input:
         bold=lambda wildcards: run.scans.bold[wildcards.scan],
+        sbref=lambda wildcards: run.sbref(wildcards.scan),
         anatomical=lambda wildcards: run.anatomical_outputs(wildcards.scan),
         template=rules.template.output,
     output:

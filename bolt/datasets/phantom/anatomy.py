@@ -25,6 +25,9 @@ FIELD_T1W = (200.0, 236.0, 208.0)  # field of view, mm
 REACH = 15.0  # mm: grey matter follows the nearest ROI centre up to this distance
 CORE = 8.0  # mm: up to this distance all tissue follows the centre, because some centres are in white matter
 KNOTS = 40.0  # mm between the control points of a deformation
+SOURCES = np.array([[0.0, 42, -24], [-52, -24, -26], [52, -24, -26]])  # mm, template: sinus, ear canals
+SOURCE_RADIUS = 12.0  # mm, standard deviation of their fields
+LOSS = 0.9  # share of the signal that is lost at a source
 WORLD = 280.0  # mm: side of the cube in which a deformation is defined
 
 
@@ -172,6 +175,31 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     return Head(affine, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
 
 
+def distorted(head: Head, warp: Warp, largest: float) -> Head:
+    """Distort what EPI sees of a head as magnetic susceptibility does above the sinuses and the ear canals.
+
+    Signal is shifted along the y axis (the phase encoding), denser or thinner as its neighbours move apart or together,
+    and lost where the field is steepest. The field moves with the head.
+
+    Parameters
+    ----------
+    head : Head
+    warp : Warp
+    largest : float
+        Shift above a source, mm.
+    """
+    points = warp.to_template(world_coordinates(head.affine, head.t1w.shape))
+    field = sum(np.exp(-((points - source) ** 2).sum(-1) / (2 * SOURCE_RADIUS**2)) for source in SOURCES)
+    voxels = np.indices(head.t1w.shape, dtype=float)
+    voxels[1] -= largest * field / head.affine[1, 1]
+    density = np.gradient(voxels[1], axis=1) * (1 - LOSS * field)
+    epi, fluid, white, activity = (
+        map_coordinates(part, voxels, order=1) for part in (head.epi, head.fluid, head.white, head.activity)
+    )
+    roi = map_coordinates(head.roi, voxels, order=0)
+    return head._replace(epi=(epi * density).astype(np.float32), fluid=fluid, white=white, roi=roi, activity=activity)
+
+
 def add_shell(
     brain: np.ndarray, inside: np.ndarray, affine: np.ndarray, shell: Shell, rng: np.random.Generator | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -220,11 +248,12 @@ def transform_points(affine: np.ndarray, points: np.ndarray) -> np.ndarray:
     return points @ affine[:3, :3].T + affine[:3, 3]
 
 
-def grid(resolution: float, field: tuple[float, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+def grid(resolution: float | np.ndarray, field: tuple[float, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return affine and shape of a field of view (mm) around the head's centre, in RAS order."""
-    shape = tuple(int(np.ceil(f / resolution)) for f in field)
-    affine = np.diag([resolution] * 3 + [1.0])
-    affine[:3, 3] = HEAD_CENTRE - resolution * (np.array(shape) - 1) / 2
+    edges = np.broadcast_to(resolution, 3)
+    shape = tuple(int(n) for n in np.ceil(np.array(field) / edges))
+    affine = np.diag([*edges, 1.0])
+    affine[:3, 3] = HEAD_CENTRE - edges * (np.array(shape) - 1) / 2
     return affine, shape
 
 

@@ -17,13 +17,23 @@ from joblib import Parallel, delayed
 from nilearn import datasets as nilearn_datasets
 
 from bolt.config import Simulate
-from bolt.datasets.phantom.anatomy import FIELD_T1W, Warp, grid, head_template, make_head, make_nifti, world_coordinates
+from bolt.datasets.phantom.anatomy import (
+    FIELD_T1W,
+    Warp,
+    distorted,
+    grid,
+    head_template,
+    make_head,
+    make_nifti,
+    world_coordinates,
+)
 from bolt.datasets.phantom.scan import (
     framewise_displacement,
     head_motion,
     repositioning,
     rigid,
     scan_bold,
+    scan_sbref,
     scan_t1w,
     slice_times,
 )
@@ -173,16 +183,21 @@ def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
     series = make_series(settings, i, site, person.positive)
     motion = head_motion(settings, settings.n_volumes[site], random_stream(settings, i, "motion"))
     moved = repositioning(random_stream(settings, i, "repositioning"))
-    bold, affine = scan_bold(head, series, rigid(motion) @ rigid(moved), settings, site, i)
+    seen = distorted(head, warp, settings.distortion_mm) if settings.distortion_mm else head
+    bold, affine = scan_bold(seen, series, rigid(motion) @ rigid(moved), settings, site, i)
     tr = settings.tr[site]
-    stem = out / person.name / "func" / f"{person.name}_{TASK}_bold"
-    stem.parent.mkdir()
+    func = out / person.name / "func" / f"{person.name}_{TASK}"
+    func.parent.mkdir()
     nifti = make_nifti(bold, affine)
     nifti.set_data_dtype(np.int16)
     nifti.header.set_zooms((*nifti.header.get_zooms()[:3], tr))
-    nifti.to_filename(f"{stem}.nii.gz")
+    nifti.to_filename(f"{func}_bold.nii.gz")
     timing = {"SliceTiming": slice_times(bold.shape[2], tr).round(4), "SliceEncodingDirection": "k"}
-    write_json({"TaskName": "rest", "RepetitionTime": tr, **timing, "InstitutionName": SITES[site]}, f"{stem}.json")
+    about = {"TaskName": "rest", "RepetitionTime": tr, **timing, "InstitutionName": SITES[site]}
+    write_json(about, f"{func}_bold.json")
+    if settings.sbref:
+        sbref = scan_sbref(seen, rigid(moved), settings, site, i)
+        make_nifti(sbref.astype(np.int16), affine).to_filename(f"{func}_sbref.nii.gz")
     _write_truth(out / TRUTH / person.name, person.name, settings, warp, series, motion, moved)
 
 

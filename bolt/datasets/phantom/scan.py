@@ -12,7 +12,7 @@ from bolt.config import Simulate
 from bolt.datasets.phantom.anatomy import HEAD_CENTRE, Head, grid, smooth_factor, transform_points, world_coordinates
 from bolt.datasets.phantom.signal import Series, random_stream
 
-FIELD_BOLD = (190.0, 224.0, 180.0)  # field of view, mm
+FIELD_BOLD = (190.0, 224.0)  # field of view within a slice, mm
 RADIUS = 50.0  # mm: head radius in framewise displacement (Power 2012, doi:10.1016/j.neuroimage.2011.10.018)
 UNIT = 1000.0  # intensity of grey matter in BOLD, of bright fat in T1w
 AUTOCORRELATION = 0.3  # of the noise from one volume to the next
@@ -111,8 +111,9 @@ def scan_bold(
         Affine.
     """
     rng = random_stream(settings, subject, "bold")
-    resolution, tr, n_volumes = settings.bold_resolution[site], settings.tr[site], settings.n_volumes[site]
-    affine, shape = grid(resolution, FIELD_BOLD)
+    tr, n_volumes = settings.tr[site], settings.n_volumes[site]
+    resolution = _voxel_edges(settings, site)
+    affine, shape = grid(resolution, (*FIELD_BOLD, settings.field_height))
     points = world_coordinates(affine, shape)
     times = np.arange(n_volumes)[:, None] * tr + slice_times(shape[2], tr)  # (time, slices)
     blur = 0.42 * resolution / settings.t1w_resolution  # point spread as wide as a voxel
@@ -150,6 +151,28 @@ def scan_bold(
     out += _noise(out.shape, 1 / rng.uniform(settings.tsnr[0], settings.tsnr[1]), rng)
     out *= smooth_factor(affine, shape, 0.25, rng)[..., None]
     return np.abs(out) * np.float32(UNIT * settings.gain[site]), affine
+
+
+def scan_sbref(head: Head, position: np.ndarray, settings: Simulate, site: int, subject: int) -> np.ndarray:
+    """Simulate the single-band reference (x, y, z) of a scan whose first volume has the (4, 4) `position`.
+
+    The head is up to 1 mm and 1 degree away from there. Contrast between tissues is twice that of the scan.
+    """
+    rng = random_stream(settings, subject, "sbref")
+    nearby = rigid(np.concatenate([rng.uniform(-0.6, 0.6, 3), np.radians(rng.uniform(-0.6, 0.6, 3))]))
+    resolution = _voxel_edges(settings, site)
+    affine, shape = grid(resolution, (*FIELD_BOLD, settings.field_height))
+    to_voxel = np.linalg.inv(head.affine) @ np.linalg.inv(nearby @ position)
+    voxels = np.moveaxis(transform_points(to_voxel, world_coordinates(affine, shape)), -1, 0)
+    base = gaussian_filter(head.epi**2, 0.42 * resolution / settings.t1w_resolution)
+    clean = map_coordinates(base, voxels, order=3) * smooth_factor(affine, shape, 0.25, rng)
+    return np.abs(clean + 0.005 * rng.standard_normal(shape)) * UNIT * settings.gain[site]
+
+
+def _voxel_edges(settings: Simulate, site: int) -> np.ndarray:
+    """Return the edges (3,) of a BOLD voxel in mm."""
+    edge = settings.bold_resolution[site]
+    return np.array([edge, edge, settings.slice_thickness or edge])
 
 
 def _with_mean(series: np.ndarray) -> np.ndarray:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import ants
 import numpy as np
-from nipype.interfaces.base import File, TraitedSpec
+from nipype.interfaces.base import File, TraitedSpec, traits
 
 from bolt.config import Registration
+from bolt.io.errors import BoltWarning, DataError
 from bolt.preprocess import images, registration, tissues
+from bolt.preprocess.anatomical import average
 from bolt.preprocess.anatomical.extraction import Alignment, align_brain
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
+from bolt.preprocess.checks import check_t1w
 from bolt.preprocess.deep_grey import deep_grey
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
@@ -24,22 +28,43 @@ class ConformInput(SettingsInput):
     """Inputs of `Conform`."""
 
     t1w = File(exists=True, mandatory=True)
+    more = traits.List(
+        File(exists=True), [], usedefault=True, desc="further T1w images of the session, to be averaged with it"
+    )
+
+
+class ConformOutput(ImageOutput):
+    """Outputs of `Conform`."""
+
+    n_averaged = traits.Int(desc="T1w images that were used")
 
 
 class Conform(Interface):
-    """T1w in RAS order, bias-corrected, at the working resolution (finer images are downsampled)."""
+    """T1w in RAS order, bias-corrected, at the working resolution (finer images are downsampled); several averaged."""
 
-    input_spec, output_spec = ConformInput, ImageOutput
+    input_spec, output_spec = ConformInput, ConformOutput
 
     def work(self, folder: Path) -> dict[str, Any]:
-        """Reorient, downsample and bias-correct the T1w."""
+        """Reorient, downsample and bias-correct each T1w, and average them."""
         settings = Registration(**self.inputs.settings)
-        image = images.read(self.inputs.t1w)
-        if min(image.spacing) < settings.working_resolution - 0.05:
-            image = images.resample_to_spacing(image, settings.working_resolution)
+        first = _conformed(self.inputs.t1w, settings)
+        total, n = first.numpy(), 1
+        for path in self.inputs.more:
+            try:
+                check_t1w(Path(path))
+                total, n = total + average.aligned(_conformed(path, settings), first, settings).numpy(), n + 1
+            except DataError as error:
+                warnings.warn(f"{path}: left out of the average T1w: {error.what}", BoltWarning, stacklevel=1)
         out = folder / "T1w.nii.gz"
-        _write_t1w(registration.bias_correct(image, settings), out)
-        return {"out": str(out)}
+        _write_t1w(first.new_image_like(total / n), out)
+        return {"out": str(out), "n_averaged": n}
+
+
+def _conformed(path: str, settings: Registration) -> ants.ANTsImage:
+    image, finest = images.read(path), settings.working_resolution
+    if finest is not None and min(image.spacing) < finest - 0.05:
+        image = images.resample_to_spacing(image, finest)
+    return registration.bias_correct(image, settings)
 
 
 class BrainMaskInput(SettingsInput):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import numpy as np
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, isdefined, traits
 
 from bolt.config import Registration
-from bolt.io.errors import DataError
+from bolt.io.errors import BoltWarning, DataError
 from bolt.io.streams import VolumeWriter, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image
 from bolt.preprocess import images, registration
 from bolt.preprocess.checks import MIN_VOLUMES
-from bolt.preprocess.functional import boundary, compcor, confounds, motion, resample, timing
+from bolt.preprocess.functional import boundary, compcor, confounds, motion, resample, sbref, timing
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 REFERENCE_VOLUMES = 15
@@ -91,6 +92,39 @@ class HeadMotion(Interface):
         out = folder / "motion.tsv"
         confounds.write_motion(positions, estimator.centre, out)
         return {"out": str(out)}
+
+
+class AlignSBRefInput(SettingsInput):
+    """Inputs of `AlignSBRef`."""
+
+    sbref = File(exists=True, mandatory=True)
+    reference = File(exists=True, mandatory=True)
+    mask = File(exists=True, mandatory=True)
+
+
+class AlignSBRefOutput(ImageOutput):
+    """Outputs of `AlignSBRef`."""
+
+    numbers = traits.Dict(desc="for desc-quality.json")
+
+
+class AlignSBRef(Interface):
+    """Single-band reference in the place of the scan's reference; that reference, if it cannot be used."""
+
+    input_spec, output_spec = AlignSBRefInput, AlignSBRefOutput
+
+    def work(self, folder: Path) -> dict[str, Any]:
+        """Align the SBRef; warn if it cannot be used."""
+        reference, mask = images.read(self.inputs.reference), images.read(self.inputs.mask)
+        try:
+            aligned, shift = sbref.align_sbref(self.inputs.sbref, reference, mask, Registration(**self.inputs.settings))
+        except DataError as error:
+            problem = f"{self.inputs.sbref}: not used for the coregistration: {error.what}"
+            warnings.warn(problem, BoltWarning, stacklevel=1)
+            return {"out": self.inputs.reference, "numbers": {"sbref_refusal": error.what}}
+        out = folder / "sbref.nii.gz"
+        images.write(aligned, out)
+        return {"out": str(out), "numbers": {"sbref_shift": shift}}
 
 
 class CoregisterInput(SettingsInput):

@@ -18,7 +18,7 @@ from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images
 from bolt.preprocess.checks import check_together, check_voxels
-from bolt.preprocess.functional.steps import Coregister, HeadMotion, Reference, Resample
+from bolt.preprocess.functional.steps import AlignSBRef, Coregister, HeadMotion, Reference, Resample
 from bolt.preprocess.functional.timing import read_slice_times
 from bolt.preprocess.quality import compute, pictures
 from bolt.preprocess.registration import warp
@@ -27,7 +27,7 @@ from bolt.preprocess.steps import run
 
 INPUTS = ["bold", "t1w", "t1w_mask", "gm", "wm", "csf", "deep", "t1w_to_space", "template"]
 OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "coregistration"]
-OUTPUTS += ["native_reference", "native_corrected", "native_mask", "unsteady"]
+OUTPUTS += ["native_reference", "native_corrected", "native_mask", "unsteady", "sbref"]
 Output = Literal["template", "native"]
 SteadyState = Literal["auto"] | int
 
@@ -40,6 +40,7 @@ def init_functional_wf(
     output: Output = "template",
     slice_timing: bool = False,
     steady_state: SteadyState = "auto",
+    sbref: Path | None = None,
     name: str = "functional",
 ) -> Workflow:
     """Build the workflow: reference, head motion, coregistration, slice timing, one interpolation, confounds.
@@ -47,7 +48,8 @@ def init_functional_wf(
     Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), gm, wm and csf (probabilities), deep (mask of deep
     grey matter), t1w_to_space (transform), template (image). Outputs (``outputnode``): bold (not in native space),
     mask, reference, tsnr (output space), confounds, motion, bold_to_t1w, coregistration (numbers), native_reference,
-    native_corrected (without its bias field), native_mask, unsteady (number of non-steady-state volumes at the start).
+    native_corrected (what was coregistered, without its bias field), native_mask, unsteady (number of non-steady-state
+    volumes at the start), sbref (numbers, if there is an SBRef).
 
     Parameters
     ----------
@@ -61,9 +63,11 @@ def init_functional_wf(
         Correct slice timing by the SliceTiming of the scan's sidecar.
     steady_state : "auto" or int
         Volumes to drop at the start; auto: those whose mean signal is an outlier.
+    sbref : path, optional
+        Single-band reference, which is coregistered instead of the scan's own reference.
     """
     workflow = Workflow(name)
-    workflow.__desc__ = describe(resolution, output, slice_timing, steady_state)
+    workflow.__desc__ = describe(resolution, output, slice_timing, steady_state, sbref is not None)
     keys = settings.model_dump()
     source = Node(IdentityInterface(INPUTS), "inputnode")
     reference = Node(Reference(settings=keys, tr=float(tr), steady_state=steady_state), "reference")
@@ -79,7 +83,6 @@ def init_functional_wf(
             (source, reference, [("bold", "bold")]),
             (source, motion, [("bold", "bold")]),
             (reference, motion, native),
-            (reference, coregister, native),
             (source, coregister, [(port, port) for port in ("t1w", "t1w_mask", "gm", "wm", "deep")]),
             (source, resample, passed),
             (motion, resample, [("out", "motion")]),
@@ -92,10 +95,24 @@ def init_functional_wf(
             (resample, result, [(port, port) for port in ("bold", "mask", "reference", "tsnr", "confounds")]),
         ]
     )
+    if sbref is None:
+        workflow.connect([(reference, coregister, native)])
+    else:
+        align = Node(AlignSBRef(settings=keys, sbref=str(sbref.resolve())), "sbref")
+        workflow.connect(
+            [
+                (reference, align, native),
+                (align, coregister, [("out", "reference")]),
+                (reference, coregister, [("mask", "mask")]),
+                (align, result, [("numbers", "sbref")]),
+            ]
+        )
     return workflow
 
 
-def describe(resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto") -> str:
+def describe(
+    resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto", sbref: bool = False
+) -> str:
     """Describe the workflow for the methods section of a manuscript."""
     space = (
         "Head-motion correction, coregistration and normalisation were applied in a single cubic-spline interpolation "
@@ -117,9 +134,11 @@ def describe(resolution: float, output: Output, slice_timing: bool, steady_state
         if steady_state
         else ""
     )
+    aligned = "The single-band reference of the scan was aligned with it (rigidly, by mutual information) and"
+    moved = aligned if sbref else "It was"
     return (
         f"{steady}Head motion was estimated by rigid-body least-squares registration [@friston_realign; "
-        "@baker_matthews] of every BOLD volume to a robust reference image, which was coregistered rigidly with the "
+        f"@baker_matthews] of every BOLD volume to a robust reference image. {moved} coregistered rigidly with the "
         "T1-weighted image by mutual information [@mattes] and then by the boundary between white matter and cortex "
         "[@greve_bbr] (where that fit could not be trusted, it was left out). "
         f"{slices}{space} The following confounds were computed: "
@@ -145,6 +164,7 @@ def preprocess_functional(
     output: Output = "template",
     slice_timing: bool = True,
     steady_state: SteadyState = "auto",
+    sbref: Path | None = None,
 ) -> None:
     """Bring a BOLD scan into the output space; `docs/contracts.md` lists the names of the outputs.
 
@@ -174,6 +194,7 @@ def preprocess_functional(
     slice_timing : bool
         Correct slice timing if SliceTiming is known.
     steady_state : "auto" or int
+    sbref : path, optional
         As in `init_functional_wf`.
 
     Raises
@@ -187,7 +208,13 @@ def preprocess_functional(
     check_image(anatomical["mask"])
     check_together(bold, anatomical["t1w"])
     workflow = init_functional_wf(
-        registration, resolution, tr, output=output, slice_timing=slices is not None, steady_state=steady_state
+        registration,
+        resolution,
+        tr,
+        output=output,
+        slice_timing=slices is not None,
+        steady_state=steady_state,
+        sbref=sbref,
     )
     ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
@@ -203,7 +230,7 @@ def preprocess_functional(
     at_step("functional.sidecars")
     write_sidecars(
         paths.values(),
-        [bold, anatomical["t1w"]],
+        [path for path in (bold, sbref, anatomical["t1w"]) if path],
         Methods=methods_of(workflow),
         RepetitionTime=float(tr),
         TaskName=task_of(bold),
@@ -218,7 +245,7 @@ def preprocess_functional(
     paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
     paths["t1w_mask"] = anatomical["mask"]
     numbers = compute.functional_numbers(paths, made["coregistration"], template, registration)
-    numbers["n_unsteady"] = made["unsteady"]
+    numbers |= {"n_unsteady": made["unsteady"], **made.get("sbref", {})}
     write_json(numbers, out / f"{scan_id}_desc-quality.json")
     at_step("functional.pictures")
     pictures.draw_functional(paths, template, out.parent / "figures", scan_id, space, numbers)

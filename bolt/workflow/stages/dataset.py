@@ -113,7 +113,7 @@ def _indexed(study: Study) -> list[Any]:
     ignored: Any = {**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}
     return [
         dataset.model_dump(exclude=ignored),
-        config.preprocess.space,
+        config.preprocess.model_dump(include={"space", "sbref", "average_t1w"}),
         load_denoise(config.denoise).strategy == "ica_aroma",
         config.folds.outer,
         minimum_volumes(config),

@@ -48,11 +48,13 @@ def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
     from bolt.config.derivatives import T1W_PICTURES, remove_outputs
     from bolt.config.layout import folder_of, prefix_of
+    from bolt.datasets import t1w_images
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
 
     folder, layout, config = job.options.folder, job.layout, job.config
-    t1w = Path(next(path for path in job.scans().t1w.dropna() if folder_of(path) == folder))
+    scan = next(scan for scan in job.scans().dropna(subset="t1w").itertuples() if folder_of(str(scan.t1w)) == folder)
+    t1w, *more_t1w = map(Path, t1w_images(scan))
     registrations = _registrations(job.study)
 
     def work() -> None:
@@ -65,11 +67,12 @@ def anatomical(job: Job) -> None:
             layout.anatomical(folder),
             layout.work / "preprocess" / folder / "anat",
             prefix=prefix_of(folder),
+            more_t1w=more_t1w,
         )
 
     seeds = {registration.name: registration.seed for registration in registrations}
     templates = sorted(layout.template.glob("*.nii.gz"))
-    outcome = job.outcome(layout.anatomical_status(folder), [t1w, *templates], seed=seeds)
+    outcome = job.outcome(layout.anatomical_status(folder), [t1w, *more_t1w, *templates], seed=seeds)
     outcome.empty = list(layout.anatomical_files(folder).values())
     remove_outputs(outcome.empty, prefix_of(folder), T1W_PICTURES)
     outcome.run(work)
@@ -99,6 +102,7 @@ def functional(job: Job) -> None:
     scan, layout, settings = job.scan, job.layout, job.config.preprocess
     folder, anatomical = folder_of(scan.scan_id), folder_of(scan.t1w)
     registration = _registrations(job.study)[0]
+    sbref = Path(scan.sbref) if isinstance(scan.sbref, str) else None
 
     def work() -> None:
         preprocess_functional(
@@ -116,11 +120,12 @@ def functional(job: Job) -> None:
             output=settings.output,
             slice_timing=settings.slice_timing == "auto",
             steady_state=settings.steady_state,
+            sbref=sbref,
         )
         if not settings.keep_bold:  # the image is deleted after parcellation; BIDS wants no JSON file without an image
             sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
-    inputs = [Path(scan.bold), *sorted(layout.anatomical_files(anatomical).values())]
+    inputs = [Path(scan.bold), *([sbref] if sbref else []), *sorted(layout.anatomical_files(anatomical).values())]
     outcome = job.outcome(layout.functional_status(scan.scan_id), inputs, seed=registration.seed)
     outcome.depends_on(layout.anatomical_status(anatomical))
     outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
