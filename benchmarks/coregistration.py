@@ -2,9 +2,9 @@
 
     python -m benchmarks.coregistration BIDS_REAL TEMPLATEFLOW_HOME ATLASES --folder /tmp/coregistration [--out FILE]
 
-On a phantom (T1w 2 mm, BOLD 4 mm), by the error against the known transform; on a real scan (one-back task with
-pictures of objects), by mutual information, and by how strongly the fusiform gyrus follows the pictures. Finished parts
-in the folder are reused.
+On phantoms (T1w 2 mm, BOLD 4 mm, and harder scans), by the error against the known transform; on a real scan (one-back
+task with pictures of objects), by mutual information, and by how strongly the fusiform gyrus follows the pictures.
+Finished parts in the folder are reused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import nibabel as nib
@@ -20,7 +21,7 @@ import pandas as pd
 from nilearn.glm.contrasts import compute_contrast
 from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
-from benchmarks.preprocessing import STILL, Evidence
+from benchmarks.preprocessing import DIFFICULT, STILL, Evidence
 from bolt.atlases.image import load_atlas
 from bolt.config import load_denoise, load_registration
 from bolt.config.derivatives import anatomical_names
@@ -34,6 +35,7 @@ from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.parcellate import parcellate
 from bolt.truth.geometry import coregistration_error
 
+HARDER = ("part of the field", "thick slices", "distorted")
 BEFORE, AFTER = "mutual information", "boundary"
 SUBJECT, SCAN, SPACE, TR = "sub-02", "sub-02_task-oneback_run-01", "MNI152NLin6Asym", 2.0
 COLUMNS = {
@@ -60,11 +62,12 @@ def fitted_by(method: str) -> Iterator[None]:
 def phantom(folder: Path) -> list[dict[str, object]]:
     """Return each phantom's error against the known transform."""
     rows = []
-    for method in (BEFORE, AFTER):
-        evidence = Evidence(folder, {"still": STILL})
+    variants = {"still": STILL} | {name: STILL.model_copy(update=DIFFICULT[name]) for name in HARDER}
+    evidence = Evidence(folder, variants)
+    for method, variant in product((BEFORE, AFTER), variants):
         for subject in evidence.subjects:
-            anat, out = evidence.anat(subject, "fast"), folder / method / subject
-            bold, tr = evidence.bold(subject, "still")
+            anat, out = evidence.anat(subject, "fast"), folder / method / variant / subject
+            bold, tr = evidence.bold(subject, variant)
             scan = f"{subject}_task-rest"
             if not (out / f"{scan}_desc-quality.json").is_file():
                 with fitted_by(method):
@@ -75,7 +78,7 @@ def phantom(folder: Path) -> list[dict[str, object]]:
                         prefix=f"{subject}_",
                         tr=tr,
                     )
-            names, truth = functional_names(scan, PHANTOM_SPACE), evidence.truth(subject, "still")
+            names, truth = functional_names(scan, PHANTOM_SPACE), evidence.truth(subject, variant)
             mask = nib.Nifti1Image.from_filename(anat / anatomical_names(f"{subject}_", PHANTOM_SPACE)["mask"])
             error = coregistration_error(
                 images.read_matrix(out / names["bold_to_t1w"]),
@@ -84,7 +87,7 @@ def phantom(folder: Path) -> list[dict[str, object]]:
                 truth.motion,
                 images.mask_centre(np.asarray(mask.dataobj), mask.affine),
             )
-            place = {"scan": f"phantom {subject}", "measure": "error on a 50-mm sphere", "unit": "mm"}
+            place = {"scan": f"phantom {subject}, {variant}", "measure": "error on a 50-mm sphere", "unit": "mm"}
             rows.append(place | {method: error})
     return rows
 

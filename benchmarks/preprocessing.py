@@ -4,9 +4,10 @@
 
 Three subjects (T1w 2 mm, BOLD 4 mm × 60 volumes) are scanned twice: lying still, and moving, with spin history from
 motion and slow white matter and CSF fluctuations that reach grey matter. Heads, T1w images and ROI means are the same
-in both. A third scan repeats the second with 300 volumes, because 34 regressors leave little of 60 volumes. Finished
-parts in the folder are reused. `--registration` names the settings of the functional half and of the rows with a
-requirement; normalisation is measured with all of `--normalisations`.
+in both. A third scan repeats the second with 300 volumes, because 34 regressors leave little of 60 volumes. The scans
+of `DIFFICULT` differ from the first by one difficulty each. Finished parts in the folder are reused. `--registration`
+names the settings of the functional half and of the rows with a requirement; normalisation is measured with all of
+`--normalisations`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -32,7 +37,7 @@ from bolt.atlases.image import load_atlas
 from bolt.config import Simulate, load_denoise, load_registration
 from bolt.config.derivatives import anatomical_names
 from bolt.datasets.phantom.dataset import simulate
-from bolt.io.files import write_table
+from bolt.io.files import read_json, write_json, write_table
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_bold
 from bolt.preprocess import images
@@ -44,7 +49,7 @@ from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.denoise import choose_confounds, clean
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate
-from bolt.truth.geometry import correlation, normalisation_error, position_errors
+from bolt.truth.geometry import coregistration_error, correlation, normalisation_error, position_errors
 from bolt.truth.table import Truth
 
 ATLAS = "dosenbach160"
@@ -57,6 +62,15 @@ VARIANTS = {
     "moving": STILL.model_copy(update=MOVING),
     "moving, long": STILL.model_copy(update=MOVING | {"n_volumes": [300, 300], "jerks": 30}),
 }
+DIFFICULT: dict[str, dict[str, Any]] = {
+    "part of the field": {"field_height": 90.0},
+    "thick slices": {"bold_resolution": [3.0, 3.0], "slice_thickness": 6.0},
+    "distorted": {"distortion_mm": 8.0},
+    "single-band reference": {"sbref": True},
+    "strong motion": {"motion_fd": 1.0, "jerks": 20, "spin_history_percent": 6.0},
+    "2 mm": {"bold_resolution": [2.0, 2.0]},
+    "TR 0.72 s, 1200 volumes": {"tr": [0.72, 0.72], "n_volumes": [1200, 1200]},
+}
 DENOISE = ("24p", "24p_acompcor")
 POSITIONS = (
     ("translation error, a parameter", "mm", 0.1),
@@ -65,11 +79,13 @@ POSITIONS = (
     ("rotation error, length", "degrees", None),
 )
 """Measures of head position, their units, and upper limits."""
+COST, COST_UNITS = "cost.json", {"processor time, functional": "s", "peak memory, functional": "MB"}
 OUTPUTS: tuple[Output, ...] = ("template", "native")
 VERSIONS = ("antspyx", "nilearn", "nipype", "numpy", "scipy")
 COLUMNS = {
     "measure": "Measure; median over voxels, volumes or ROIs, then over subjects",
-    "scan": "still: mean FD about 0.2 mm; moving: about 0.5 mm, with spin history and slow physiology",
+    "scan": "still: mean FD about 0.2 mm; moving: about 0.5 mm, with spin history and slow physiology; others: "
+    "as still, with one difficulty",
     "registration": "Settings of config/registration",
     "output": "Space in which ROI means were taken",
     "denoise": "Strategy of config/denoise",
@@ -161,19 +177,39 @@ class Evidence:
     def func(self, subject: str, scan: str, registration: str, output: Output = "template") -> dict[str, Path]:
         """Return the files of the functional half, run if needed."""
         out = self.folder / registration / subject / scan / output
-        if not (out / f"{subject}_task-rest_desc-quality.json").is_file():
+        if not (out / COST).is_file():
             bold, tr = self.bold(subject, scan)
             anat = self.anat(subject, registration)
             settings = load_registration(registration)
-            preprocess_functional(
-                *(bold, anat, self.template, PHANTOM_SPACE, 2.0, settings, out, self.folder / "work"),
-                scan_id=f"{subject}_task-rest",
-                prefix=f"{subject}_",
-                tr=tr,
-                output=output,
-            )
+            arguments = bold, anat, self.template, PHANTOM_SPACE, 2.0, settings, out, self.folder / "work"
+            sbref = bold.with_name(bold.name.replace("_bold", "_sbref"))
+            keys = {"scan_id": f"{subject}_task-rest", "prefix": f"{subject}_", "tr": tr, "output": output}
+            keys["sbref"] = sbref if sbref.is_file() else None
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:  # so that its memory is its own
+                write_json(process.submit(_preprocessed, arguments, keys).result(), out / COST)
         names = functional_names(f"{subject}_task-rest", PHANTOM_SPACE, output)
         return {port: out / name for port, name in names.items()}
+
+    def coregistration(self, scan: str, registration: str) -> Row:
+        """Return the error of the T1w's place in the volumes; null: the header's place."""
+        values, nulls = [], []
+        for subject in self.subjects:
+            truth, made = self.truth(subject, scan), self.func(subject, scan, registration)
+            mask, affine = images.load(
+                self.anat(subject, registration) / anatomical_names(f"{subject}_", PHANTOM_SPACE)["mask"]
+            )
+            known = truth.t1w_to_bold, truth.motion, images.mask_centre(mask, affine)
+            found = images.read_matrix(made["bold_to_t1w"]), read_motion(made["motion"])
+            values.append(coregistration_error(*found, *known))
+            nulls.append(coregistration_error(np.eye(4), truth.motion, *known))
+        null = float(np.median(nulls))
+        return Row("coregistration error, 50-mm sphere", values, "mm", scan, registration, null=null)
+
+    def costs(self, scan: str, registration: str) -> list[Row]:
+        """Return processor time and peak memory of the functional half."""
+        made = [read_json(self.func(s, scan, registration)["mask"].with_name(COST)) for s in self.subjects]
+        where = (scan, registration, "template")
+        return [Row(name, [cost[name] for cost in made], unit, *where) for name, unit in COST_UNITS.items()]
 
     def rois(self, subject: str, scan: str, registration: str, output: Output, denoise: str) -> Parcellated:
         """Return the ROI series as the pipeline recovers them."""
@@ -254,7 +290,8 @@ class Evidence:
                 Row(SERIES, correlations, "", *where),
                 Row(f"{SERIES}, truth regressed alike", regressed_truth, "", *where),
             ]
-        return [Row(SERIES, correlations, "", *where, float(np.median([self.ceiling(s, scan) for s in self.subjects])))]
+        ceiling = float(np.median([self.ceiling(subject, scan) for subject in self.subjects]))
+        return [Row(SERIES, correlations, "", *where, ceiling)]
 
     def ceiling(self, subject: str, scan: str) -> float:
         """Return the correlation (`series`) of means over the true positions of the ROIs in every volume."""
@@ -271,6 +308,13 @@ class Evidence:
         sampled = resample(volumes, info.affine, truth.motion @ truth.t1w_to_bold, points)
         means = [np.bincount(values, volume)[np.unique(values)] for volume in sampled]  # sums, which correlate equally
         return float(np.nanmedian(correlation(np.stack(means), np.load(truth.series))))
+
+
+def _preprocessed(arguments: tuple[Any, ...], keys: dict[str, Any]) -> dict[str, float]:
+    """Run the functional half in this process; return what it cost."""
+    preprocess_functional(*arguments, **keys)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return dict(zip(COST_UNITS, (used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), strict=True))
 
 
 def _sizes(errors: tuple[np.ndarray, np.ndarray]) -> list[float]:
@@ -296,6 +340,11 @@ def measure(evidence: Evidence, registration: str, normalisations: Iterable[str]
                     original_truth.low = plain.value if scan == "moving, long" else None
                     regressed_truth.low = plain.value if scan != "still" else None
                 table += [original_truth, regressed_truth]
+    for scan in ("still", *DIFFICULT):
+        table += evidence.motion(scan, registration)[2:] if scan in DIFFICULT else []
+        table.append(evidence.coregistration(scan, registration))
+        table += evidence.series(scan, registration, "template", "none") if scan in DIFFICULT else []
+        table += evidence.costs(scan, registration)
     return table
 
 
@@ -309,7 +358,8 @@ def main() -> None:
     parser.add_argument("--subjects", type=int, default=3, help="number of subjects; fewer for a quick look")
     parser.add_argument("--out", type=Path, help="table (TSV, with its sidecar)")
     options = parser.parse_args()
-    evidence = Evidence(options.folder, VARIANTS)
+    difficult = {name: STILL.model_copy(update=keys) for name, keys in DIFFICULT.items()}
+    evidence = Evidence(options.folder, VARIANTS | difficult)
     evidence.subjects = evidence.subjects[: options.subjects]
     rows = measure(evidence, options.registration, options.normalisations, options.denoise)
     table = pd.DataFrame([row.cells() for row in rows])[list(COLUMNS)]
