@@ -143,3 +143,35 @@ def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:
                 axis.vlines(no_skill, i - 0.4, i + 0.4, color=MANY[1], ls="--", lw=1.2)
             axis.set(ylim=(len(runs) - 0.5, -0.5), xlim=(-0.03, 1.03), title=title)
         axes[0].set_yticks(range(len(runs)), list(runs))
+
+
+def overview(rows: Mapping[str, tuple[Mapping[str, Any], bool]], metric: str, out: Path) -> None:
+    """Draw one metric of all models, best first, with 95 % intervals.
+
+    `rows` are, by name, ``pooled`` of ``summary.json`` and whether the model sees the brain.
+    """
+    known = {name: row for name, row in rows.items() if row[0][metric]["value"] is not None}
+    order = sorted(known, key=lambda name: -known[name][0][metric]["value"])
+    no_skill = 0.5 if metric == "auc" else 0.0
+    with canvas(out, width=4.6, height=0.75 + 0.27 * max(len(order), 1)) as figure:
+        axis = figure.subplots()
+        axis.axvline(no_skill, color=MUTED, ls="--", lw=1)
+        for y, name in enumerate(order):
+            pooled, brain = known[name]
+            found, colour = pooled[metric], MANY[0] if brain else MUTED
+            if found["low"] is not None:
+                axis.hlines(y, found["low"], found["high"], color=colour, lw=2)
+            axis.plot(found["value"], y, "D", ms=5, color=colour)
+            axis.annotate(
+                f"{found['value']:.2f}",
+                (1.02, y),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=8.5,
+                color=colour,
+            )
+        lows = [known[name][0][metric][end] for name in order for end in ("low", "value")]
+        left = min([no_skill - 0.1, *(low - 0.03 for low in lows if low is not None)])
+        axis.set_yticks(range(len(order)), order)
+        axis.set(ylim=(len(order) - 0.5, -0.5), xlim=(left, 1.015), xlabel=metric_name(metric))
+        axis.tick_params(axis="y", length=0)

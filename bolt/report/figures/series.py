@@ -100,10 +100,15 @@ def example_series(
         figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=22, pad=0.01)
 
 
+def time_unit(tr: float) -> str:
+    """Return the label of a time axis; NaN: the TR is unknown, and the axis counts volumes."""
+    return "time (s)" if np.isfinite(tr) else "volume"
+
+
 def _time_axis(tr: float, volumes: NDArray[np.integer]) -> tuple[float, str, tuple[float, float]]:
     """Return the step between volumes, the unit and the limits of a time axis; volumes if the TR is unknown."""
-    step, unit = (tr, "time (s)") if np.isfinite(tr) else (1.0, "volume")
-    return step, unit, ((volumes[0] - 0.5) * step, (volumes[-1] + 0.5) * step)
+    step = tr if np.isfinite(tr) else 1.0
+    return step, time_unit(tr), ((volumes[0] - 0.5) * step, (volumes[-1] + 0.5) * step)
 
 
 def with_gaps(values: NDArray[np.floating], volumes: NDArray[np.integer]) -> NDArray[np.floating]:

@@ -16,6 +16,7 @@ from bolt.report.runs import run_anchor, run_title
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.landmarks import landmarks_blocks
 from bolt.report.sections.explanation.moments import moments_blocks
+from bolt.report.sections.explanation.overview import draw_overview
 from bolt.report.sections.explanation.questions import MARKS, Verdict, counted, verdicts_of
 from bolt.report.sections.explanation.regions import regions_blocks
 from bolt.report.sections.explanation.sanity import sanity_blocks
@@ -66,6 +67,7 @@ def story_of(study: Study, run: ModelRun) -> Story | None:
     verdicts = verdicts_of(study, run)
     if not verdicts:
         return None
+    draw_overview(study, run)
     chapters = [
         Chapter(heading, [block for part in parts for block in part(study, run)]) for heading, parts in CHAPTERS.items()
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import platform
 import time
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 import yaml
@@ -18,14 +18,15 @@ from bolt.config import Dataset
 from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.io.files import read_json, read_table, write_text
+from bolt.io.files import read_table, write_text
 from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
 from bolt.report.html import RunSection, write_page
 from bolt.report.sections.bibliography import bibtex
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
-from bolt.report.sections.comparison import comparison
+from bolt.report.sections.comparison import Compared, comparison, gathered
 from bolt.report.sections.costs import costs_section
+from bolt.report.sections.findings import findings
 from bolt.report.sections.methods import (
     cite,
     cited,
@@ -40,7 +41,6 @@ from bolt.report.sections.search import search_sections
 from bolt.report.sections.series import series_section
 from bolt.report.sections.spaces import spaces_section
 from bolt.report.tables import readable
-from bolt.report.tables.numbers import number, percent
 
 
 def write_report(study: Study) -> None:
@@ -56,6 +56,7 @@ def write_report(study: Study) -> None:
     paragraphs, references = cite(text)
     write_text(methods_page(paragraphs, references), layout.report.with_name("methods.md"))
     write_text(bibtex(cited(text), load_references()), layout.report.with_name("methods.bib"))
+    compared, about_cohort = gathered(study), cohort_section(study, used)  # whose tests the findings repeat
     series = [block for atlas in config.atlas_places for block in series_section(study, atlas)]
     write_page(
         "report.html",
@@ -63,11 +64,12 @@ def write_report(study: Study) -> None:
         dataset=dataset,
         facts=_facts(study, used, exclusions),
         truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
-        cohort=cohort_section(study, used),
+        cohort=about_cohort,
         exclusions=exclusions,
         quality=quality_section(study),
         series=series + spaces_section(layout, used["scan_id"], config.atlas_places),
-        runs=performance_sections(study),
+        findings=findings(study, compared),
+        runs=performance_sections(study, compared),
         methods=paragraphs,
         references=references,
         provenance=_provenance(),
@@ -76,9 +78,9 @@ def write_report(study: Study) -> None:
     )
 
 
-def performance_sections(study: Study) -> list[RunSection]:
-    """Return the comparison of all runs, the searches, and each run."""
-    compared = comparison(study)
+def performance_sections(study: Study, rows: Mapping[str, Compared] | None = None) -> list[RunSection]:
+    """Return the comparison of all runs (`rows`, if they were read before), the searches, and each run."""
+    compared = comparison(study, rows)
     runs = [run_section(study, run) for run in study.runs]
     return [*([compared] if compared else []), *search_sections(study), *runs]
 
@@ -113,17 +115,6 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
-    summary = study.runs[0].folder / "summary.json"
-    about = read_json(summary) if summary.is_file() else {}
-    pooled: dict[str, Any] | None = about.get("pooled")
-    if pooled:
-        tested = about["expected_folds"], about["missing_folds"]
-        n, outer = len(tested[0]) - len(tested[1]), pooled.get("outer_folds", len(tested[0]))
-        part = "" if n == outer else f" ({n} of {outer} folds)"
-        if study.dataset.classes is None:
-            facts[f"r, {names[0]}"] = number(pooled["r"]["value"]) + part
-        else:
-            facts[f"accuracy, {names[0]}"] = f"{percent(pooled['accuracy']['value'])} %{part}"
     return facts
 
 

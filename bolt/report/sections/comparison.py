@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -27,17 +27,19 @@ SEEDS = (
     "All {n} seeds: mean with its 95 % interval, which includes the variation between seeds; standard deviation over "
     "folds of the means over seeds (ddof 0), and over seeds of the means over folds (ddof 1)."
 )
+Compared = tuple[list[Entry], list[Gathered]]
+"""All models on one atlas, and their predictions by all seeds."""
 RECONSTRUCTED = "reconstructed"
 PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
-def comparison(study: Study) -> RunSection | None:
-    """Compare all evaluated runs; None if there are fewer than two."""
+def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> RunSection | None:
+    """Compare all evaluated runs; None if there are fewer than two. `rows` are those of `gathered`, read before."""
     found = {run_title(study, run): readable.read_evaluated(run.folder) for run in study.runs}
     evaluated = {title: metrics for title, metrics in found.items() if metrics}
     if len(evaluated) < 2:
         return None
-    rows = {atlas: _gathered(study, atlas) for atlas in study.config.atlas_places}
+    rows = rows or gathered(study)
     side_by_side = _with_fidelity(study, readable.comparison(evaluated))
     blocks: list[Block] = [Table(side_by_side, CAPTION.format(kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
     if study.dataset.classes:
@@ -67,8 +69,12 @@ def reconstructed(study: Study) -> list[Block]:
     return [Text(f"{name} is reconstructed, not the original method: {note}") for name, note in notes.items()]
 
 
-def _gathered(study: Study, atlas: str) -> tuple[list[Entry], list[Gathered]]:
-    """Return all models on an atlas, and their predictions by all seeds."""
+def gathered(study: Study) -> dict[str, Compared]:
+    """Return all models on each atlas, and their predictions by all seeds."""
+    return {atlas: _gathered(study, atlas) for atlas in study.config.atlas_places}
+
+
+def _gathered(study: Study, atlas: str) -> Compared:
     entries = [
         Entry(
             dataset=study.dataset.name,

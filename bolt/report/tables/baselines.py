@@ -43,19 +43,36 @@ def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -
     str
         Empty if the model is better, or if nothing can be tested.
     """
-    by_metric = tests.set_index("metric").to_dict("index")
-    rows = [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
-    if not rows:
+    rows = _tested_rows(tests)
+    if not rows or _any_better(rows):
         return ""
-    corrected = holm(pd.Series([row["p"] for row in rows]))
-    better = [row["gain"] > 0 and p < ALPHA for row, p in zip(rows, corrected, strict=True)]
-    if any(better):
-        return ""
-    said = [f"{row['words']}, p = {p_value(p)}" for row, p in zip(rows, corrected, strict=True)]
+    said = [f"{row['words']}, p = {p_value(p)}" for row, p in zip(rows, _corrected(rows), strict=True)]
     return (
         f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}. Differences: "
         f"{'; '.join(said).replace('p = <', 'p <')} (Holm-corrected). {model_name} may rely on the same information."
     )
+
+
+def is_better(tests: pd.DataFrame) -> bool | None:
+    """Return whether a model is shown to be better than another, as `baseline_warning` judges; None: not tested.
+
+    `tests` are rows of `bolt.evaluate.paired.compare`; differences are the model's value minus the other's.
+    """
+    rows = _tested_rows(tests)
+    return _any_better(rows) if rows else None
+
+
+def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
+    by_metric = tests.set_index("metric").to_dict("index")
+    return [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
+
+
+def _corrected(rows: list[dict[str, Any]]) -> pd.Series:
+    return holm(pd.Series([row["p"] for row in rows]))
+
+
+def _any_better(rows: list[dict[str, Any]]) -> bool:
+    return any(row["gain"] > 0 and p < ALPHA for row, p in zip(rows, _corrected(rows), strict=True))
 
 
 def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | None:

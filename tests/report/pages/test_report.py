@@ -54,7 +54,7 @@ def test_anchors_lead_to_sections(whole: tuple[str, Path]) -> None:
     for text in (page, told):
         for name in re.findall(r'href="#([^"]+)"', text):
             assert f'id="{name}"' in text, name
-    [anchor] = re.findall(r'href="explanation.html#([^"]+)"', page)
+    [anchor] = set(re.findall(r'href="explanation.html#([^"]+)"', page))
     assert f'id="{anchor}"' in told
 
 

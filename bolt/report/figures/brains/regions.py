@@ -79,7 +79,7 @@ def _codes(selected: pd.DataFrame, classes: Sequence[str]) -> dict[int, int]:
     return codes
 
 
-class _Brain:
+class Brain:
     """The ROIs of some classes, to be drawn in boxes: (left, top, width, height) in inches."""
 
     def __init__(
@@ -96,6 +96,7 @@ class _Brain:
         self.scale = {"cmap": ListedColormap(self.colours), "vmin": 0.5, "vmax": len(self.colours) + 0.5}
 
     def glass(self, figure: Any, box: Box, mode: str, size: float) -> None:
+        """Draw views (nilearn's `display_mode`) through the brain; letters of `size` points."""
         axes = figure.add_axes(_fractions(figure, box))
         display = plotting.plot_glass_brain(None, axes=axes, display_mode=mode, annotate=False, alpha=0.5)
         display.annotate(size=size)
@@ -103,6 +104,7 @@ class _Brain:
             display.add_overlay(self.volume, threshold=0.5, **self.scale)
 
     def slices(self, figure: Any, box: Box, n: int, size: float) -> None:
+        """Draw n axial slices; letters of `size` points."""
         axes = figure.add_axes(_fractions(figure, box))
         heights = cuts(self.heights, n)
         display = plotting.plot_anat(_template(), axes=axes, display_mode="z", cut_coords=heights, **SLICE_STYLE)
@@ -127,7 +129,7 @@ class _Brain:
 def _together(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
     """Draw both classes on one brain: glass brain, slices, surfaces, then the keys side by side."""
     colours = class_colours(classes)
-    brain = _Brain(selected, image, classes, colours)
+    brain = Brain(selected, image, classes, colours)
     keys = [selected[selected["class"] == name] for name in classes]
     below = 4.62
     height = below + max(key_height(rows, 8) for rows in keys) + 0.3
@@ -152,7 +154,7 @@ def _apart(selected: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str
         top = 0.2
         _write(figure, 6.18, 0.03, "left and right, lateral and medial", size=7, color=MUTED, ha="center")
         for name, rows, tall in zip(classes, keys, heights, strict=True):
-            brain = _Brain(selected, image, [name], colours)
+            brain = Brain(selected, image, [name], colours)
             draw_key(figure, (0.08, top, 2.28), name, rows, colours[name], 7)
             brain.glass(figure, (2.42, top, 2.75, 0.74), "lyrz", 7)
             brain.slices(figure, (2.42, top + 0.76, 2.75, 0.6), 5, 7)

@@ -29,7 +29,7 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
     truth = study.layout.tables / "true_landmarks.tsv"
     events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
     blocks: list[Block] = []
-    for scan in _examples(study, run):
+    for scan in examples(study, run):
         name, row, predicted = scan["scan_id"], rows[scan["scan_id"]], scan["predicted"]
         table, weights = read_importance(run.fold(scan["fold"]))
         importance = weights[int(np.flatnonzero(table["scan_id"] == name)[0])]
@@ -57,7 +57,7 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
     return blocks
 
 
-def _examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
+def examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
     """Return some explained test scans of each class: rows of ``predictions.tsv``."""
     folds = explained_folds(run.folder, range(study.config.folds.outer))
     tables = [read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds]

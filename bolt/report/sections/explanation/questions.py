@@ -31,6 +31,7 @@ TEXT = (
 class Question:
     """A question about an explanation; the fields are described in ``templates/questions.yaml``."""
 
+    short: str
     question: str
     file: str
     criterion: str
@@ -47,6 +48,7 @@ class Verdict:
     If the question was not tested, the value or the sentence states why, if its file exists.
     """
 
+    short: str
     question: str
     criterion: str
     value: str = "–"
@@ -84,13 +86,16 @@ def ask(name: str, evidence: Evidence) -> Verdict | None:
         data = read_json(file) if file.suffix == ".json" else read_table(file, text=TEXT)
         answer = MEASURES[name](data, **question.thresholds)
     facts = {"tokens": evidence.tokens, "gone": GONE, **question.thresholds, **(answer.facts if answer else {})}
+    if answer is None and question.optional:
+        return None
+    about = question.short, question.question, question.criterion.format(**facts)
     if answer is None:
-        return None if question.optional else Verdict(question.question, question.criterion.format(**facts))
+        return Verdict(*about)
     state = answer.outcome if answer.outcome in (SUPPORTED, NOT_TESTED) else NOT_SUPPORTED
     if answer.outcome == NOT_TESTED and NOT_TESTED not in question.outcomes:
-        return Verdict(question.question, question.criterion.format(**facts), answer.value)
+        return Verdict(*about, answer.value)
     sentence = (question.finding + question.outcomes[answer.outcome]).format(**facts)
-    return Verdict(question.question, question.criterion.format(**facts), answer.value, state, sentence)
+    return Verdict(*about, answer.value, state, sentence)
 
 
 def verdicts(evidence: Evidence) -> list[Verdict]:

@@ -375,5 +375,5 @@ def test_planted_moments_and_position_alone_must_lie_in_their_ranges(
 
 
 def test_questions_are_counted_by_their_answers() -> None:
-    found = [Verdict("q", "c", state=state) for state in (NOT_TESTED, SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)]
+    found = [Verdict("s", "q", "c", state=state) for state in (NOT_TESTED, SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)]
     assert counted(found) == "Of 4 questions about this explanation: 1 supported, 2 not supported, 1 not tested."

@@ -1,0 +1,194 @@
+"""The first screen of the report: what was found, against what, and whether it may be believed.
+
+Everything is about one run, the reference: the first BolT model on the first atlas with the first seed. The sentences
+only repeat numbers, tests and verdicts of the pages below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, SIMILAR, effect_text, interval_text
+from bolt.config.layout import ModelRun
+from bolt.config.study import Study
+from bolt.evaluate.chance import LEVEL
+from bolt.experiments.entries import Entry
+from bolt.experiments.results import Gathered, paired_tests
+from bolt.io.files import read_json, read_table
+from bolt.report.figures import performance as figures
+from bolt.report.html import Picture
+from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
+from bolt.report.sections.comparison import Compared, reference
+from bolt.report.sections.explanation.measures import NOT_SUPPORTED, SUPPORTED
+from bolt.report.sections.explanation.questions import MARKS, Verdict, verdicts_of
+from bolt.report.tables.baselines import is_better, sees_brain
+from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
+
+PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
+MODELS = "{metric} over all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
+OVERVIEW = (
+    "Left: regions whose activity at important moments favours a class (pale: selected in few folds). Right: how "
+    "important each moment of one test scan was for its prediction."
+)
+
+
+@dataclass
+class Findings:
+    """What the first screen shows.
+
+    Attributes
+    ----------
+    sentences : dict
+        Heading and text.
+    verdicts : list of (sign, Verdict)
+        On the explanation of the reference run; [] if it was not explained.
+    link : str
+        Where they are explained.
+    pictures : list of Picture
+    """
+
+    sentences: dict[str, str]
+    verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+    link: str = ""
+    pictures: list[Picture] = field(default_factory=list)
+
+
+def findings(study: Study, compared: Mapping[str, Compared]) -> Findings:
+    """Summarise the study; `compared` are the models of each atlas (`comparison.gathered`)."""
+    run = next(run for run in study.runs if study.models[run.model] is reference(study))
+    found = Findings({})
+    if text := _predicted(study, run, *compared[run.atlas]):
+        found.sentences[PREDICTED] = text
+    tests = study.layout.tables / "cohort_tests.tsv"
+    if tests.is_file() and (text := _different(read_table(tests), study.dataset.classes is not None)):
+        found.sentences[DIFFERENT] = text
+    if verdicts := verdicts_of(study, run):
+        found.sentences[BELIEVED] = believed(verdicts)
+        found.verdicts = [(MARKS[verdict.state], verdict) for verdict in verdicts]
+        found.link = f"{study.layout.explanation_page.name}#{run_anchor(run)}"
+    found.pictures = _pictures(study, run)
+    return found
+
+
+def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: Sequence[Gathered]) -> str:
+    """State how well the reference predicts, against chance, the strongest other model and those without brain data."""
+    summaries = _summaries(study, run)
+    if run_title(study, run) not in summaries:
+        return ""
+    name, summary = study.models[run.model].name, summaries[run_title(study, run)]
+    pooled, label, metric = summary["pooled"], study.dataset.label, _metric(study)
+    n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
+    scans = f"{number(n)} test scans" if n == n_all else f"{number(n)} of {number(n_all)} scans, those tested so far"
+    what = f"{label} ({' or '.join(study.dataset.classes or [])})" if len(study.dataset.classes or []) == 2 else label
+    parts = [f"{name} predicts {what} of {scans} with {_with_interval(pooled, metric)}"]
+    if study.dataset.classes:
+        parts[0] += f" and {_with_interval(pooled, 'accuracy')}"
+        parts[0] += f"; always naming the largest class gives {percent(pooled['majority_accuracy'])} %"
+    chance = summary.get("chance")
+    if chance and chance["value"] is not None:
+        side = "better" if chance["p"] <= LEVEL else "not shown to be better"
+        parts.append(
+            f"This is {side} than chance ({metric_name(chance['metric'])} over folds, p {p_value(chance['p'])})"
+        )
+    tests = paired_tests(entries, gathered, name)
+    others = _others(study, run, summaries, metric)
+    brains = [other for other in others if sees_brain(other[1])]
+    blind = [other for other in others if not sees_brain(other[1]) and other[1].model != "majority"]
+    for group, words in ((brains[:1], "the strongest other model"), (blind, "which sees no brain data")):
+        for value, model in group:
+            better = is_better(tests[tests["row"] == model.name])
+            how = {True: "clearly better", False: "not clearly better", None: "not tested for being better"}[better]
+            shown = f"{metric_name(metric)} {decimal(value)}"
+            parts.append(f"It is {how} than {model.name} ({shown}), {words}")
+    return ". ".join(parts) + "."
+
+
+def _metric(study: Study) -> str:
+    return "auc" if study.dataset.classes else "r"
+
+
+def _with_interval(pooled: Mapping[str, Any], metric: str) -> str:
+    """Write a metric with its interval: ``an AUC of 0.87 (95 % interval 0.80 to 0.93)``."""
+    found, shown = pooled[metric], percent if metric == "accuracy" else decimal
+    unit = " %" if metric == "accuracy" else ""
+    article = "an" if metric in ("auc", "accuracy") else "a correlation"
+    words = article if metric == "r" else f"{article} {metric_name(metric)}"
+    ends = "" if found["low"] is None else f" (95 % interval {shown(found['low'])} to {shown(found['high'])}{unit})"
+    return f"{words} of {shown(found['value'])}{unit}{ends}"
+
+
+def _summaries(study: Study, run: ModelRun) -> dict[str, dict[str, Any]]:
+    """Return ``summary.json`` of all evaluated runs with the atlas and seed of a run, by title."""
+    alike = [other for other in study.runs if (other.atlas, other.seed) == (run.atlas, run.seed)]
+    files = {run_title(study, other): other.folder / "summary.json" for other in alike}
+    read = {title: read_json(file) for title, file in files.items() if file.is_file()}
+    return {title: summary for title, summary in read.items() if summary["pooled"]}
+
+
+def _others(
+    study: Study, run: ModelRun, summaries: Mapping[str, dict[str, Any]], metric: str
+) -> list[tuple[float, Any]]:
+    """Return value and model of all other runs, best first."""
+    rows = []
+    for other in study.runs:
+        title = run_title(study, other)
+        if other != run and title in summaries:
+            value = summaries[title]["pooled"][metric]["value"]
+            if value is not None:
+                rows.append((float(value), study.models[other.model]))
+    return sorted(rows, key=lambda row: -row[0])
+
+
+def _different(tests: pd.DataFrame, classes: bool) -> str:
+    """State which of site, sex, age and motion go with the label, the largest effect first."""
+    known = tests[tests["verdict"].notna()]
+    known = known.assign(size=known["effect"].abs() / known["medium"]).sort_values("size", ascending=False)
+
+    def listed(verdict: str) -> str:
+        rows = known[known["verdict"] == verdict].itertuples()
+        return "; ".join(
+            f"{row.measure.lower()} ({effect_text(row.effect_name, row.effect)}{interval_text(row.low, row.high)})"
+            for row in rows
+        )
+
+    where = "between the classes" if classes else "with the label"
+    verbs = {DIFFERS: f"Differs {where}: ", MAY_DIFFER: "May differ (too few people to tell): ", SIMILAR: "Similar: "}
+    parts = [f"{verb}{listed(verdict)}" for verdict, verb in verbs.items() if (known["verdict"] == verdict).any()]
+    return ". ".join(parts) + "." if parts else ""
+
+
+def believed(verdicts: Sequence[Verdict]) -> str:
+    """State whether an explanation may be believed: yes only if nothing that was asked failed or was left out."""
+    states = {state: [v.short for v in verdicts if v.state == state] for state in MARKS}
+    n, passed, failed = len(verdicts), states[SUPPORTED], states[NOT_SUPPORTED]
+    untested = [v.short for v in verdicts if v.state not in (SUPPORTED, NOT_SUPPORTED)]
+    first = verdicts[0]
+    if first.state == NOT_SUPPORTED:
+        return "No: the model is not shown to predict better than chance, so there may be nothing to explain."
+    if len(passed) == n:
+        return f"Yes, as far as it was tested: all {n} tests are passed."
+    left = f" Not tested: {', '.join(untested)}." if untested else ""
+    if not failed:
+        return f"In part: {len(passed)} of {n} tests are passed.{left}"
+    return f"With care: {len(passed)} of {n} tests are passed. Not passed: {', '.join(failed)}.{left}"
+
+
+def _pictures(study: Study, run: ModelRun) -> list[Picture]:
+    """Draw all models in one plot; show the overview of the explanation beside it."""
+    summaries, pictures = _summaries(study, run), []
+    if summaries:
+        models = {title: study.models[other.model] for other in study.runs if (title := run_title(study, other))}
+        rows = {
+            models[title].name: (summary["pooled"], sees_brain(models[title])) for title, summary in summaries.items()
+        }
+        file = figure_folder(study.layout) / "models.png"
+        figures.overview(rows, _metric(study), file)
+        pictures.append(Picture(file, MODELS.format(metric=metric_name(_metric(study)))))
+    overview = run_figure(study, run, "overview")
+    if overview.is_file() and verdicts_of(study, run):
+        pictures.append(Picture(overview, OVERVIEW))
+    return pictures

@@ -1,0 +1,108 @@
+"""The first screen: sentences that follow from numbers and verdicts, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.experiments.results import gather
+from bolt.io.files import read_json, write_json
+from bolt.report.pages.report import write_report
+from bolt.report.sections import findings as module
+from bolt.report.sections.comparison import gathered
+from bolt.report.sections.explanation.measures import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from bolt.report.sections.explanation.questions import Verdict, questions
+from bolt.report.sections.findings import BELIEVED, PREDICTED, believed, findings
+from tests.evaluate.test_paired import made_up
+from tests.experiments.test_results import entry, write_run
+from tests.report.results import ATLAS, make_results
+from tests.report.sections.test_comparison import two_models, with_models
+
+
+def measured(study, run, **pooled):
+    """Give a run made-up numbers."""
+    file = run.folder / "summary.json"
+    summary = read_json(file)
+    summary["pooled"] |= {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in pooled.items()}
+    summary["chance"] = {"metric": "auc", "value": 0.8, "bar": 0.6, "p": 0.001, "n_folds": 10}
+    write_json(summary, file)
+
+
+def test_the_first_sentence_has_performance_chance_and_the_other_model(tmp_path: Path) -> None:
+    study = two_models(tmp_path)
+    first, second = study.runs
+    measured(study, first, auc=(0.81, 0.7, 0.9), accuracy=(0.75, 0.65, 0.85))
+    measured(study, second, auc=(0.61, 0.5, 0.7), accuracy=(0.6, 0.5, 0.7))
+    text = findings(study, gathered(study)).sentences[PREDICTED]
+    assert "an AUC of 0.81 (95 % interval 0.70 to 0.90)" in text
+    assert "an accuracy of 75.0 % (95 % interval 65.0 to 85.0 %); always naming the largest class gives" in text
+    assert "better than chance (AUC over folds, p 0.001)" in text and "not shown" not in text
+    assert "It is not clearly better than other (AUC 0.61), the strongest other model." in text  # equal predictions
+    assert re.search(r"\d+ of 11 scans, those tested so far", text)
+
+
+@pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better"), (2.0, "not clearly better")])
+def test_head_motion_alone_is_named(tmp_path: Path, strength: float, words: str) -> None:
+    study = two_models(tmp_path)
+    study = with_models(study, ["motion_only", *study.config.models[:1]])
+    motion, model = study.runs
+    for run in (motion, model):
+        run.folder.mkdir(parents=True, exist_ok=True)
+    write_json(read_json(model.folder / "summary.json"), motion.folder / "summary.json")
+    models = {m.name: m for m in study.models.values()}
+    trained = {"motion only": made_up(strength, 1), "tiny": made_up(2.0, 0)}
+    names = dict(zip(models, ["motion only", "tiny"], strict=True))
+    entries = [
+        replace(entry(name, [write_run(tmp_path / name, trained[names[name]])]), model=models[name]) for name in models
+    ]
+    rows = {ATLAS: (entries, [gather(row) for row in entries])}
+    text = findings(study, rows).sentences[PREDICTED]
+    assert f"It is {words} than " in text and text.endswith("which sees no brain data.")
+
+
+def verdict(short: str, state: str) -> Verdict:
+    return Verdict(short, "?", "c", state=state)
+
+
+def test_an_explanation_is_believed_only_if_nothing_speaks_against_it() -> None:
+    good, bad, open_ = (verdict(s, s) for s in (SUPPORTED, NOT_SUPPORTED, NOT_TESTED))
+    assert believed([good, good]) == "Yes, as far as it was tested: all 2 tests are passed."
+    assert believed([good, open_]) == "In part: 1 of 2 tests are passed. Not tested: not tested."
+    text = believed([good, bad, open_])
+    assert text == "With care: 1 of 3 tests are passed. Not passed: not supported. Not tested: not tested."
+    assert believed([bad, good]).startswith("No: the model is not shown to predict better than chance")
+    assert next(iter(questions())) == "prediction"  # the first verdict is about it
+
+
+def test_what_differs_is_listed_by_size() -> None:
+    rows = [
+        ("Age", 0.1, "Cohen's d", 0.5, "similar"),
+        ("Head motion", 0.6, "Cohen's d", 0.5, "differs"),
+        ("Sex", 0.2, "Cramér's V", 0.3, "may differ"),
+        ("Site", 0.5, "Cramér's V", 0.3, "differs"),
+    ]
+    table = pd.DataFrame(rows, columns=["measure", "effect", "effect_name", "medium", "verdict"])
+    text = module._different(table.assign(low=0.1, high=0.9), classes=True)
+    assert text.startswith("Differs between the classes: site (Cramér's V 0.50 [0.10, 0.90]); head motion (Cohen's d")
+    assert "May differ (too few people to tell): sex" in text and "Similar: age" in text
+
+
+def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> None:
+    study = make_results(tmp_path, n=12)
+    write_report(study)
+    page = study.layout.report.read_text()
+    header = page[page.index("<header") : page.index("</header")]
+    assert PREDICTED in header and BELIEVED in header and header.count("<li class=") == 10
+    assert "figures/models.png" in header and header.index(PREDICTED) < header.index('class="facts"')
+
+
+def test_without_any_run_there_is_none(tmp_path: Path) -> None:
+    study = make_results(tmp_path, n=8, everything=False)
+    for run in study.runs:
+        (run.folder / "summary.json").unlink()
+    found = findings(study, gathered(study))
+    assert PREDICTED not in found.sentences and not found.pictures
