@@ -304,7 +304,7 @@ def _documentation(model: Model, parameters: Mapping[str, Any], regressor: bool)
     defaults = "\n".join(f"    {name} : default {value!r}" for name, value in parameters.items())
     target = "a number" if regressor else "classes"
     return (
-        f"{model.title or model.name}, predicting {target} from ROI series: {model.description}.\n\n"
+        f"{model.shown}, predicting {target} from ROI series: {model.description}.\n\n"
         f"Settings are explained in `config/models/{model.name}.yaml` and docs/models.md.\n\n"
         f"    Parameters\n    ----------\n{defaults}\n\n    {model.reference}\n"
     )

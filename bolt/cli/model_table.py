@@ -32,7 +32,7 @@ def model_row(model: Model) -> str:
     """Return a model's line of the table."""
     reference = DOI.sub(r"[doi:\1](https://doi.org/\1)", model.reference)
     reference = ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", reference)
-    cells = (model.title or model.name, model.family, _inputs(model), model.description, reference)
+    cells = (model.shown, model.family, _inputs(model), model.description, reference)
     return _line((f"`{model.name}`", *(cell.replace("|", r"\|") or "–" for cell in cells)))
 
 

@@ -122,6 +122,11 @@ class Model(Keys):
             raise ValueError("'covariates' has duplicate entries")
         return self
 
+    @property
+    def shown(self) -> str:
+        """Return its name for readers."""
+        return self.title or self.name
+
     def hash(self) -> str:
         """Return eight characters that name this configuration in paths; equal settings give equal hashes.
 

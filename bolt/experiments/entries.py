@@ -272,7 +272,7 @@ def trained_models(
 
 def _title(model: Model) -> str:
     """Return the name of a model in tables."""
-    return model.title or model.name
+    return model.shown
 
 
 def searched_model(name: str, config: Config) -> Path | None:

@@ -35,7 +35,7 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
         Markdown, from `templates/card.md`.
     """
     model, classes = estimator.configuration, estimator.members_[0].info["classes"]
-    title = f"{model.title or model.name}: {about['label']} from {about['atlas']['name']} series"
+    title = f"{model.shown}: {about['label']} from {about['atlas']['name']} series"
     known = {name: about["metrics"][name] for name in metrics_of(classes)}
     metrics = {metric_name(name): value for name, value in known.items() if value["value"] is not None}
     environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)

@@ -171,7 +171,7 @@ def random_ranks(volumes: int, block: int, random: np.random.Generator) -> Ranks
 def replaced(ranks: Ranks, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Mark the volumes that are replaced at each step of deletion, and of insertion; each (steps + 1, time).
 
-    Insertion in an order is deletion in the reverse order, run backwards.
+    Insertion starts from a scan without any of its volumes and puts back the volumes of the lowest rank first.
     """
     n = ranks.max() + 1
     counts = np.floor(np.linspace(0, 1, steps + 1) * n + 0.5).astype(int)[:, None]
@@ -189,7 +189,7 @@ def _curves(
     """Return the curves of one kind of replacement, mean over `replacements`: (orders, directions, steps + 1).
 
     Each of `orders` is the mean over its draws; the random ones are last. They are only deleted: their insertion is
-    their deletion run backwards, because the reverse of a random order is as random.
+    their deletion from its end to its start, because the reverse of a random order is as random.
     """
     masks = [mask for draws in orders[:-1] for ranks in draws for mask in replaced(ranks, steps)]
     masks += [replaced(ranks, steps)[0] for ranks in orders[-1]]

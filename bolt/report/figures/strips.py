@@ -50,7 +50,7 @@ def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: fl
     median = place(float(shown.median()))
     line = "" if cutoff is None else f'<path class="cut" d="M{place(cutoff):.1f} 0V{HEIGHT}"/>'
     return (
-        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
+        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="group" aria-label="one dot per scan">'
         f'<path class="median" d="M{median:.1f} 3V{HEIGHT - 3}"/>'
         f'<path class="dots" d="{"".join(ordinary)}"/>{line}{"".join(special)}</svg>'
     )
@@ -79,6 +79,5 @@ def coverage_strip(
             names.append(f'<text x="{(start + x + 1) / 2 * step:.1f}" y="{height + 15}">{name}</text>')
             start = x + 1
     cut = f'<path class="cut" d="M0 {height * (1 - threshold):.1f}H900"/>'
-    return (
-        f'<svg class="coverage" viewBox="0 0 900 {height + 20}" role="img">{"".join(bars)}{cut}{"".join(names)}</svg>'
-    )
+    about = f'viewBox="0 0 900 {height + 20}" role="img" aria-label="coverage of each ROI"'
+    return f'<svg class="coverage" {about}>{"".join(bars)}{cut}{"".join(names)}</svg>'

@@ -239,7 +239,8 @@ def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: 
     for row in table.to_dict("records"):
         ratings = {rating.name: rating for rating in rater.rate_all(row, ("T1w", "BOLD", "motion", "ROIs"))}
         state, page = _state(row["state"], ratings.values()), pages.get(row["subject"], "")
-        rows.append({**row, "state": state, "page": page, "ratings": ratings})
+        why = "; ".join(f"{r.label} {r.value}" for r in ratings.values() if r.state in ("check", "bad"))
+        rows.append({**row, "state": state, "page": page, "ratings": ratings, "why": why})
     write_page(
         "quality.html",
         layout.quality_page,

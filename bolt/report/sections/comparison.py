@@ -45,7 +45,9 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> RunS
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
         figures.comparison(evaluated, picture)
-        table = Table(side_by_side, f"Per cent. {CAPTION.format(kinds=KINDS_OF_INTERVALS)}")
+        table = Table(
+            side_by_side, f"Accuracy, recall and precision in per cent. {CAPTION.format(kinds=KINDS_OF_INTERVALS)}"
+        )
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
         blocks = [*warnings, table, Picture(picture, PICTURE)]
     if len(study.config.seeds) > 1:

@@ -79,12 +79,12 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     summaries = _summaries(study, run)
     if run_title(study, run) not in summaries:
         return ""
-    name, summary = study.models[run.model].name, summaries[run_title(study, run)]
+    model, summary = study.models[run.model], summaries[run_title(study, run)]
     pooled, label, metric = summary["pooled"], study.dataset.label, _metric(study)
     n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
     scans = f"{number(n)} test scans" if n == n_all else f"{number(n)} of {number(n_all)} scans, those tested so far"
     what = f"{label} ({' or '.join(study.dataset.classes or [])})" if len(study.dataset.classes or []) == 2 else label
-    parts = [f"{name} predicts {what} of {scans} with {_with_interval(pooled, metric)}"]
+    parts = [f"{model.shown} predicts {what} of {scans} with {_with_interval(pooled, metric)}"]
     if study.dataset.classes:
         parts[0] += f" and {_with_interval(pooled, 'accuracy')}"
         parts[0] += f"; always naming the largest class gives {percent(pooled['majority_accuracy'])} %"
@@ -94,16 +94,16 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
         parts.append(
             f"This is {side} than chance ({metric_name(chance['metric'])} over folds, p {p_value(chance['p'])})"
         )
-    tests = paired_tests(entries, gathered, name)
+    tests = paired_tests(entries, gathered, model.name)
     others = _others(study, run, summaries, metric)
     brains = [other for other in others if sees_brain(other[1])]
     blind = [other for other in others if not sees_brain(other[1]) and other[1].model != "majority"]
     for group, words in ((brains[:1], "the strongest other model"), (blind, "which sees no brain data")):
-        for value, model in group:
-            better = is_better(tests[tests["row"] == model.name])
+        for value, other in group:
+            better = is_better(tests[tests["row"] == other.name])
             how = {True: "clearly better", False: "not clearly better", None: "not tested for being better"}[better]
             shown = f"{metric_name(metric)} {decimal(value)}"
-            parts.append(f"It is {how} than {model.name} ({shown}), {words}")
+            parts.append(f"It is {how} than {other.shown} ({shown}), {words}")
     return ". ".join(parts) + "."
 
 

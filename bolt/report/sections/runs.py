@@ -48,7 +48,7 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
         missing = Text(f"Not evaluated yet: {file} is missing.", warning=True)
         return RunSection(run_title(study, run), [missing])
     metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
-    unit = ", per cent" if study.dataset.classes else ""
+    unit = " (accuracy, recall and precision in per cent)" if study.dataset.classes else ""
     kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
     blocks: list[Block] = [
         *_unfinished(metrics),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from bolt.evaluate.metrics import LOWER_IS_BETTER
+
 DASH = "–"
 KINDS_OF_INTERVALS = (
     "Intervals are Clopper–Pearson intervals for accuracy, recall and precision, score intervals for AUC, and "
@@ -50,6 +52,13 @@ def percent(value: Any) -> str:
 def decimal(value: Any, digits: int = 2, sign: str = "") -> str:
     """Round to a fixed number of decimals; ``sign="+"`` also marks positive numbers."""
     return DASH if value is None or pd.isna(value) else f"{value:{sign}.{digits}f}".replace("-", "−")
+
+
+def shown_as(metric: str) -> Formatter:
+    """Return how a metric of classes is written: AUC and losses as decimals, shares of scans in per cent."""
+    if metric == "auc":
+        return lambda value: decimal(value, 3)
+    return number if metric in LOWER_IS_BETTER else percent
 
 
 def signed(value: float, shown: Formatter = decimal) -> str:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from bolt.cohort.confounding import effect_text, interval_text
 from bolt.evaluate.classes import METRICS
-from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
@@ -24,6 +23,7 @@ from bolt.report.tables.numbers import (
     number_range,
     p_value,
     percent,
+    shown_as,
 )
 
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
@@ -84,30 +84,32 @@ def cohort_tests(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _metrics_of(table: pd.DataFrame) -> tuple[tuple[str, ...], Formatter]:
-    """Return the paper's metrics of classes or of numbers, and how they are written."""
-    return (NUMBER_METRICS, number) if NUMBER_METRICS[0] in table else (METRICS, percent)
+def _metrics_of(table: pd.DataFrame) -> dict[str, Formatter]:
+    """Return the paper's metrics of classes or of numbers, each with how it is written."""
+    if NUMBER_METRICS[0] in table:
+        return dict.fromkeys(NUMBER_METRICS, number)
+    return {metric: shown_as(metric) for metric in METRICS}
 
 
 def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.DataFrame:
     """Return metrics per fold, their mean ± sd, and metrics of all test scans with their intervals."""
-    metrics, shown = _metrics_of(table)
+    metrics = _metrics_of(table)
     rows: list[dict[str, str]] = []
     for fold in table[~table["fold"].isin(["mean", "sd"])].to_dict("records"):
-        values = {metric_name(m): shown(fold[m]) for m in metrics}
+        values = {metric_name(m): shown(fold[m]) for m, shown in metrics.items()}
         about = {"test scans": number(fold["n_test"]), "state": fold["state"], "note": fold["note"]}
         rows.append({"": f"fold {fold['fold']}", **values, **about})
     mean, sd = (table.set_index("fold").loc[name] for name in ("mean", "sd"))
-    rows.append({"": "mean ± sd", **{metric_name(m): mean_sd(mean[m], sd[m], shown) for m in metrics}})
+    rows.append({"": "mean ± sd", **{metric_name(m): mean_sd(mean[m], sd[m], shown) for m, shown in metrics.items()}})
     rows[-1]["note"] = mean["note"]
     if pooled:
-        values = {metric_name(m): estimate(pooled[m], shown) for m in metrics}
+        values = {metric_name(m): estimate(pooled[m], shown) for m, shown in metrics.items()}
         rows.append({"": "all test scans [95 %]", **values, "test scans": _tested(pooled)})
         if subjects := pooled.get("subjects"):
-            values = {metric_name(m): estimate(subjects[m], shown) for m in metrics}
+            values = {metric_name(m): estimate(subjects[m], shown) for m, shown in metrics.items()}
             note = f"{number(subjects['n_scans'])} subjects; predictions averaged over each subject's scans"
             rows.append({"": "all test subjects [95 %]", **values, "note": note})
-        if metrics == NUMBER_METRICS:
+        if "mae" in metrics:
             rows.append({"": "always the mean label", metric_name("mae"): number(pooled["mean_guess_mae"])})
         else:
             rows.append({"": "always the largest class", "accuracy": percent(pooled["majority_accuracy"])})
@@ -125,14 +127,15 @@ def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
     """Return a row per run (by title): metrics of all test scans with intervals, and mean ± sd over folds."""
     rows = []
     for title, (table, pooled) in runs.items():
-        metrics, shown = _metrics_of(table)
+        metrics = _metrics_of(table)
         folds = table.set_index("fold")
         finished = int((table["state"] == "ok").sum())
         outer = pooled.get("outer_folds", len(table) - 2)
         row = {"": title, "test scans": _tested(pooled), "folds": f"{finished} of {outer}"}
-        row |= {f"{metric_name(m)} [95 %]": estimate(pooled[m], shown) for m in metrics}
-        for m in metrics if metrics == NUMBER_METRICS else ("accuracy", "auc"):
-            row[f"{metric_name(m)} over folds"] = mean_sd(folds.loc["mean", m], folds.loc["sd", m], shown)
+        row |= {f"{metric_name(m)} [95 %]": estimate(pooled[m], shown) for m, shown in metrics.items()}
+        for m, shown in metrics.items():
+            if m in NUMBER_METRICS or m in ("accuracy", "auc"):
+                row[f"{metric_name(m)} over folds"] = mean_sd(folds.loc["mean", m], folds.loc["sd", m], shown)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -144,7 +147,7 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for value in numbers[numbers["mean"].notna()].to_dict("records"):
-        shown = number if value["metric"] in (*NUMBER_METRICS, *LOWER_IS_BETTER) else percent
+        shown = number if value["metric"] in NUMBER_METRICS else shown_as(value["metric"])
         row = {"": f"{value['row']} on {value['atlas']}", "metric": metric_name(value["metric"])}
         row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
         rows.append(row | {"sd over folds": shown(value["sd"]), "sd over seeds": shown(value["sd_seeds"])})
@@ -170,9 +173,11 @@ def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     rows = []
     for site in found:
         numeric = NUMBER_METRICS[0] in site
-        metrics, shown = (("r", "mae"), number) if numeric else (("accuracy", "auc"), percent)
+        metrics = (
+            {"r": number, "mae": number} if numeric else {metric: shown_as(metric) for metric in ("accuracy", "auc")}
+        )
         row = {"site": site["site"], "test scans": number(site["n_scans"])}
-        row |= {f"{metric_name(metric)} [95 %]": estimate(site[metric], shown) for metric in metrics}
+        row |= {f"{metric_name(metric)} [95 %]": estimate(site[metric], shown) for metric, shown in metrics.items()}
         if not numeric:
             row["always the largest class"] = percent(site["majority_accuracy"])
         rows.append(row)

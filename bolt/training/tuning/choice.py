@@ -57,7 +57,7 @@ def read_trials(path: Path) -> pd.DataFrame:
 def _text(best: Mapping[int, dict[str, Any]], model: Model, scheme: str) -> str:
     """Compose the YAML file from the best trial of each fold."""
     first = next(iter(best.values()))
-    title = model.title or model.name
+    title = model.shown
     keys = model.model_dump(mode="json", exclude_unset=True, exclude={"name", "title", "by_fold"})
     if scheme == "paper":
         for group, values in first["settings"].items():

@@ -86,7 +86,7 @@ def _require_equal(tables: Mapping[str, pd.DataFrame], searched: list[str], stud
 
 def _text(model: Model, studies: Mapping[str, Path], values: dict[str, Any], excess: pd.Series, chosen: int) -> str:
     """Compose the YAML file."""
-    title = model.title or model.name
+    title = model.shown
     keys = model.model_dump(mode="json", exclude_unset=True, exclude={"name", "title", "by_fold"})
     drawn = rounded({name: value for name, value in values.items() if pd.notna(value)})
     for group, changed in settings_of(model, drawn).model_dump(mode="json").items():

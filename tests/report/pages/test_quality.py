@@ -25,17 +25,20 @@ BOLD = {"n_volumes": 100, "mean_fd": 0.2, "coregistration_shift_margin": 4.2, "c
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """Ten subjects: sub-3 is flipped, sub-5 moved much, sub-7 failed, sub-9 is unlike the others."""
-    folder = tmp_path_factory.mktemp("pages")
+    return make_pages(tmp_path_factory.mktemp("pages"))
+
+
+def make_pages(folder: Path, n: int = 10) -> Layout:
+    """Write the pages of subjects, of whom sub-3 is flipped, sub-5 moved much, sub-7 failed, sub-9 is unlike others."""
     paths = {"results": str(folder / "results"), "work": str(folder / "work")}
     config = Config(dataset="own", atlases=["dosenbach160"], paths=paths, quality={"max_mean_fd": 0.5})
     layout, rows = Layout(config), []
-    for i in range(10):
+    for i in range(n):
         subject = f"sub-{i}"
         scan = f"{subject}_task-rest"
         rows.append({"scan_id": scan, "subject": subject, "kind": "raw", "t1w": f"/raw/{subject}_T1w.nii.gz"})
         change = {3: {"coregistration_flip_margin": 0.1}, 5: {"mean_fd": 0.7}, 9: {"coregistration_shift_margin": 2.1}}
-        numbers = BOLD | {"mean_fd": 0.2 + 0.01 * i} | change.get(i, {})
+        numbers = BOLD | {"mean_fd": 0.2 + 0.01 * (i % 10)} | change.get(i, {})
         write_json(T1W, layout.anatomical(subject) / f"{subject}_desc-quality.json")
         write_json(numbers, layout.functional(subject) / f"{scan}_desc-quality.json")
         covered = pd.DataFrame({"value": range(1, 11), "name": [*"abcefghij", "<d>"], "coverage": [0.9] * 9 + [0.2]})
@@ -89,11 +92,11 @@ def test_the_group_page_lists_excluded_scans_with_reasons(made: Layout) -> None:
 
 def test_the_group_page_can_be_sorted_by_every_measure(made: Layout) -> None:
     text = page(made.quality_page)
-    table = re.search(r'<table class="sortable">(.*?)</table>', text, re.S)[1]  # type: ignore[index]
+    table = re.search(r'<table class="scans">(.*?)</table>', text, re.S)[1]  # type: ignore[index]
     head, *rows = re.findall(r"<tr.*?</tr>", table, re.S)
     assert len(rows) == 10
     columns = head.count("<th")
-    assert columns == head.count("<button>") == 10  # scan, state, and eight measures
+    assert columns == 11  # scan, state, what to look at, and eight measures
     assert all(row.count("<td") == columns for row in rows)
     assert "addEventListener" in text
 

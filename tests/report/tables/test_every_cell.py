@@ -49,11 +49,11 @@ def test_performance_of_a_run() -> None:
     table = readable.performance(folds(), pooled())
     assert list(table) == ["", "accuracy", "recall", "precision", "AUC", "test scans", "state", "note"]
     assert rows(table) == [
-        ["fold 1", "10.0", "11.0", "12.0", "13.0", "11", "ok", ""],
-        ["fold 2", "20.0", "21.0", "22.0", "23.0", "12", "ok", ""],
+        ["fold 1", "10.0", "11.0", "12.0", "0.130", "11", "ok", ""],
+        ["fold 2", "20.0", "21.0", "22.0", "0.230", "12", "ok", ""],
         ["fold 3", "–", "–", "–", "–", "0", "failed", "loss is NaN"],
-        ["mean ± sd", "80.0 ± 90.0", "81.0 ± 91.0", "82.0 ± 92.0", "83.0 ± 93.0", "", "", "without fold 3"],
-        ["all test scans [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "43.0 [53.0, 63.0]",
+        ["mean ± sd", "80.0 ± 90.0", "81.0 ± 91.0", "82.0 ± 92.0", "0.830 ± 0.930", "", "", "without fold 3"],
+        ["all test scans [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "0.430 [0.530, 0.630]",
          "23", "", ""],
         ["always the largest class", "77.7", "", "", "", "", "", ""],
     ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_performance_over_people_with_several_scans() -> None:
     subjects = {**pooled(), "n_scans": 7}
     table = readable.performance(folds(), {**pooled(), "subjects": subjects})
     assert rows(table)[5] == [
-        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "43.0 [53.0, 63.0]",
+        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "0.430 [0.530, 0.630]",
         "", "", "7 subjects; predictions averaged over each subject's scans",
     ]  # fmt: skip
     assert len(table) == 7
@@ -89,10 +89,10 @@ def test_models_side_by_side() -> None:
     shown = [f"{name} [95 %]" for name in ("accuracy", "recall", "precision", "AUC")]
     assert list(table) == ["", "test scans", "folds", *shown, "accuracy over folds", "AUC over folds"]
     assert rows(table) == [
-        ["run 1", "24", "2 of 3", "40.1 [50.1, 60.1]", "41.1 [51.1, 61.1]", "42.1 [52.1, 62.1]", "43.1 [53.1, 63.1]",
-         "80.1 ± 90.1", "83.1 ± 93.1"],
-        ["run 2", "25", "2 of 3", "40.2 [50.2, 60.2]", "41.2 [51.2, 61.2]", "42.2 [52.2, 62.2]", "43.2 [53.2, 63.2]",
-         "80.2 ± 90.2", "83.2 ± 93.2"],
+        ["run 1", "24", "2 of 3", "40.1 [50.1, 60.1]", "41.1 [51.1, 61.1]", "42.1 [52.1, 62.1]", "0.431 [0.531, 0.631]",
+         "80.1 ± 90.1", "0.831 ± 0.931"],
+        ["run 2", "25", "2 of 3", "40.2 [50.2, 60.2]", "41.2 [51.2, 61.2]", "42.2 [52.2, 62.2]", "0.432 [0.532, 0.632]",
+         "80.2 ± 90.2", "0.832 ± 0.932"],
     ]  # fmt: skip
     numbers = readable.comparison({"age": (folds(("mae", "r", "r2")), pooled(("mae", "r", "r2")))})
     assert numbers.iloc[0].to_dict() == {
@@ -117,8 +117,8 @@ def test_sites() -> None:
     table = readable.sites([{"site": "york", **pooled()}, {"site": "london", **pooled(run=1)}])
     assert list(table) == ["site", "test scans", "accuracy [95 %]", "AUC [95 %]", "always the largest class"]
     assert rows(table) == [
-        ["york", "23", "40.0 [50.0, 60.0]", "43.0 [53.0, 63.0]", "77.7"],
-        ["london", "24", "40.1 [50.1, 60.1]", "43.1 [53.1, 63.1]", "77.7"],
+        ["york", "23", "40.0 [50.0, 60.0]", "0.430 [0.530, 0.630]", "77.7"],
+        ["london", "24", "40.1 [50.1, 60.1]", "0.431 [0.531, 0.631]", "77.7"],
     ]
     numbers = readable.sites([{"site": "york", **pooled(("r", "mae", "r2"))}])
     assert numbers.iloc[0].to_dict() == {
@@ -129,8 +129,8 @@ def test_sites() -> None:
 
 def test_a_metric_of_too_few_groups_has_no_interval() -> None:
     few = pooled() | {"auc": {"value": 0.43, "low": None, "high": None}}
-    assert readable.performance(folds(), few).iloc[4]["AUC"] == "43.0 [too few]"
-    assert readable.sites([{"site": "york", **few}])["AUC [95 %]"].tolist() == ["43.0 [too few]"]
+    assert readable.performance(folds(), few).iloc[4]["AUC"] == "0.430 [too few]"
+    assert readable.sites([{"site": "york", **few}])["AUC [95 %]"].tolist() == ["0.430 [too few]"]
     none = few | {"auc": {"value": None, "low": None, "high": None}}
     assert readable.performance(folds(), none).iloc[4]["AUC"] == "–"
 

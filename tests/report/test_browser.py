@@ -1,0 +1,162 @@
+"""The pages in a real browser, opened from disk: no error, no request, usable by keyboard, on a phone and on paper."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.report.pages.test_quality import make_pages
+from tests.report.pages.test_report import page_of
+
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(DRIVER is None, reason="chromedriver is missing (Debian: apt install chromium-driver)")
+AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+PAGES = ("index", "explanation", "quality", "subject")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    report = page_of(tmp_path_factory.mktemp("report"))[1]
+    layout = make_pages(tmp_path_factory.mktemp("quality"), 30)
+    found = report, report.with_name("explanation.html"), layout.quality_page, layout.derivatives / "sub-9.html"
+    return dict(zip(PAGES, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    options = ChromeOptions()
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    downloads = tmp_path_factory.mktemp("downloads")
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    os.environ.setdefault("SE_OFFLINE", "true")
+    chrome = Chrome(options, Service(DRIVER))
+    chrome.downloads = downloads  # type: ignore[attr-defined]
+    yield chrome
+    chrome.quit()
+
+
+def visit(browser: Chrome, page: Path, width: int = 1400) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    browser.get(page.as_uri())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_without_an_error_or_a_request(browser: Chrome, pages: dict[str, Path], name: str) -> None:
+    browser.get_log("browser"), browser.get_log("performance")
+    visit(browser, pages[name])
+    assert browser.find_element(By.TAG_NAME, "h1").text
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    asked = re.findall(r'"url":"([a-z]+)://', "".join(entry["message"] for entry in browser.get_log("performance")))
+    assert asked and set(asked) <= {"file"}
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_wider_than_the_screen(browser: Chrome, pages: dict[str, Path], name: str, width: int) -> None:
+    visit(browser, pages[name], width)
+    wide = browser.execute_script(
+        "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll *, svg *, nav') && "
+        "!e.classList.contains('unseen') && e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map(e => e.tagName + '.' + e.className + ' ' + Math.round(e.getBoundingClientRect().right))"
+    )
+    assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width, wide[:5]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_accessibility(browser: Chrome, pages: dict[str, Path], name: str) -> None:
+    """Contrast, labels, headings and roles (axe-core, WCAG 2.1 A and AA)."""
+    visit(browser, pages[name])
+    browser.execute_script(AXE)
+    found = browser.execute_async_script(  # brains in frames are nilearn's pages
+        "const done = arguments[0]; axe.run(document, {iframes: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})"
+        ".then(results => done(results.violations))"
+    )
+    assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
+
+
+def rows(browser: Chrome, table: str) -> list[str]:
+    shown = browser.find_elements(By.CSS_SELECTOR, f"{table} tbody tr")
+    return [row.find_element(By.TAG_NAME, "td").text for row in shown if row.is_displayed()]
+
+
+def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["quality"])
+    scans = "#scans figure.table"
+    assert len(rows(browser, scans)) == 12
+    whole = browser.find_element(By.XPATH, "//section[@id='scans']//button[starts-with(., 'Show all 30 rows')]")
+    whole.send_keys(Keys.ENTER)
+    assert len(rows(browser, scans)) == 30 and not whole.is_displayed()
+    by_motion = browser.find_element(By.XPATH, "//section[@id='scans']//th/button[starts-with(., 'mean FD')]")
+    by_motion.send_keys(Keys.SPACE)
+    assert rows(browser, scans)[-1] == "sub-5_task-rest" or "sub-7" in rows(browser, scans)[-1]
+    by_motion.send_keys(Keys.ENTER)
+    assert rows(browser, scans)[0] == "sub-5_task-rest"  # 0.7 mm
+    filter_rows = browser.find_element(By.CSS_SELECTOR, f"{scans} input")
+    filter_rows.send_keys("sub-12")
+    assert rows(browser, scans) == ["sub-12_task-rest"]
+    assert browser.find_element(By.CSS_SELECTOR, f"{scans} [role=status]").text == "1 of 30 rows"
+
+
+def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["quality"])
+    browser.find_element(By.CSS_SELECTOR, "#scans input").send_keys("sub-2")
+    before = set(browser.downloads.iterdir())  # type: ignore[attr-defined]
+    browser.find_element(By.XPATH, "//section[@id='scans']//button[. = 'Save as TSV']").send_keys(Keys.ENTER)
+    for _ in range(100):
+        made = {file for file in browser.downloads.iterdir() if file.suffix == ".tsv"} - before  # type: ignore[attr-defined]
+        if made:
+            break
+        browser.execute_async_script("setTimeout(arguments[0], 100)")
+    head, *lines = made.pop().read_text().splitlines()
+    assert head.startswith("scan\tstate\tlook at\t")
+    assert [line.split("\t")[0] for line in lines] == [f"sub-{i}_task-rest" for i in (2, *range(20, 30))]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_is_on_paper(browser: Chrome, pages: dict[str, Path], name: str) -> None:
+    """Printed pages are as wide as paper, and rows that the screen hides at first are there."""
+    visit(browser, pages[name])
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        for selector, paper in (
+            ("figure.table:not(.wide)", 720),
+            ("figure.table.wide", 1020),
+        ):  # px of A4 inside margins
+            browser.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": paper, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+            )
+            widths = browser.execute_script(
+                f"return [...document.querySelectorAll('{selector} table')].map(t => t.getBoundingClientRect().right)"
+            )
+            assert all(right <= paper for right in widths), widths
+        hidden = browser.execute_script(
+            "return [...document.querySelectorAll('tbody tr')].filter(r => getComputedStyle(r).display == 'none').length"
+        )
+        assert hidden == 0
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_anchors_open_the_row_they_lead_to(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["quality"])
+    browser.get(pages["quality"].as_uri() + "#sub-29_task-rest")
+    assert browser.find_element(By.ID, "sub-29_task-rest").is_displayed()
