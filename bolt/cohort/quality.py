@@ -21,6 +21,8 @@ from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 log = logging.getLogger("bolt")
 MOTION = ("framewise_displacement", "std_dvars")
 """Columns of confounds, often among hundreds, that quality is judged by."""
+RATINGS = ("keep", "unsure", "exclude")
+"""What a person may say of a scan."""
 QUALITY_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
@@ -51,7 +53,7 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
     """
     folder = layout.quality.parent
     shutil.rmtree(folder, ignore_errors=True)  # removes statuses of former scans and cut-offs
-    cutoffs = list(config.quality.cutoffs())
+    cutoffs, rated_bad = list(config.quality.cutoffs()), excluded_by_eye(config.quality.ratings)
     rows, n_unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
     for scan in scans[scans.exclude_reason.isna()].itertuples():
         failure = _earlier_failure(scan, layout)
@@ -61,6 +63,7 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
             state, reason = failure["state"], f"{failure['stage']}: {failure['reason']}"
         else:
             reasons = failed_cutoffs(numbers, config.quality)
+            reasons += [f"rated 'exclude'{rated_bad[scan.scan_id]}"] if scan.scan_id in rated_bad else []
             for measure in n_unknown:
                 n_unknown[measure] += measure not in numbers
             if reasons:
@@ -76,6 +79,31 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
     table = pd.DataFrame(rows, columns=list(QUALITY_COLUMNS))
     write_table(table, layout.quality, QUALITY_COLUMNS)
     return table
+
+
+def excluded_by_eye(file: Path | None) -> dict[str, str]:
+    """Read the scans that a person has rated ``exclude``, each with its note (": note") or "".
+
+    Raises
+    ------
+    DataError
+        A column is missing, a rating is unknown, or a scan is rated twice in different ways.
+    """
+    if file is None:
+        return {}
+    table = read_table(file, text=("scan_id", "rating", "note"))
+    for column in ("scan_id", "rating"):
+        if column not in table:
+            raise DataError(f"column '{column}' is missing", where=file, hint="Save the ratings from the quality page")
+    table = table.dropna(subset=["rating"]).reindex(columns=["scan_id", "rating", "note"]).drop_duplicates()
+    unknown = sorted(set(table["rating"]) - set(RATINGS))
+    if unknown:
+        raise DataError(f"unknown rating '{unknown[0]}'", where=file, hint=f"Use {', '.join(RATINGS)}")
+    several = table.groupby("scan_id")["rating"].nunique()
+    if (several > 1).any():
+        raise DataError(f"{several.idxmax()} has several ratings", where=file, hint="Keep one of them")
+    bad = table[table["rating"] == "exclude"].fillna({"note": ""})
+    return {row.scan_id: f": {row.note}" if row.note else "" for row in bad.itertuples()}
 
 
 def displacement(file: Path) -> dict[str, float]:

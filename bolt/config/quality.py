@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pydantic import Field
 
@@ -30,10 +31,11 @@ class Quality(Keys):
     min_template_shift_margin: float | None = Field(1.0, gt=0, description="similarity relative to a 10-mm shift")
     min_ventricle_dice: float | None = Field(None, ge=0, le=1)
     min_coverage: float | None = Field(None, ge=0, le=1, description="share of covered ROIs")
+    ratings: Path | None = Field(None, description="table of scans rated by eye, saved from the quality page")
 
     def cutoffs(self) -> Iterator[tuple[str, str, float]]:
         """Yield bound (``min`` or ``max``), measure and value of each cut-off in use."""
-        for key, value in self.model_dump().items():
+        for key, value in self.model_dump(exclude={"ratings"}).items():
             if value is not None:
                 bound, _, measure = key.partition("_")
                 yield bound, measure, value

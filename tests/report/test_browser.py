@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from bolt.cohort.quality import excluded_by_eye
 from tests.report.pages.test_quality import make_pages
 from tests.report.pages.test_report import page_of
 
@@ -84,7 +85,8 @@ def test_accessibility(browser: Chrome, pages: dict[str, Path], name: str) -> No
     visit(browser, pages[name])
     browser.execute_script(AXE)
     found = browser.execute_async_script(  # brains in frames are nilearn's pages
-        "const done = arguments[0]; axe.run(document, {iframes: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})"
+        "const done = arguments[0], levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'];"
+        "axe.run(document, {iframes: false, runOnly: levels})"
         ".then(results => done(results.violations))"
     )
     assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
@@ -148,9 +150,8 @@ def test_everything_is_on_paper(browser: Chrome, pages: dict[str, Path], name: s
                 f"return [...document.querySelectorAll('{selector} table')].map(t => t.getBoundingClientRect().right)"
             )
             assert all(right <= paper for right in widths), widths
-        hidden = browser.execute_script(
-            "return [...document.querySelectorAll('tbody tr')].filter(r => getComputedStyle(r).display == 'none').length"
-        )
+        rows = "[...document.querySelectorAll('tbody tr')]"
+        hidden = browser.execute_script(f"return {rows}.filter(r => getComputedStyle(r).display == 'none').length")
         assert hidden == 0
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
@@ -160,3 +161,33 @@ def test_anchors_open_the_row_they_lead_to(browser: Chrome, pages: dict[str, Pat
     visit(browser, pages["quality"])
     browser.get(pages["quality"].as_uri() + "#sub-29_task-rest")
     assert browser.find_element(By.ID, "sub-29_task-rest").is_displayed()
+
+
+def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["subject"])
+    body = browser.find_element(By.TAG_NAME, "body")
+    body.send_keys("e")
+    body.send_keys("n")
+    browser.switch_to.active_element.send_keys("ringing, see slice 12")
+    visit(browser, pages["quality"])  # another page, the same browser
+    rating, note = (
+        browser.find_element(By.CSS_SELECTOR, f"[data-rate=sub-9_task-rest] {x}") for x in ("select", "input")
+    )
+    assert (rating.get_property("value"), note.get_property("value")) == ("exclude", "ringing, see slice 12")
+    browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-0_task-rest] select").send_keys("keep")
+    browser.find_element(By.ID, "save-ratings").send_keys(Keys.ENTER)
+    file = browser.downloads / "ratings.tsv"  # type: ignore[attr-defined]
+    for _ in range(100):
+        if file.is_file():
+            break
+        browser.execute_async_script("setTimeout(arguments[0], 100)")
+    assert excluded_by_eye(file) == {"sub-9_task-rest": ": ringing, see slice 12"}
+    assert "sub-0_task-rest\tkeep\tn/a" in file.read_text()
+
+
+def test_arrows_lead_from_one_person_to_the_next_worth_a_look(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["subject"].with_name("sub-7.html"))  # failed: the first
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
+    assert browser.find_element(By.TAG_NAME, "h1").text == "sub-3"  # excluded
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_LEFT)
+    assert browser.find_element(By.TAG_NAME, "h1").text == "sub-7"

@@ -7,6 +7,7 @@ if run.judged:
         input:
             scans=layout.scans,
             series=lambda wildcards: checkpoints.index.get() and run.scan_series(),
+            ratings=run.config.quality.ratings or [],
         output:
             layout.quality,
         log:

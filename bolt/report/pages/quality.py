@@ -29,6 +29,8 @@ from bolt.report.html import write_page
 from bolt.report.sections.methods import cite, preprocessing_texts
 from bolt.report.tables.numbers import number
 
+URGENT = ("failed", "excluded", "check", "ok")
+"""States of images, those worth a look first."""
 MIN_SCANS = 8
 """Scans that are needed to call one of them an outlier."""
 LISTED = 12  # uncovered ROIs that are named
@@ -79,6 +81,7 @@ class ImageQuality:
     reason: str
     crash: str
     ratings: list[Rating]
+    scan: str = ""
     figures: list[Figure] = field(default_factory=list)
 
 
@@ -136,21 +139,30 @@ def write_pages(study: Study) -> None:
     layout = study.layout
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     table = read_table(layout.quality, text=("scan_id", "subject", "anatomy", "state", "reason")).fillna({"reason": ""})
-    rater, pages = Rater(study.config, table), {}
-    scans_of = dict(list(scans.groupby("subject")))
-    for subject, rows in table[table["anatomy"].notna()].groupby("subject"):
-        page = layout.derivatives / f"{subject}.html"
+    rater, scans_of = Rater(study.config, table), dict(list(scans.groupby("subject")))
+    images = {
+        str(subject): _images(study, rows, rater)
+        for subject, rows in table[table["anatomy"].notna()].groupby("subject")
+    }
+    order = sorted(images, key=lambda subject: (min(URGENT.index(image.state) for image in images[subject]), subject))
+    files = {subject: layout.derivatives / f"{subject}.html" for subject in order}
+    for i, subject in enumerate(order):
         paragraphs, references = cite(preprocessing_texts(layout, scans_of[subject]))
         write_page(
             "subject.html",
-            page,
+            files[subject],
+            dataset=layout.results.name,
             subject=subject,
-            images=_images(study, rows, rater),
+            images=images[subject],
             methods=paragraphs,
             references=references,
-            group=os.path.relpath(layout.quality_page, page.parent),
+            group=os.path.relpath(layout.quality_page, layout.derivatives),
+            before=files[order[i - 1]].name if i else "",
+            after=files[order[i + 1]].name if i + 1 < len(order) else "",
+            place=i + 1,
+            n=len(order),
         )
-        pages[str(subject)] = os.path.relpath(page, layout.quality_page.parent)
+    pages = {subject: os.path.relpath(file, layout.quality_page.parent) for subject, file in files.items()}
     _write_group_page(layout, table, rater, pages)
 
 
@@ -169,6 +181,7 @@ def _images(study: Study, rows: pd.DataFrame, rater: Rater) -> list[ImageQuality
             scan = str(row["scan_id"])
             ratings = rater.rate_all(row, ("BOLD", "motion", "ROIs"))
             image = _image(scan, layout.functional_status(scan), ratings, layout)
+            image.scan = scan
             if _was_made(image):
                 image.figures = _figures(layout, folder_of(scan), f"{scan}_", SCAN_PICTURES)
             if row["state"] != "failed":

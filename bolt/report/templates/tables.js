@@ -37,7 +37,7 @@ function equip(figure, number) {
     if (count) count.textContent = words ? `${n} of ${rows.length} rows` : "";
   };
   const tsv = () => [heads, ...matching().map(row => [...row.cells])]
-    .map(cells => cells.map(cell => cell.textContent.trim().replace(/\s+/g, " ")).join("\t")).join("\n") + "\n";
+    .map(cells => cells.map(cell => (cell.dataset.text ?? cell.textContent).trim().replace(/\s+/g, " ")).join("\t")).join("\n") + "\n";
 
   let count;
   if (rows.length > SHOWN) {

@@ -96,7 +96,7 @@ def test_the_group_page_can_be_sorted_by_every_measure(made: Layout) -> None:
     head, *rows = re.findall(r"<tr.*?</tr>", table, re.S)
     assert len(rows) == 10
     columns = head.count("<th")
-    assert columns == 11  # scan, state, what to look at, and eight measures
+    assert columns == 12  # scan, state, what to look at, rating, and eight measures
     assert all(row.count("<td") == columns for row in rows)
     assert "addEventListener" in text
 

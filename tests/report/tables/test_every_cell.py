@@ -66,8 +66,8 @@ def test_performance_over_people_with_several_scans() -> None:
     subjects = {**pooled(), "n_scans": 7}
     table = readable.performance(folds(), {**pooled(), "subjects": subjects})
     assert rows(table)[5] == [
-        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "0.430 [0.530, 0.630]",
-        "", "", "7 subjects; predictions averaged over each subject's scans",
+        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]",
+        "0.430 [0.530, 0.630]", "", "", "7 subjects; predictions averaged over each subject's scans",
     ]  # fmt: skip
     assert len(table) == 7
 
