@@ -181,7 +181,7 @@ def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
 def is_judged(config: Config, dataset: Dataset) -> bool:
     """Return whether quality cut-offs apply.
 
-    Only displacement and length are known for ready series, so one of these must have a cut-off.
+    Only displacement and length are known for ready series, so one of these must have a cut-off, or scans were rated.
     """
     known = {measure for _, measure, _ in config.quality.cutoffs()} & {"mean_fd", "n_volumes"}
-    return not dataset.ready_series or bool(known)
+    return not dataset.ready_series or bool(known) or config.quality.ratings is not None

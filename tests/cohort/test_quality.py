@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cohort.quality import QUALITY_COLUMNS, failed_cutoffs, gather_quality
+from bolt.cohort.quality import QUALITY_COLUMNS, excluded_by_eye, failed_cutoffs, gather_quality
 from bolt.config import Config, Quality, parse
 from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
@@ -145,8 +145,34 @@ def test_a_partial_field_excludes_nobody_unless_asked():
 
 
 def test_every_cutoff_is_of_a_measure():
-    keys = [name.partition("_") for name in Quality.model_fields]
+    keys = [name.partition("_") for name in Quality.model_fields if name != "ratings"]
     assert all(bound in ("min", "max") and name in MEASURES for bound, _, name in keys)
     assert all((bound == "min") == (MEASURES[name].better == "high") for bound, _, name in keys)
     with pytest.raises(ConfigError, match="max_men_fd.*max_mean_fd"):
         parse(Config, {"dataset": "own", "quality": {"max_men_fd": 1}}, "here")
+
+
+def test_scans_rated_by_eye_are_excluded_with_their_note(tmp_path):
+    file = tmp_path / "ratings.tsv"
+    file.write_text(
+        "scan_id\trating\tnote\nsub-0_task-rest\tkeep\tn/a\nsub-1_task-rest\texclude\tringing\n"
+        "sub-2_task-rest\texclude\tn/a\nsub-3_task-rest\tn/a\tlook again\n"
+    )
+    scans, config, layout = raw_scans(tmp_path, ratings=file)
+    table = gather_quality(scans, config, layout)
+    assert table.state.tolist() == ["ok", "excluded", "excluded", "ok"]
+    assert table.reason.tolist()[1:3] == ["rated 'exclude': ringing", "rated 'exclude'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("scan\trating\na\tkeep\n", "column 'scan_id' is missing"),
+        ("scan_id\trating\na\tbad\n", "unknown rating 'bad'.*keep, unsure, exclude"),
+        ("scan_id\trating\na\tkeep\na\texclude\n", "a has several ratings"),
+    ],
+)
+def test_a_table_of_ratings_that_cannot_be_read_is_refused(tmp_path, text, problem):
+    (tmp_path / "ratings.tsv").write_text(text)
+    with pytest.raises(DataError, match=problem):
+        excluded_by_eye(tmp_path / "ratings.tsv")

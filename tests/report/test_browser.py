@@ -170,10 +170,9 @@ def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Ch
     body.send_keys("n")
     browser.switch_to.active_element.send_keys("ringing, see slice 12")
     visit(browser, pages["quality"])  # another page, the same browser
-    rating, note = (
-        browser.find_element(By.CSS_SELECTOR, f"[data-rate=sub-9_task-rest] {x}") for x in ("select", "input")
-    )
-    assert (rating.get_property("value"), note.get_property("value")) == ("exclude", "ringing, see slice 12")
+    place = browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-9_task-rest]")
+    fields = [place.find_element(By.TAG_NAME, name) for name in ("select", "input")]
+    assert [field.get_property("value") for field in fields] == ["exclude", "ringing, see slice 12"]
     browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-0_task-rest] select").send_keys("keep")
     browser.find_element(By.ID, "save-ratings").send_keys(Keys.ENTER)
     file = browser.downloads / "ratings.tsv"  # type: ignore[attr-defined]

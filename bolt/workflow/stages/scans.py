@@ -271,7 +271,8 @@ def quality(job: Job) -> None:
     log.info("%d of %d scans are excluded", (table.state != "ok").sum(), len(table))
     statuses = [layout.series_status(scan) for scan in table.scan_id]
     measures = sorted(layout.derivatives.glob("sub-*/**/*desc-quality.json"))
-    job.note(provenance_path(layout.quality), [layout.scans, statuses, measures])
+    ratings = job.config.quality.ratings
+    job.note(provenance_path(layout.quality), [layout.scans, statuses, measures, [ratings] if ratings else []])
 
 
 def _pages_settings(study: Study) -> list[Any]:
