@@ -45,8 +45,10 @@ class Measure:
     beyond: str = ""
 
 
+# `look` is where about one in twenty good scans lies: 0.39 mm is the 95th percentile of mean FD over the 871 scans of
+# ABIDE-I that its raters accepted; good simulated scans have up to three slice jumps.
 MEASURES: dict[str, Measure] = {
-    "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)", look=0.3),
+    "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)", look=0.4),
     "max_fd": Measure("largest FD", "mm", "low", "motion", "Largest framewise displacement", look=3.0),
     "share_moved": Measure(
         "share of moved volumes",
@@ -68,7 +70,7 @@ MEASURES: dict[str, Measure] = {
         "low",
         "motion",
         "Slices whose signal jumps for one volume while the other slices do not: scanner spikes",
-        look=0.5,
+        look=5,
     ),
     "n_unsteady": Measure(
         "non-steady-state volumes", "", "low", "BOLD", "Non-steady-state volumes at the start", look=5

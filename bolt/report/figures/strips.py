@@ -9,8 +9,11 @@ import numpy as np
 import pandas as pd
 
 WIDTH, HEIGHT, EDGE = 460, 34, 8
-FENCE = 1.5
-"""Interquartile ranges beyond the quartiles from which a value is an outlier (Tukey)."""
+AXIS = 13
+"""Height of the two numbers below a strip."""
+FENCE = 3.0
+"""Interquartile ranges beyond the quartiles from which a value is an outlier: Tukey's outer fence. Beyond the inner one
+lies one of twenty good scans in some of 25 measures each."""
 
 
 def outlying(values: pd.Series, better: str) -> pd.Series:
@@ -49,10 +52,12 @@ def strip(values: pd.Series, outlier: pd.Series, excluded: pd.Series, cutoff: fl
             ordinary.append(f"M{x:.1f} {y:.1f}h0")
     median = place(float(shown.median()))
     line = "" if cutoff is None else f'<path class="cut" d="M{place(cutoff):.1f} 0V{HEIGHT}"/>'
+    at = f'y="{HEIGHT + AXIS - 3}"'
+    ends_shown = f'<text x="{EDGE}" {at}>{low:.4g}</text><text class="end" x="{WIDTH - EDGE}" {at}>{high:.4g}</text>'
     return (
-        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="group" aria-label="one dot per scan">'
+        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT + AXIS}" role="group" aria-label="one dot per scan">'
         f'<path class="median" d="M{median:.1f} 3V{HEIGHT - 3}"/>'
-        f'<path class="dots" d="{"".join(ordinary)}"/>{line}{"".join(special)}</svg>'
+        f'<path class="dots" d="{"".join(ordinary)}"/>{line}{"".join(special)}{ends_shown}</svg>'
     )
 
 

@@ -246,8 +246,9 @@ def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: 
         measure, values = MEASURES[name], known[name].astype(float)
         _, cutoff = rater.cutoffs.get(name, (None, None))
         drawing = strip(values, rater.outliers[name], known["state"] != "ok", cutoff)
-        words = f"median {number(values.median())}, {number(values.min())} to {number(values.max())}"
-        strips.append({"label": measure.label, "about": measure.description, "words": words, "drawing": drawing})
+        words = f"median {number(values.median())}, {number(values.min())} to {number(values.max())} {measure.unit}"
+        label = f"{measure.label} ({measure.unit})" if measure.unit else measure.label
+        strips.append({"label": label, "about": measure.description, "words": words, "drawing": drawing})
     rows = []
     for row in table.to_dict("records"):
         ratings = {rating.name: rating for rating in rater.rate_all(row, ("T1w", "BOLD", "motion", "ROIs"))}

@@ -22,6 +22,6 @@ def quality_section(study: Study) -> list[Block]:
         text = "All measures of every scan, and the images of each subject, are on the quality page:"
         blocks.append(Text(text, link=layout.quality_page.name))
         if list(layout.derivatives.glob("*.html")):
-            text = "To share these images, include the pages, figures and *_crash.txt files in derivatives/."
+            text = "To share everything as one file: bolt report --config results/…/config.yaml --zip report.zip"
             blocks.append(Text(text))
     return [*blocks, Table(shown, "Quality measures over all preprocessed scans.", layout.quality)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import Cost, stage
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from pathlib import Path
 
     from bolt.config.study import Study
     from bolt.workflow.job import Job
 
+log = logging.getLogger("bolt")
 EXPLAINED = ("roi_weights.tsv", "stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "tasks.tsv", "landmarks.tsv")
 """What the explanation page shows of a run."""
 
@@ -80,8 +83,16 @@ def _report_settings(study: Study) -> list[Any]:
     return [templates(), study.config.model_dump(mode="json"), study.dataset]  # its page shows these
 
 
+def _report_options(parser: ArgumentParser) -> None:
+    from pathlib import Path
+
+    about = "write the finished report with its figures and the quality pages to this ZIP file, and nothing else"
+    parser.add_argument("--zip", type=Path, metavar="FILE", help=about)
+
+
 @stage(
     "Write the HTML report.",
+    options=_report_options,
     code=("bolt.report.pages.report",),
     settings=_report_settings,
     jobs=lambda plan: int(plan.whole),
@@ -92,9 +103,13 @@ def report(job: Job) -> None:
     from bolt.cohort.published import write_cohort
     from bolt.io.files import read_table
     from bolt.jobs.provenance import provenance_path
+    from bolt.report.archive import zip_report
     from bolt.report.pages.report import write_report
 
     layout = job.layout
+    if job.options.zip:
+        log.info("The report: %s", zip_report(layout, job.options.zip))
+        return
     _require_results(job)
     if layout.exclusions.is_file():
         job.refuse_bad(read_table(layout.exclusions, text=("scan_id",)))

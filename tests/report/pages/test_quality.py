@@ -125,7 +125,7 @@ def test_few_scans_are_not_compared_with_each_other() -> None:
     rater = Rater(Config(dataset="own"), table)
     rating = rater.rate("mean_fd", 0.29, "c")
     assert (rating.state, rating.words) == ("good", "good")
-    assert rater.rate("mean_fd", 0.31, "c").words == "check: above 0.3"
+    assert rater.rate("mean_fd", 0.41, "c").words == "check: above 0.4"
 
 
 def test_strips_mark_what_stands_out() -> None:
@@ -136,7 +136,7 @@ def test_strips_mark_what_stands_out() -> None:
     excluded = values.index == "a"
     drawing = strip(values, outlying(values, "low"), pd.Series(excluded, values.index), 4.0)
     assert drawing.count("<circle") == 2 and 'href="#g"' in drawing and 'class="out"' in drawing
-    assert drawing.count("h0") == 6 and 'class="cut"' in drawing
+    assert drawing.count("h0") == 6 and 'class="cut"' in drawing and ">-3<" in drawing and ">5<" in drawing
     drawing = coverage_strip(["x", "y", "z"], [1.0, 0.2, 0.7], ["B", "A", "B"], 0.5)
     assert drawing.count("<rect") == 3 and drawing.count("#b42318") == 1
     assert drawing.index("y: 20 %") < drawing.index("x: 100 %")  # by network
