@@ -10,9 +10,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic
 
 REFRESH = '<meta http-equiv="refresh" content="0; url={place}">'
-START = f'<!doctype html><meta charset="utf-8"><title>Report</title>{REFRESH}\n'
-    '<!doctype html><meta charset="utf-8"><title>Report</title><meta http-equiv="refresh" content="0; url={place}">\n'
-)
+START = '<!doctype html><meta charset="utf-8"><title>Report</title>' + REFRESH
 SHOWN = ("*.html", "**/figures/*", "**/*_crash.txt")
 """What the pages show of ``derivatives/``."""
 
