@@ -182,9 +182,7 @@ def _pictures(study: Study, run: ModelRun) -> list[Picture]:
     summaries, pictures = _summaries(study, run), []
     if summaries:
         models = {title: study.models[other.model] for other in study.runs if (title := run_title(study, other))}
-        rows = {
-            models[title].name: (summary["pooled"], sees_brain(models[title])) for title, summary in summaries.items()
-        }
+        rows = {models[title].shown: (found["pooled"], sees_brain(models[title])) for title, found in summaries.items()}
         file = figure_folder(study.layout) / "models.png"
         figures.overview(rows, _metric(study), file)
         pictures.append(Picture(file, MODELS.format(metric=metric_name(_metric(study)))))
