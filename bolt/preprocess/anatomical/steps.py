@@ -8,7 +8,7 @@ from typing import Any
 
 import ants
 import numpy as np
-from nipype.interfaces.base import File, TraitedSpec, traits
+from nipype.interfaces.base import File, TraitedSpec, isdefined, traits
 
 from bolt.config import Registration
 from bolt.io.errors import BoltWarning, DataError
@@ -28,9 +28,7 @@ class ConformInput(SettingsInput):
     """Inputs of `Conform`."""
 
     t1w = File(exists=True, mandatory=True)
-    more = traits.List(
-        File(exists=True), [], usedefault=True, desc="further T1w images of the session, to be averaged with it"
-    )
+    more = traits.List(File(exists=True), desc="further T1w images of the session, to be averaged with it")
 
 
 class ConformOutput(ImageOutput):
@@ -49,7 +47,7 @@ class Conform(Interface):
         settings = Registration(**self.inputs.settings)
         first = _conformed(self.inputs.t1w, settings)
         total, n = first.numpy(), 1
-        for path in self.inputs.more:
+        for path in self.inputs.more if isdefined(self.inputs.more) else ():
             try:
                 check_t1w(Path(path))
                 total, n = total + average.aligned(_conformed(path, settings), first, settings).numpy(), n + 1
