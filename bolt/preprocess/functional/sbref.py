@@ -19,7 +19,7 @@ from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import root_mean_square_displacement
-from bolt.preprocess.registration import clip_intensity, rigid, seed
+from bolt.preprocess.registration import bias_correct, rigid, seed
 
 MIN_CORRELATION = 0.5
 """Least correlation with the scan's reference, within the brain, of an SBRef that shows the same brain."""
@@ -57,8 +57,9 @@ def align_sbref(
     with tempfile.TemporaryDirectory() as folder:
         start, found = Path(folder, "start.mat"), Path(folder, "found.mat")
         images.write_matrix(np.eye(4), start, centre)  # the places in the headers
-        fixed = clip_intensity(reference) * mask
-        matrix = rigid(fixed, clip_intensity(sbref), ants.iMath(mask, "MD", 2), start)
+        # whole heads without their bias fields: the edge of a mask that only one image has draws the other towards it
+        fixed, moving = (bias_correct(image, settings) for image in (reference, sbref))
+        matrix = rigid(fixed, moving, ants.iMath(mask, "MD", 2), start)
         images.write_matrix(matrix, found)
         aligned = ants.apply_transforms(reference, sbref, [str(found)], interpolator="bSpline")
     r = np.corrcoef(aligned.numpy()[brain], reference.numpy()[brain])[0, 1]
