@@ -173,10 +173,10 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     table = Study.read(config).layout.cohort
     assert not table.is_file()
     write_yaml(read_yaml(dataset) | {"published": {"scans": 13}}, dataset)
-    commands.run(argparse.Namespace(command="report", config=config))
+    commands.run(argparse.Namespace(command="report", config=config, zip=None))
     assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
     write_yaml(read_yaml(dataset) | {"published": None}, dataset)
-    commands.run(argparse.Namespace(command="report", config=config))
+    commands.run(argparse.Namespace(command="report", config=config, zip=None))
     assert not list(table.parent.glob("paper_cohort*"))
 
 
