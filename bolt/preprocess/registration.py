@@ -142,6 +142,27 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
         return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")
 
 
+def align(
+    fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, settings: Registration, image: ants.ANTsImage
+) -> tuple[ants.ANTsImage, np.ndarray]:
+    """Register images of one head rigidly (`rigid`), starting from the places in their headers.
+
+    Returns
+    -------
+    image : ANTs image
+        `image`, which lies where `moving` does, on the grid of `fixed`.
+    matrix : (4, 4) array
+        RAS mm, points of `fixed` to points of `moving`.
+    """
+    seed(settings)
+    with tempfile.TemporaryDirectory() as folder:
+        start, found = Path(folder, "start.mat"), Path(folder, "found.mat")
+        images.write_matrix(np.eye(4), start, images.mask_centre(mask.numpy() > 0.5, images.affine_of(mask)))
+        matrix = rigid(fixed, moving, mask, start)
+        images.write_matrix(matrix, found)
+        return ants.apply_transforms(fixed, image, [str(found)], interpolator="bSpline"), matrix
+
+
 def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Return the (X, Y, Z) bool brain mask of an EPI volume; raise a DataError if no brain is found."""
     try:

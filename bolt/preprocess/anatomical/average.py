@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import ants
 import numpy as np
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
-from bolt.preprocess import images
-from bolt.preprocess.registration import clip_intensity, rigid, seed
+from bolt.preprocess.registration import align, clip_intensity
 
 MIN_CORRELATION = 0.8
 """Least correlation with the first image, within the head, of another image of the same head and contrast."""
@@ -32,12 +28,7 @@ def aligned(image: ants.ANTsImage, first: ants.ANTsImage, settings: Registration
     """
     mask = ants.threshold_image(first, "Otsu", 1)
     head = mask.numpy() > 0
-    seed(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        start, found = Path(folder, "start.mat"), Path(folder, "found.mat")
-        images.write_matrix(np.eye(4), start, images.mask_centre(head, images.affine_of(mask)))
-        images.write_matrix(rigid(clip_intensity(first), clip_intensity(image), mask, start), found)
-        moved = ants.apply_transforms(first, image, [str(found)], interpolator="bSpline")
+    moved, _ = align(clip_intensity(first), clip_intensity(image), mask, settings, image)
     values, expected = moved.numpy()[head].astype(float), first.numpy()[head].astype(float)
     r = np.corrcoef(values, expected)[0, 1]
     if not r >= MIN_CORRELATION:

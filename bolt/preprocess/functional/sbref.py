@@ -6,7 +6,6 @@ the scan, whose contrast is theirs.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import ants
@@ -19,7 +18,7 @@ from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import root_mean_square_displacement
-from bolt.preprocess.registration import bias_correct, rigid, seed
+from bolt.preprocess.registration import align, bias_correct
 
 MIN_CORRELATION = 0.5
 """Least correlation with the scan's reference, within the brain, of an SBRef that shows the same brain."""
@@ -51,17 +50,11 @@ def align_sbref(
         The file cannot be used, or shows something else.
     """
     sbref = _read(path)
+    # whole heads without their bias fields: the edge of a mask that only one image has draws the other towards it
+    fixed, moving = (bias_correct(image, settings) for image in (reference, sbref))
+    aligned, matrix = align(fixed, moving, ants.iMath(mask, "MD", 2), settings, sbref)
     brain = mask.numpy() > 0.5
     centre = images.mask_centre(brain, images.affine_of(mask))
-    seed(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        start, found = Path(folder, "start.mat"), Path(folder, "found.mat")
-        images.write_matrix(np.eye(4), start, centre)  # the places in the headers
-        # whole heads without their bias fields: the edge of a mask that only one image has draws the other towards it
-        fixed, moving = (bias_correct(image, settings) for image in (reference, sbref))
-        matrix = rigid(fixed, moving, ants.iMath(mask, "MD", 2), start)
-        images.write_matrix(matrix, found)
-        aligned = ants.apply_transforms(reference, sbref, [str(found)], interpolator="bSpline")
     r = np.corrcoef(aligned.numpy()[brain], reference.numpy()[brain])[0, 1]
     if not r >= MIN_CORRELATION:
         raise DataError(f"it does not show the brain of the scan (correlation {r:.2f})", where=path)

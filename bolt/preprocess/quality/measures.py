@@ -45,8 +45,8 @@ class Measure:
     beyond: str = ""
 
 
-# `look` is where about one in twenty good scans lies: 0.39 mm is the 95th percentile of mean FD over the 871 scans of
-# ABIDE-I that its raters accepted; good simulated scans have up to three slice jumps.
+# Good scans should not be flagged by `look`: 0.39 mm is the 95th percentile of mean FD over the paper's 871 scans of
+# ABIDE-I, and good simulated scans have up to three slice jumps.
 MEASURES: dict[str, Measure] = {
     "mean_fd": Measure("mean FD", "mm", "low", "motion", "Mean framewise displacement (Power et al. 2012)", look=0.4),
     "max_fd": Measure("largest FD", "mm", "low", "motion", "Largest framewise displacement", look=3.0),

@@ -12,8 +12,8 @@ WIDTH, HEIGHT, EDGE = 460, 34, 8
 AXIS = 13
 """Height of the two numbers below a strip."""
 FENCE = 3.0
-"""Interquartile ranges beyond the quartiles from which a value is an outlier: Tukey's outer fence. Beyond the inner one
-lies one of twenty good scans in some of 25 measures each."""
+"""Interquartile ranges beyond the quartiles from which a value is an outlier: Tukey's outer fence. With 25 measures a
+scan, the inner one (1.5) marks many that are good."""
 
 
 def outlying(values: pd.Series, better: str) -> pd.Series:
