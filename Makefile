@@ -2,6 +2,7 @@
 # make demo      install, then run the whole workflow on the phantom; ends with the path of the report
 # make test      install what tests need too, then run lint and the tests (about five minutes on two cores)
 # make lint      … then check style, types, spelling, and that imports between rooms only go down
+# make docs      … then build the documentation site; any warning is an error
 # make coverage  … then run the tests and print the share of statements that they reach
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ LOCKED := $(INSTALL) --require-hashes --no-deps
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch
 
-.PHONY: install demo test test-fast test-slow coverage lint lock notebooks schemas clean
+.PHONY: install demo test test-fast test-slow coverage lint docs reference lock notebooks schemas clean
 
 install: $(VENV)/.installed
 
@@ -57,6 +58,14 @@ lint: $(VENV)/.installed-test
 	$(BIN)/codespell
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
 
+docs: $(VENV)/.installed-test
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+	@echo "The site: $(CURDIR)/docs/_build/index.html"
+
+# pages of docs/reference that are made from the code
+reference: $(VENV)/.installed
+	$(BIN)/python -m docs.generate
+
 notebooks: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/jupyter execute --inplace docs/examples/*.ipynb
 
@@ -72,4 +81,4 @@ lock: $(VENV)/.installed
 		$$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt)
 
 clean:
-	rm -rf results work .snakemake
+	rm -rf results work .snakemake docs/_build

@@ -5,6 +5,7 @@ import shlex
 
 import nibabel as nib
 import numpy as np
+import pytest
 from nilearn import datasets
 from sklearn.utils import Bunch
 
@@ -12,6 +13,7 @@ from bolt.atlases.image import load_atlas
 from bolt.cli.main import main
 from bolt.config import ROOT, Config
 from bolt.io.files import read_table
+from docs.generate import HERE, PAGES
 from tests.series.test_parcellate import save
 
 
@@ -56,3 +58,8 @@ def test_msdl_as_the_page_fetches_it(tmp_path, monkeypatch):
     exec(program, {})  # a page of the project
     atlas = load_atlas("my_atlases/msdl")
     assert atlas.is_maps and atlas.labels["name"].tolist() == names and set(atlas.labels["network"]) == {"Aud"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_reference_says_what_the_code_says(page):
+    assert (HERE / f"{page}.md").read_text() == "\n".join(PAGES[page]()) + "\n", "run `make reference`"

@@ -87,7 +87,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("bids_dir", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv)")
     parser.add_argument("output_dir", type=Path, help="new folder, or that of an earlier run")
-    parser.add_argument("level", choices=["participant", "group"])
+    parser.add_argument("level", choices=["participant", "group"], help="ROI series of participants, or everything")
     parser.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
     parser.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="entities of 'bold' and 't1w'")
     _study_options(parser)

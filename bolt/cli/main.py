@@ -33,7 +33,7 @@ PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "E
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status; a `BoltError` is one line, anything else a traceback."""
     gc.set_threshold(50_000, 20, 100)  # importing and drawing make many objects, little of them garbage
-    parser = _parser()
+    parser = make_parser()
     _complete(parser)
     options = parser.parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
@@ -70,7 +70,8 @@ def _set_threads(threads: int) -> None:
     os.environ.setdefault("MPLBACKEND", "agg")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands and stages."""
     parser = argparse.ArgumentParser(
         prog="bolt",
         usage="bolt [-h] [--version] COMMAND ...",

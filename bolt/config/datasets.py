@@ -20,35 +20,39 @@ Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
 class Simulate(Keys):
     """Size and difficulty of the phantom; `config/datasets/phantom.yaml` explains the keys and their units."""
 
-    n_subjects: int = Field(24, ge=2)
-    seed: Seed = 0
-    t1w_resolution: float = Field(2.5, gt=0)
-    bold_resolution: Pair = [5.5, 6.0]
-    slice_thickness: float | None = Field(None, gt=0)
-    field_height: float = Field(180.0, ge=40)
-    distortion_mm: float = Field(0.0, ge=0, le=15)
-    sbref: bool = False
-    tr: Pair = [2.0, 2.2]
-    n_volumes: Annotated[list[int], Field(min_length=2, max_length=2)] = [104, 96]
-    gain: Pair = [1.0, 1.3]
+    n_subjects: int = Field(24, ge=2, description="subjects, half of each class")
+    seed: Seed = Field(0, description="random seed")
+    t1w_resolution: float = Field(2.5, gt=0, description="voxel size of the T1w, mm")
+    bold_resolution: Pair = Field([5.5, 6.0], description="voxel size of the BOLD at each site, mm")
+    slice_thickness: float | None = Field(None, gt=0, description="mm; null: as the other edges of the voxels")
+    field_height: float = Field(180.0, ge=40, description="acquired field from top to bottom, mm")
+    distortion_mm: float = Field(0.0, ge=0, le=15, description="largest susceptibility distortion, mm")
+    sbref: bool = Field(False, description="whether there are single-band references")
+    tr: Pair = Field([2.0, 2.2], description="repetition time at each site, s")
+    n_volumes: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(
+        [104, 96], description="volumes at each site"
+    )
+    gain: Pair = Field([1.0, 1.3], description="intensity scale at each site")
     warp_mm: float = Field(5.0, ge=0, le=5.3, description="above 5.3 mm a deformation could fold")
-    motion_fd: float = Field(0.2, ge=0)
-    jerks: int = Field(3, ge=0)
-    spin_history_percent: float = Field(0.0, ge=0)
-    physiology_percent: float = Field(0.0, ge=0)
-    tsnr: Pair = [40.0, 70.0]
-    signal_percent: float = Field(2.0, ge=0)
+    motion_fd: float = Field(0.2, ge=0, description="mean framewise displacement of a scan, mm")
+    jerks: int = Field(3, ge=0, description="sudden movements of 1 to 2 mm per scan")
+    spin_history_percent: float = Field(
+        0.0, ge=0, description="intensity change per mm that tissue moves across slices"
+    )
+    physiology_percent: float = Field(0.0, ge=0, description="sd of slow fluctuations in white matter and CSF")
+    tsnr: Pair = Field([40.0, 70.0], description="range of the scans' temporal SNR")
+    signal_percent: float = Field(2.0, ge=0, description="BOLD change in grey matter per sd of the background")
     n_informative: int = Field(30, ge=2, le=34, description="the default network has 34 regions")
-    n_events: int = Field(5, ge=1)
-    event_seconds: Pair = [4.0, 6.0]
-    event_amplitude: float = Field(4.0, ge=0)
+    n_events: int = Field(5, ge=1, description="events that distinguish the classes, per scan")
+    event_seconds: Pair = Field([4.0, 6.0], description="duration of an event, shortest and longest")
+    event_amplitude: float = Field(4.0, ge=0, description="peak of the response, in sd of the background")
 
 
 class Range(Keys):
     """Accepted values of a measure of the demo; the report marks others in red."""
 
-    low: float | None = None
-    high: float | None = None
+    low: float | None = Field(None, description="lowest value as expected; null: no bound")
+    high: float | None = Field(None, description="highest value as expected; null: no bound")
 
 
 class Abide(Keys):
@@ -59,9 +63,15 @@ class Abide(Keys):
         description="URL or local folder with the project's layout",
     )
     phenotypes: Name = Field("Phenotypic_V1_0b_preprocessed1.csv", description="table of subjects in `base`")
-    pipeline: Literal["ccs", "cpac", "dparsf", "niak"] = "cpac"
-    strategy: Literal["nofilt_noglobal", "nofilt_global", "filt_noglobal", "filt_global"] = "nofilt_noglobal"
-    derivative: str = Field("rois_cc200", pattern="^(rois_[a-z0-9]+|func_preproc)$")
+    pipeline: Literal["ccs", "cpac", "dparsf", "niak"] = Field("cpac", description="preprocessing pipeline")
+    strategy: Literal["nofilt_noglobal", "nofilt_global", "filt_noglobal", "filt_global"] = Field(
+        "nofilt_noglobal", description="with or without band-pass filter and global signal regression"
+    )
+    derivative: str = Field(
+        "rois_cc200",
+        pattern="^(rois_[a-z0-9]+|func_preproc)$",
+        description="ready ROI series of an atlas, or func_preproc: images",
+    )
 
     @property
     def ready_series(self) -> bool:
@@ -72,7 +82,7 @@ class Abide(Keys):
 class Bucket(Keys):
     """An S3 bucket; boto3 finds the credentials (environment, ``~/.aws``), which never belong in a configuration."""
 
-    name: str = "hcp-openaccess"
+    name: str = Field("hcp-openaccess", description="name of the S3 bucket")
     prefix: str = Field("HCP_1200", description="folder with the subjects")
     profile: str | None = Field(None, description="section of ~/.aws/credentials; null: boto3's default")
     endpoint: str | None = Field(None, description="URL of an S3 service other than Amazon's")
@@ -88,7 +98,7 @@ class Hcp(Keys):
 class Published(Keys):
     """The cohort that a publication reports, compared with the one found here."""
 
-    scans: int | None = None
+    scans: int | None = Field(None, description="number of scans")
     label: dict[str, int] = Field({}, description="subjects of each class")
     sex: dict[str, int] = Field({}, description="subjects of each sex")
 
@@ -98,9 +108,11 @@ class Dataset(Keys):
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    name: Name
-    source: Literal["phantom", "bids", "fmriprep", "series", "bids_series", "abide", "hcp"]
-    description: str = ""
+    name: Name = Field(description="set by the file's name")
+    source: Literal["phantom", "bids", "fmriprep", "series", "bids_series", "abide", "hcp"] = Field(
+        description="where the scans come from"
+    )
+    description: str = Field("", description="one sentence for the report")
     path: Path = Field(
         Path(),
         description="dataset folder (bids, fmriprep, bids_series, phantom) or table of scans (series); "
@@ -117,18 +129,18 @@ class Dataset(Keys):
         None, description="for fMRIPrep output: the raw BIDS folder, which has the events of tasks and participants.tsv"
     )
     group: str | None = Field(None, description="column that names the family; default: the subject")
-    site: str | None = None
+    site: str | None = Field(None, description="column with the site or scanner")
     institutions: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         {}, description="institution to the sites (values of the column `site`) that are samples of it and count as one"
     )
-    age: str | None = None
-    sex: str | None = None
+    age: str | None = Field(None, description="column with the age in years")
+    sex: str | None = Field(None, description="column with the sex")
     bids_filter: dict[Literal["t1w", "bold"], dict[str, BidsValue | list[BidsValue]]] = Field(
         {}, description="for raw BIDS: entities of the T1w and BOLD images to use, as in {t1w: {acquisition: mprage}}"
     )
-    tasks: list[str] | None = None
-    sessions: list[str] | None = None
-    runs: list[str] | None = None
+    tasks: list[str] | None = Field(None, description="tasks to use; null: all")
+    sessions: list[str] | None = Field(None, description="sessions to use; null: all")
+    runs: list[str] | None = Field(None, description="runs to use; null: all")
     join_scans: Literal["none", "session", "subject"] = Field(
         "none", description="concatenate the z-scored series of a subject's scans: of one session, or of all"
     )
@@ -143,19 +155,19 @@ class Dataset(Keys):
         "exclude", description="what to do with a scan whose sidecar (or `tr`) and header differ by more than 1 %"
     )
     crop: int = Field(100, ge=1, description="volumes of a random training crop")
-    simulate: Simulate | None = None
-    abide: Abide = Abide()
-    hcp: Hcp = Hcp()
+    simulate: Simulate | None = Field(None, description="for the phantom: what is simulated")
+    abide: Abide = Field(Abide(), description="for ABIDE-I: which derivatives, and from where")
+    hcp: Hcp = Field(Hcp(), description="for HCP: where the images are")
     include: dict[str, list[str]] = Field({}, description="column of the subjects table to included values")
     exclude: dict[str, list[str]] = Field({}, description="column of the subjects table to excluded values")
     paper: PaperDataset | None = Field(
         None, description="which of the paper's datasets this is, whose results tables show beside those found here"
     )
-    published: Published | None = None
+    published: Published | None = Field(None, description="counts of a published cohort, shown beside those found")
     red: str | None = Field(
         None, description="of two classes, the one drawn in red, the other in blue; default: the first"
     )
-    expected: dict[str, Range] = {}
+    expected: dict[str, Range] = Field({}, description="for the phantom: ranges of the truth table's measures")
 
     @property
     def coloured(self) -> list[str]:

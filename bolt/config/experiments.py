@@ -34,10 +34,14 @@ class Row(Keys):
 
     row: str = Field("", description="its name in tables; default: the model's title")
     model: str = Field(description="a file in config/models (or the path of one)")
-    hyper: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    connectivity: Literal["scan", "crop"] | None = None
-    train_share: float | None = Field(None, gt=0, le=1)
+    hyper: dict[str, Any] = Field({}, description="parameters changed for this row")
+    training: dict[str, Any] = Field({}, description="keys of `Training` changed for this row")
+    connectivity: Literal["scan", "crop"] | None = Field(
+        None, description="of connectivity models: from whole scans or from each crop; null: as in the model's file"
+    )
+    train_share: float | None = Field(
+        None, gt=0, le=1, description="share of the training subjects that is used; null: all"
+    )
     fidelity: Fidelity | None = Field(None, description="of the row, if its changes make it another than the model's")
     paper: dict[str, str] = Field(
         {}, description="columns and values that identify this row in the paper's table (config/experiments/paper)"
@@ -51,11 +55,11 @@ class Sweep(Keys):
 
     row: str = Field(description="name of a row in tables; may contain {model} (its title) and {value}")
     line: str = Field("{model}", description="name of a line in the figure")
-    models: list[str] = Field(min_length=1)
+    models: list[str] = Field(min_length=1, description="models that are swept")
     key: str = Field(description="the setting that changes: hyper.<setting>, training.<key> or train_share")
-    values: list[float] = Field(min_length=1)
-    hyper: dict[str, Any] = {}
-    training: dict[str, Any] = {}
+    values: list[float] = Field(min_length=1, description="values of the number")
+    hyper: dict[str, Any] = Field({}, description="parameters changed for all values")
+    training: dict[str, Any] = Field({}, description="keys of `Training` changed for all values")
     paper: str | None = Field(None, description="column of the paper's table that holds the value")
 
     @model_validator(mode="after")
@@ -166,13 +170,13 @@ class InPaper(Keys):
 class Experiment(Keys):
     """A list of models or settings compared in one table: `config/experiments/<name>.yaml`."""
 
-    name: Name
-    title: str
-    description: str = ""
+    name: Name = Field(description="set by the file's name")
+    title: str = Field(description="heading of the table")
+    description: str = Field("", description="one sentence below the heading")
     paper: InPaper | None = Field(None, description="what it is in the paper; null: an extra")
     reference: str = Field("BolT", description="row against which the others are tested; without it there are no tests")
-    rows: list[Row] = []
-    sweeps: list[Sweep] = []
+    rows: list[Row] = Field([], description="rows of the table")
+    sweeps: list[Sweep] = Field([], description="rows that differ in one number")
     complexity: Complexity | None = Field(None, description="measure cost instead of training the rows")
     spectra: Spectra | None = Field(None, description="power spectra of the series, without rows")
     landmarks: OneAtlas | None = Field(None, description="train and explain the rows, and compare their landmarks")

@@ -30,25 +30,29 @@ class Training(Keys):
     multiplied by `step_factor` every `step_epochs` after the warm-up; ``constant`` stays at `learning_rate`.
     """
 
-    epochs: int = Field(20, ge=1)
-    batch_size: int = Field(32, ge=1)
+    epochs: int = Field(20, ge=1, description="passes through the training scans")
+    batch_size: int = Field(32, ge=1, description="scans per step")
     batches: Literal["shuffled", "fixed"] = Field(
         "shuffled", description="fixed: every epoch has the same batches, in the same order; crops still differ"
     )
-    schedule: Literal["linear", "cosine", "one_cycle", "step", "constant"] = "linear"
-    learning_rate: float = Field(1e-4, gt=0)
-    peak_learning_rate: float = Field(2e-4, gt=0)
-    final_learning_rate: float = Field(1e-5, gt=0)
-    warmup_epochs: float = Field(10, ge=0)
+    schedule: Literal["linear", "cosine", "one_cycle", "step", "constant"] = Field(
+        "linear", description="course of the learning rate (above)"
+    )
+    learning_rate: float = Field(1e-4, gt=0, description="at the beginning")
+    peak_learning_rate: float = Field(2e-4, gt=0, description="after the warm-up")
+    final_learning_rate: float = Field(1e-5, gt=0, description="at the end")
+    warmup_epochs: float = Field(10, ge=0, description="epochs until the peak")
     step_epochs: int = Field(20, ge=1, description="for the schedule 'step'")
     step_factor: float = Field(0.5, gt=0, le=1, description="for the schedule 'step'")
     optimizer: Literal["adam", "adamw"] = Field(
         "adamw", description="adam applies weight decay through the gradient, adamw decoupled from it"
     )
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="strength of the decay of weights")
     mixup: float = Field(0.0, ge=0, description="parameter of the Beta distribution that mixes pairs of scans; 0: none")
-    clip_gradient: float | None = Field(None, gt=0)
-    epoch_choice: Literal["last", "best_validation"] = "last"
+    clip_gradient: float | None = Field(None, gt=0, description="largest norm of the gradient; null: any")
+    epoch_choice: Literal["last", "best_validation"] = Field(
+        "last", description="which epoch's weights are kept; best_validation: that of the lowest validation loss"
+    )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "float32", description="of matrix products in a training step; weights, loss and predictions are float32"
     )
@@ -64,7 +68,7 @@ class DatasetSettings(Keys):
 class FoldSettings(Keys):
     """Settings that differ in one fold; omitted keys keep the model's values."""
 
-    hyper: dict[str, Any] = {}
+    hyper: dict[str, Any] = Field({}, description="parameters of the model's class")
     training: dict[str, Any] = Field({}, description="keys of `Training`")
 
 
@@ -81,14 +85,14 @@ class Fidelity(Keys):
 class Model(Keys):
     """A model and how it is trained: `config/models/<name>.yaml`."""
 
-    name: Name
+    name: Name = Field(description="set by the file's name")
     title: str = Field("", description="its name in figures and tables; default: the file's name")
     family: str = Field("", description="transformer, RNN, GNN, CNN, traditional or baseline")
     description: str = Field("", description="one line, for the table of models")
     reference: str = Field("", description="its source: authors, year, DOI")
     fidelity: Fidelity | None = Field(None, description="how close it is to the method in its source")
     model: str = Field(description="module in bolt/models")
-    hyper: dict[str, Any] = {}
+    hyper: dict[str, Any] = Field({}, description="parameters of the model's class")
     connectivity: Literal["scan", "crop"] = Field(
         "scan", description="connectivity models: computed over whole training scans, or over a random crop"
     )
@@ -99,7 +103,7 @@ class Model(Keys):
     unseen_site: Literal["refuse", "pooled"] = Field(
         "refuse", description="test scans of a site without training scans"
     )
-    training: Training = Training()
+    training: Training = Field(Training(), description="how it is trained")
     by_dataset: dict[str, DatasetSettings] = Field(
         {},
         description="settings of single datasets, by name: that of their file, or which of the paper's it is (`paper`)",

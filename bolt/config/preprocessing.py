@@ -62,14 +62,14 @@ STRATEGY_PARAMETERS = {
 class Denoise(Keys):
     """A denoising strategy for ROI series: `config/denoise/<name>.yaml`."""
 
-    name: str
-    description: str = ""
+    name: str = Field(description="set by the file's name")
+    description: str = Field("", description="one sentence")
     confounds: list[str] = Field([], description="columns of the confounds table; shell patterns allowed")
     strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"] | None = Field(
         None, description="nilearn's choice of fMRIPrep confounds and volumes, instead of `confounds`"
     )
     parameters: dict[str, str | int | float | bool] = Field({}, description="parameters of the strategy, as in nilearn")
-    detrend: bool = False
+    detrend: bool = Field(False, description="remove a linear trend")
     high_pass: float | None = Field(None, gt=0, description="Hz")
     low_pass: float | None = Field(None, gt=0, description="Hz")
 
@@ -91,10 +91,10 @@ class Denoise(Keys):
 class Registration(Keys):
     """Settings of all registrations: `config/registration/<name>.yaml`."""
 
-    name: Name
-    description: str = ""
+    name: Name = Field(description="set by the file's name")
+    description: str = Field("", description="one sentence")
     n4_resolution: float = Field(8.0, gt=0, description="voxel size at which the bias field is estimated, mm")
-    n4_iterations: list[int] = [50, 50, 30, 20]
+    n4_iterations: list[int] = Field([50, 50, 30, 20], description="bias field correction (N4), per level")
     working_resolution: float | None = Field(
         1.0, gt=0, description="voxel size to which a finer T1w is downsampled, mm; null: its own"
     )
@@ -105,9 +105,15 @@ class Registration(Keys):
     normalisation_resolution: float | None = Field(
         None, gt=0, description="voxel size of the refinement by SyN, mm; null: the template's"
     )
-    syn_iterations: list[int] = [100, 70, 50, 20]
-    syn_metric: Literal["CC", "mattes"] = "mattes"
-    affine_iterations: list[int] = Field([2100, 1200, 1200], min_length=3, max_length=3)
-    motion_sampling: float = Field(0.2, gt=0, le=1)
-    motion_iterations: int = Field(50, ge=1)
-    seed: int = 1
+    syn_iterations: list[int] = Field([100, 70, 50, 20], description="deformation (SyN), per level")
+    syn_metric: Literal["CC", "mattes"] = Field(
+        "mattes", description="of the deformation: mutual information, or local cross-correlation"
+    )
+    affine_iterations: list[int] = Field(
+        [2100, 1200, 1200], min_length=3, max_length=3, description="affine step, per level"
+    )
+    motion_sampling: float = Field(0.2, gt=0, le=1, description="share of voxels used in motion correction")
+    motion_iterations: int = Field(
+        50, ge=1, description="largest number of iterations in motion correction, per volume"
+    )
+    seed: int = Field(1, description="random seed of the sampling of voxels")

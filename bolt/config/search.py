@@ -14,10 +14,10 @@ from bolt.io.names import Name
 class Span(Keys):
     """Values to try for one setting: a range (of whole numbers if both ends are), or a list."""
 
-    low: int | float | None = None
-    high: int | float | None = None
+    low: int | float | None = Field(None, description="lowest value")
+    high: int | float | None = Field(None, description="highest value")
     log: bool = Field(False, description="search the range on a logarithmic scale")
-    choices: list[Any] | None = None
+    choices: list[Any] | None = Field(None, description="values to choose from, instead of a range")
 
     @model_validator(mode="after")
     def _is_range_or_list(self) -> Span:
@@ -39,8 +39,8 @@ class Span(Keys):
 class Space(Keys):
     """Settings that a search may change: `config/search/<name>.yaml`."""
 
-    name: Name
-    description: str = ""
+    name: Name = Field(description="set by the file's name")
+    description: str = Field("", description="one sentence")
     training: dict[str, Span] = Field({}, description="keys of `training`, for every model with epochs")
     hyper: dict[str, dict[str, Span]] = Field({}, description="module in bolt/models to settings of such models")
 

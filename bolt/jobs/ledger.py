@@ -70,8 +70,9 @@ class Energy:
         )
 
 
-def columns(energy: Energy) -> dict[str, str | dict[str, str]]:
-    """Return the columns of the ledger with their descriptions."""
+def columns(energy: Energy | None = None) -> dict[str, str | dict[str, str]]:
+    """Return the columns of the ledger with their descriptions; `energy` is that of the shipped file if not given."""
+    energy = energy or Energy.assumed()
     return {
         "dataset": "Dataset of the run",
         "stage": "Rule of the workflow",

@@ -1,5 +1,6 @@
 """The demo as shipped: from simulated raw images to the report, every measure within its range."""
 
+import re
 import shutil
 
 import pandas as pd
@@ -7,8 +8,9 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.io.files import read_table
+from bolt.io.files import read_json, read_table
 from bolt.workflow.run import Run
+from docs.generate import listed_tables
 from tests.provenances import check_provenance
 from tests.snake import snakemake
 
@@ -87,3 +89,20 @@ def test_every_result_says_what_made_it_and_what_it_cost(demo):
 def test_a_second_run_has_nothing_to_do(demo):
     again = snakemake(demo, config=ROOT / "config/config.yaml")
     assert "Nothing to be done" in again.stdout
+
+
+@pytest.mark.slow
+def test_the_reference_describes_every_table(demo):
+    described = listed_tables()
+    for sidecar in demo.glob("results/**/*.json"):
+        if not sidecar.with_suffix(".tsv").is_file():
+            continue
+        path = sidecar.with_suffix(".tsv").relative_to(demo / "results").as_posix()
+        columns = [known for pattern, known in described.items() if re.fullmatch(f"(.*/)?{pattern}", path)]
+        assert columns, f"{path} is not in docs/reference/tables.yaml"
+        unknown = {
+            name
+            for name in read_json(sidecar)
+            if not re.match("p_|a_comp_cor|w_comp_cor|c_comp_cor|cosine|non_steady", name)
+        }
+        assert any(unknown <= known for known in columns), (path, unknown)

@@ -67,8 +67,8 @@ def test_landmarks_say_that_they_need_classes(config):
 
 
 def _options(config):
-    from bolt.cli.main import _parser
+    from bolt.cli.main import make_parser
 
-    return _parser().parse_args(
+    return make_parser().parse_args(
         ["regions", "--config", str(config), "--atlas", "dosenbach160", "--model", "x", "--seed", "0"]
     )
