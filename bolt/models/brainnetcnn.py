@@ -77,7 +77,8 @@ class BrainNetCNN(ConnectivityModel):
     Notes
     -----
     The defaults are the article's largest network (second-hand). Later PyTorch versions, among them one by the authors
-    of BolT, have `edge_channels` 32 and 64 and `node_channels` 1. Weights are initialised by Caffe's "Xavier" rule.
+    of BolT (GraphCorr: Sivgin et al. 2024, doi:10.1109/JBHI.2024.3415000), have `edge_channels` 32 and 64 and
+    `node_channels` 1; that one also has batch normalisation after the first linear layer and a one-cycle rate. Weights are initialised by Caffe's "Xavier" rule.
     """
 
     def __init__(
