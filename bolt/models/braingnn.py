@@ -127,6 +127,9 @@ class BrainGNN(ConnectivityModel):
     -----
     Covariances are shrunk (Ledoit and Wolf), because partial correlations of more ROIs than volumes do not exist
     otherwise. The losses use the scores of all ROIs in atlas order, as the article defines them.
+
+    A version by the authors of BolT (GraphCorr: Sivgin et al. 2024, doi:10.1109/JBHI.2024.3415000) has the same share
+    of edges, but reads correlations without Fisher's z and keeps the last epoch.
     """
 
     def __init__(

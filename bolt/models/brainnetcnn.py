@@ -76,8 +76,10 @@ class BrainNetCNN(ConnectivityModel):
 
     Notes
     -----
-    The defaults are the article's largest network (second-hand). Later PyTorch versions, among them one by the authors
-    of BolT, have `edge_channels` 32 and 64 and `node_channels` 1. Weights are initialised by Caffe's "Xavier" rule.
+    The defaults are the article's largest network (second-hand). Later PyTorch versions have `edge_channels` 32 and 64
+    and `node_channels` 1; the one by the authors of BolT (GraphCorr: Sivgin et al. 2024,
+    doi:10.1109/JBHI.2024.3415000) also has batch normalisation after the first linear layer and a one-cycle learning
+    rate. Weights are initialised by Caffe's "Xavier" rule.
     """
 
     def __init__(
