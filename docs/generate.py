@@ -25,7 +25,7 @@ SETTINGS = {
     "model": "One file per model in `config/models/`; `hyper` takes the settings of the model's class.",
     "denoising": "One file per strategy in `config/denoise/`.",
     "experiment": "One file per table or figure in `config/experiments/`; see [Experiments](../experiments.md).",
-    "search": "One file per search space in `config/search/`; [Hyper-parameter search](../search.md).",
+    "search": "One file per search space in `config/search/`; [Hyper-parameter search](../hyperparameters.md).",
     "registration": "One file per registration in `config/registration/`.",
 }
 

@@ -1,5 +1,5 @@
 # Hyper-parameters by validation scans alone: one job per model and fold, which resumes where it was stopped; then the
-# model's configuration with the values chosen. docs/search.md describes how to use `snakemake search`.
+# model's configuration with the values chosen. docs/hyperparameters.md describes how to use `snakemake search`.
 
 
 rule search_fold:
