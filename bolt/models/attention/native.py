@@ -4,6 +4,9 @@ The library (`build`) contains the kernel for several instruction sets and uses 
 brings it; otherwise it is compiled on first use (about ten seconds) and kept in the user's cache folder. Without it, on
 other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same. ``BOLT_NATIVE=avx2`` or
 ``baseline`` chooses an instruction set.
+
+It computes in float32 also where processors have bfloat16: that would round every score to three digits, and the
+exponentials and masks around the matrix products, not the products, take most of its time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Similarity of two images relative to shifted and mirrored copies, which reveals misalignment and left-right flips.
 
 The overlap of masks hardly falls when an image is displaced by a centimetre, and not at all when it is mirrored. The
-comparison with displaced and mirrored copies calibrates the similarity to the contrast and noise of each pair.
+comparison with displaced and mirrored copies calibrates the similarity to the contrast and noise of each pair. A T1w is
+not compared with the mirrored template: a real one was only 1.08 times as similar to the template as its mirror image
+after affine registration, and 1.05 times after SyN.
 """
 
 from __future__ import annotations
