@@ -84,7 +84,9 @@ def tables() -> Iterator[str]:
         yield f"\n## {heading}"
         for entry in entries:
             path = entry["path"] if "`" in entry["path"] else ", ".join(f"`{p}`" for p in entry["path"].split(", "))
-            yield f"\n### {path}\n\nOne row is {entry['row']}.\n\n| column | contents |\n| --- | --- |"
+            yield f"\n### {path}\n\nOne row is {entry['row']}."
+            if entry["columns"]:
+                yield "\n| column | contents |\n| --- | --- |"
             for place in entry["columns"]:
                 yield from (f"| {_code(name)} | {_cell(text)} |" for name, text in described(place).items())
 
@@ -94,8 +96,9 @@ def listed_tables() -> dict[str, set[str]]:
     columns: dict[str, set[str]] = {}
     for entries in read_yaml(HERE / "tables.yaml").values():
         for entry in entries:
-            known = {column for place in entry["columns"] for column in described(place)}
-            for path in re.findall(r"[\w<>/-]+\.tsv", entry["path"]):
+            places = [*entry["columns"], *entry.get("besides", [])]
+            known = {column for place in places for column in described(place)}
+            for path in re.findall(r"[\w<>/-]+\.tsv", entry["path"].replace("results/", "")):
                 pattern = re.sub("<[^>]*>", "[^/]+", path)
                 columns[pattern] = columns.get(pattern, set()) | known
     return columns

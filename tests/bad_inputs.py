@@ -15,6 +15,8 @@ from bolt.io.files import write_text
 PAGE = ROOT / "docs/bad_input.md"
 START = """# Bad input
 
+*For everyone whose scan was excluded or whose run stopped.*
+
 What happens to input that cannot be used, and the message it gives. Every row is tested; `…` stands for the parts that
 vary.
 

@@ -2,23 +2,110 @@
 
 import re
 import shlex
+import subprocess
+import sys
 
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from nilearn import datasets
 from sklearn.utils import Bunch
 
 from bolt.atlases.image import load_atlas
-from bolt.cli.main import main
+from bolt.cli.main import main, make_parser
 from bolt.config import ROOT, Config
 from bolt.io.files import read_table
 from docs.generate import HERE, PAGES
+from tests.fake_fmriprep import AFFINE, SHAPE, write_fmriprep
 from tests.series.test_parcellate import save
+
+PAGES_WITH_COMMANDS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_RUN = {
+    *("needs your data", "needs the network", "needs a cluster", "needs conda", "needs containers", "takes days"),
+    *("an excerpt of the code", "shows what is installed"),
+}
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+def test_every_block_of_commands_is_run_or_says_why_not(page):
+    text = page.read_text()
+    for block in re.finditer(r"^```(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if block[1] not in ("", "bash", "sh", "python"):
+            continue
+        mark = re.search(r"<!-- (run by|not run:) (.+) -->\n$", text[: block.start()])
+        assert mark, f"{page.name}: no mark above {block[2].splitlines()[0]!r}"
+        if mark[1] == "run by":
+            assert page.stem in (ROOT / mark[2]).read_text(), f"{mark[2]} does not name {page.name}"
+        else:
+            assert mark[2] in NOT_RUN
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+def test_every_command_exists_with_its_options(page, capsys):
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for block in re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for command in re.split(r" && |; ", line.split("  #")[0].split(" # ")[0]):
+                if command.startswith("make "):
+                    assert {word for word in command.split()[1:] if "=" not in word} <= made
+                if command.startswith("bolt "):
+                    try:
+                        make_parser().parse_args(shlex.split(command)[1:])
+                    except SystemExit:
+                        pytest.fail(f"{command}: {capsys.readouterr().err}")
+
+
+def test_the_python_page_runs(tmp_path, monkeypatch):
+    """With few short scans of few ROIs."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    scans = [random.standard_normal((40, 8)).astype(np.float32) for _ in range(20)]
+    paths = [f"{number}.npy" for number in range(20)]
+    for path, scan in zip(paths, scans, strict=True):
+        np.save(path, scan)
+    y, subjects = np.array(["a", "b"] * 10), np.arange(20).astype(str)
+    names = {"paths": paths, "y": y, "subjects": subjects, "new": scans[:4], "y_new": y[:4]}
+    for block in blocks("python.md", "python"):
+        exec(block.replace("epochs=20", "epochs=1").replace('"bolt_small")', '"bolt_small", epochs=1)'), names)
+    assert names["clf"].classes_.tolist() == ["a", "b"]
+
+
+def test_the_model_of_the_page_runs():
+    (program,) = blocks("bolt.md", "python")
+    names = {"x": torch.randn(2, 120, 400)}
+    exec(program.replace("n_classes=2", "n_classes=2, n_blocks=1"), names)
+    assert names["output"].logits.shape == (2, 2)
+
+
+def test_the_masker_of_the_recipes_makes_a_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    derivatives = write_fmriprep(tmp_path / "fmriprep", n_subjects=2, n_volumes=4)
+    (tmp_path / "fmriprep/participants.tsv").rename("participants.tsv")
+    labels = np.zeros(SHAPE, np.int16)
+    labels[8:14, 10:20, 10:20], labels[16:22, 10:20, 10:20] = 1, 2
+    nib.save(nib.Nifti1Image(labels, AFFINE), "atlas.nii.gz")
+    (program,) = blocks("how_to.md", "python")
+    exec(program, {})
+    table = read_table("scans.tsv", text=("subject", "diagnosis"))
+    assert table.diagnosis.tolist() == ["control", "patient"] and derivatives.is_dir()
+    assert all(np.load(file).shape == (4, 2) for file in table.file)
+
+
+def test_the_fmriprep_page_starts(tmp_path):
+    """Its dry run, on small images."""
+    write_fmriprep(tmp_path / "study", n_subjects=10)
+    commands = [block for block in blocks("start_fmriprep.md", "bash") if block.startswith("bolt")]
+    for command in commands:
+        words = shlex.split(command.replace("\\\n", " "))
+        words[words.index("--fetch")] = "--set"
+        words.insert(words.index("--set") + 1, "folds.outer=5")
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "10 scans" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_an_atlas_made_as_the_page_says_works(tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """The demo as shipped: from simulated raw images to the report, every measure within its range."""
 
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -13,6 +16,7 @@ from bolt.workflow.run import Run
 from docs.generate import listed_tables
 from tests.provenances import check_provenance
 from tests.snake import snakemake
+from tests.test_docs import blocks
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +104,15 @@ def test_the_reference_describes_every_table(demo):
         path = sidecar.with_suffix(".tsv").relative_to(demo / "results").as_posix()
         columns = [known for pattern, known in described.items() if re.fullmatch(f"(.*/)?{pattern}", path)]
         assert columns, f"{path} is not in docs/reference/tables.yaml"
-        unknown = {
-            name
-            for name in read_json(sidecar)
-            if not re.match("p_|a_comp_cor|w_comp_cor|c_comp_cor|cosine|non_steady", name)
-        }
+        unknown = {name for name in read_json(sidecar) if not re.match(r"p_|\w+_comp_cor|cosine|\w+_outlier", name)}
         assert any(unknown <= known for known in columns), (path, unknown)
+
+
+@pytest.mark.slow
+def test_the_page_for_raw_data_starts(demo):
+    """The dry run of docs/start_raw.md; the demo has made its practice data."""
+    simulate, look, *_ = (block for block in blocks("start_raw.md", "bash") if not block.startswith("make"))
+    assert shlex.split(simulate)[-1] == "results/phantom/scans.tsv"
+    words = shlex.split(look.replace("\\\n", " "))
+    done = subprocess.run([sys.executable, "-m", *words], cwd=demo, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "24 scans" in done.stdout + done.stderr, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""An installed wheel does what a clone does, from an empty folder: commands, configuration, atlases, the workflow."""
+"""An installed wheel does what a clone does, from an empty folder (docs/environments.md): commands, configuration, atlases, the workflow."""
 
 import os
 import re

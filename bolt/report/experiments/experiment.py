@@ -49,6 +49,7 @@ from bolt.report.tables.numbers import (
     signed,
 )
 
+TESTS_COLUMNS = {**KEYS, "reference": "Row that is tested against", **TEST_COLUMNS}
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
 """Source of spread to its column of the results."""
 WITH_INTERVALS = "accuracy", "auc", "balanced_accuracy", "brier", "log_loss"
@@ -77,8 +78,7 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     tests = paired_tests(entries, found, experiment.reference)
     by_site = _joined([sites(entry, runs) for entry, runs in zip(entries, found, strict=True)], SITE_COLUMNS)
     families = family_table(results, entries, experiment.reference)
-    test_columns = {**KEYS, "reference": "Row that is tested against", **TEST_COLUMNS}
-    write_table(tests, out / f"{experiment.name}_tests.tsv", test_columns)
+    write_table(tests, out / f"{experiment.name}_tests.tsv", TESTS_COLUMNS)
     write_table(by_site, out / f"{experiment.name}_sites.tsv", SITE_COLUMNS)
     write_table(families, out / f"{experiment.name}_families.tsv", FAMILY_COLUMNS)
     picture = out / f"{experiment.name}.png"
