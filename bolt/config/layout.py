@@ -310,13 +310,23 @@ class Layout:
 
     @property
     def report(self) -> Path:
-        """Return the report."""
+        """Return the first page of the report."""
         return self.results / "report" / "index.html"
 
     @property
+    def report_pages(self) -> list[Path]:
+        """Return the pages that every report has."""
+        return [self.report.with_name(f"{name}.html") for name in ("index", "cohort", "performance", "methods")]
+
+    @property
     def explanation_page(self) -> Path:
-        """Return the page that explains all runs; beside the report."""
+        """Return the page of the moments and regions that drive predictions; beside the report."""
         return self.report.with_name("explanation.html")
+
+    @property
+    def trust_page(self) -> Path:
+        """Return the page of tests of the explanation."""
+        return self.report.with_name("trust.html")
 
 
 def folder_of(name: str) -> str:

@@ -24,6 +24,7 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.io.files import holds_something, read_columns, read_json, read_table, to_numbers
 from bolt.jobs.crash_report import report_path
 from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.contents import bar, write_report_page
 from bolt.report.figures.strips import coverage_strip, outlying, strip
 from bolt.report.html import write_page
 from bolt.report.sections.methods import cite, preprocessing_texts
@@ -146,12 +147,13 @@ def write_pages(study: Study) -> None:
     }
     order = sorted(images, key=lambda subject: (min(URGENT.index(image.state) for image in images[subject]), subject))
     files = {subject: layout.derivatives / f"{subject}.html" for subject in order}
+    shared = bar(study, "quality.html", f"{os.path.relpath(layout.report.parent, layout.derivatives)}/")
     for i, subject in enumerate(order):
         paragraphs, references = cite(preprocessing_texts(layout, scans_of[subject]))
         write_page(
             "subject.html",
             files[subject],
-            dataset=layout.results.name,
+            **shared,
             subject=subject,
             images=images[subject],
             methods=paragraphs,
@@ -163,7 +165,7 @@ def write_pages(study: Study) -> None:
             n=len(order),
         )
     pages = {subject: os.path.relpath(file, layout.quality_page.parent) for subject, file in files.items()}
-    _write_group_page(layout, table, rater, pages)
+    _write_group_page(study, table, rater, pages)
 
 
 def _images(study: Study, rows: pd.DataFrame, rater: Rater) -> list[ImageQuality]:
@@ -239,7 +241,7 @@ def _networks(place: str, atlas_dir: Path | None) -> dict[int, str]:
     return dict(zip(labels["value"].astype(int), labels["network"], strict=True))
 
 
-def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: Mapping[str, str]) -> None:
+def _write_group_page(study: Study, table: pd.DataFrame, rater: Rater, pages: Mapping[str, str]) -> None:
     known = table.set_index("scan_id", drop=False)
     strips = []
     for name in rater.shown:
@@ -255,10 +257,9 @@ def _write_group_page(layout: Layout, table: pd.DataFrame, rater: Rater, pages: 
         state, page = _state(row["state"], ratings.values()), pages.get(row["subject"], "")
         why = "; ".join(f"{r.label} {r.value}" for r in ratings.values() if r.state in ("check", "bad"))
         rows.append({**row, "state": state, "page": page, "ratings": ratings, "why": why})
-    write_page(
+    write_report_page(
+        study,
         "quality.html",
-        layout.quality_page,
-        dataset=layout.results.name,
         rows=rows,
         excluded=[row for row in rows if row["state"] not in ("ok", "check")],
         measures=[(name, MEASURES[name]) for name in rater.shown],

@@ -72,9 +72,9 @@ def test_every_link_and_picture_exists_and_nothing_comes_from_elsewhere(made: La
     pages = [made.quality_page, *sorted(made.derivatives.glob("*.html"))]
     assert len(pages) == 11
     for path in pages:
-        text = page(path)
+        text = re.sub(r"<nav.*?</nav>", "", page(path), flags=re.S)  # leads to pages of later stages
         assert not re.search(r'(?:src|href)="https?:', text)
-        places = [p for p in re.findall(r'(?:src|href|data)="([^"#]+)"', text) if p != "index.html"]
+        places = re.findall(r'(?:src|href|data)="([^"#]+)"', text)
         assert places and all((path.parent / place).is_file() for place in places)
         names = set(re.findall(r' id="([^"]+)"', text))
         assert set(re.findall(r'href="#([^"]+)"', text)) <= names
