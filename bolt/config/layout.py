@@ -250,8 +250,16 @@ class Layout:
 
     @property
     def quality_page(self) -> Path:
-        """Return the quality page of all subjects; each has a page of its own, ``derivatives/<subject>.html``."""
+        """Return the page of the quality of all scans."""
         return self.report.with_name("quality.html")
+
+    @property
+    def subjects(self) -> Path:
+        """Return the folder with a page per subject.
+
+        It is beside the report's, because two stages write them: after preprocessing, and with the predictions.
+        """
+        return self.results / "subjects"
 
     # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:

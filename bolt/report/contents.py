@@ -7,6 +7,7 @@ from typing import Any
 from bolt.cohort.quality import is_judged
 from bolt.config.study import Study
 from bolt.explain.explainable import can_be_explained
+from bolt.io.names import is_name
 from bolt.report.html import write_page
 
 PAGES = {
@@ -20,7 +21,7 @@ PAGES = {
 }
 """What each page is called, in reading order."""
 ABOUT = {
-    "cohort.html": "The cohort and what differs in it besides the label; excluded scans; ROI series.",
+    "cohort.html": "All subjects, each with a page; what differs besides the label; excluded scans; ROI series.",
     "quality.html": "Every scan by every quality measure, and rating by eye.",
     "performance.html": "All models side by side and against chance; folds, sites, calibration, training.",
     "explanation.html": "Which moments, regions and networks drive the predictions.",
@@ -49,6 +50,11 @@ def bar(study: Study, current: str, up: str = "") -> dict[str, Any]:
     """
     shared = {"dataset": study.dataset, "folder": study.layout.results.name}
     return {**shared, "pages": pages_of(study), "current": current, "up": up}
+
+
+def subject_link(study: Study, subject: str) -> str:
+    """Return the link from a page of the report to that of a subject; "" if its name cannot be part of a path."""
+    return f"../{study.layout.subjects.name}/{subject}.html" if is_name(subject) else ""
 
 
 def write_report_page(study: Study, name: str, **content: Any) -> None:

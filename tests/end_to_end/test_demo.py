@@ -58,9 +58,10 @@ def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
 
 @pytest.mark.slow
 def test_every_subject_has_a_page_with_light_pictures(demo):
-    derivatives = demo / "results/phantom/derivatives"
-    assert len(list(derivatives.glob("sub-*.html"))) == 24
-    pictures = list(derivatives.glob("sub-*/figures/*"))
+    results = demo / "results/phantom"
+    subjects = [page.read_text() for page in results.glob("subjects/sub-*.html")]
+    assert len(subjects) == 24 and all('id="predictions"' in page and 'class="course"' in page for page in subjects)
+    pictures = list(results.glob("derivatives/sub-*/figures/*"))
     assert len(pictures) == 24 * 6 and max(picture.stat().st_size for picture in pictures) < 250_000
     assert sum(file.stat().st_size for file in (demo / "results/phantom/report").rglob("*")) < 20e6
     table = read_table(demo / "results/phantom/quality/quality.tsv")

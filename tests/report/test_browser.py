@@ -25,7 +25,7 @@ DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="chromedriver is missing (Debian: apt install chromium-driver)")
 AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 QUESTIONS = tuple(file.removesuffix(".html") for file in PAGES)
-ALL = (*QUESTIONS, "scans", "subject")
+ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = page_of(tmp_path_factory.mktemp("report"))
     layout = make_pages(tmp_path_factory.mktemp("quality"), 30)
     made = {name: folder / f"{name}.html" for name in QUESTIONS}
-    return made | {"scans": layout.quality_page, "subject": layout.derivatives / "sub-9.html"}
+    known = folder.parent / "subjects/sub-00.html"
+    return made | {"scans": layout.quality_page, "subject": layout.subjects / "sub-9.html", "tested subject": known}
 
 
 @pytest.fixture(scope="module")

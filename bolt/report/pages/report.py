@@ -23,9 +23,10 @@ from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
 from bolt.report.contents import ABOUT, PAGES, pages_of, write_report_page
 from bolt.report.html import Chapter
+from bolt.report.pages.subjects import Subject, index_exclusions, write_subjects
 from bolt.report.sections.bibliography import bibtex
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
-from bolt.report.sections.comparison import Compared, comparison, gathered
+from bolt.report.sections.comparison import Compared, comparison, gathered, reference
 from bolt.report.sections.costs import costs_section
 from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.findings import findings
@@ -54,7 +55,7 @@ def write_report(study: Study) -> None:
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
     used = with_lengths(with_motion(used, layout), layout, next(iter(study.config.atlas_places)))
     compared = gathered(study)
-    _write_cohort(study, scans, used, exclusions)
+    _write_cohort(study, used, exclusions, write_subjects(study, exclusions, compared))
     write_report_page(study, "performance.html", runs=performance_sections(study, compared))
     _write_methods(study, used)
     truth = layout.tables / "truth.tsv"
@@ -71,14 +72,16 @@ def write_report(study: Study) -> None:
         layout.report.with_name(file).unlink(missing_ok=True)
 
 
-def _write_cohort(study: Study, scans: pd.DataFrame, used: pd.DataFrame, exclusions: pd.DataFrame) -> None:
+def _write_cohort(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame, subjects: list[Subject]) -> None:
     atlases = study.config.atlas_places
     series = [block for atlas in atlases for block in series_section(study, atlas)]
     write_report_page(
         study,
         "cohort.html",
-        n_scans=len(scans),
-        included=len(used),
+        used=len(used),
+        subjects=subjects,
+        columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
+        reference=reference(study).name,
         cohort=cohort_section(study, used),
         exclusions=exclusions,
         quality=quality_section(study),
@@ -114,8 +117,7 @@ def performance_sections(study: Study, rows: Mapping[str, Compared] | None = Non
 def _exclusions(layout: Layout, scans: pd.DataFrame) -> pd.DataFrame:
     if layout.exclusions.is_file():
         return read_table(layout.exclusions, text=("scan_id", "stage", "reason")).fillna("")
-    listed = scans.loc[scans["exclude_reason"].notna(), ["scan_id", "exclude_reason"]]
-    return listed.rename(columns={"exclude_reason": "reason"}).assign(stage="index")
+    return index_exclusions(scans)
 
 
 def _provenance() -> dict[str, str]:

@@ -86,7 +86,7 @@ def _report_settings(study: Study) -> list[Any]:
 def _report_options(parser: ArgumentParser) -> None:
     from pathlib import Path
 
-    about = "write the finished report with its figures and the quality pages to this ZIP file, and nothing else"
+    about = "write the finished report with its figures and the pages of subjects to this ZIP file, and nothing else"
     parser.add_argument("--zip", type=Path, metavar="FILE", help=about)
 
 

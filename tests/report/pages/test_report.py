@@ -15,7 +15,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import write_table, write_text, write_yaml
 from bolt.report.contents import PAGES
 from bolt.report.pages.explanation import CHAPTERS, write_explanation
-from bolt.report.pages.quality import write_pages
+from bolt.report.pages.quality import write_quality
 from bolt.report.pages.report import write_report
 from bolt.report.sections.cohort import with_lengths
 from tests.report.results import make_results, make_scans, settings
@@ -25,7 +25,7 @@ def page_of(folder: Path, **options: bool) -> Path:
     """Write all pages of a made-up study; returns their folder."""
     study = make_results(folder, n=8, **options)
     if options.get("everything", True):
-        write_pages(study)
+        write_quality(study)
     write_explanation(study)
     write_report(study)
     return study.layout.report.parent
@@ -42,12 +42,12 @@ def section(file: Path, name: str) -> str:
     return found.group(1)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "../subjects/sub-00.html"])
 def test_every_picture_link_and_anchor_exists_and_nothing_comes_from_elsewhere(whole: Path, name: str) -> None:
     page = (whole / name).read_text()
     assert not re.search(r'(?:src|href)="https?:', page) and "<script src" not in page
     for place, anchor in re.findall(r'(?:src|href)="([^"#]*)#?([^"]*)"', page):
-        target = whole / (place or name)
+        target = (whole / name).parent / place if place else whole / name
         assert target.is_file(), place
         assert not anchor or f'id="{anchor}"' in target.read_text(), anchor
         assert place.endswith(".html") or not place.startswith(("/", ".."))  # the folder can be sent away
