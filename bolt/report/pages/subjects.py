@@ -98,7 +98,7 @@ def write_subjects(
         The models of each atlas (`bolt.report.sections.comparison.gathered`), once they have predicted.
     """
     subjects = _subjects(study, exclusions, compared)
-    layout, place = study.layout, {subject.name: i for i, subject in enumerate(subjects)}
+    layout = study.layout
     shared = bar(study, "cohort.html", f"{os.path.relpath(layout.report.parent, layout.subjects)}/")
     written = [subject for subject in subjects if subject.page]
     names = [f"{subject.name}.html" for subject in written]
@@ -113,8 +113,8 @@ def write_subjects(
             references=references,
             before=names[i - 1] if i else "",
             after=names[i + 1] if i + 1 < len(names) else "",
-            place=place[subject.name] + 1,
-            n=len(subjects),
+            place=i + 1,
+            n=len(names),
         )
     for former in set(layout.subjects.glob("*.html")) - {layout.subjects / name for name in names}:
         former.unlink()
@@ -127,7 +127,7 @@ def _subjects(study: Study, exclusions: pd.DataFrame | None, compared: Mapping[s
     rater, known = Rater(study.config, quality), _grouped(quality, "subject")
     if exclusions is None:
         exclusions = index_exclusions(scans)
-    excluded = exclusions.set_index("scan_id")[["stage", "reason"]].to_dict("index")
+    excluded = exclusions.drop_duplicates("scan_id").set_index("scan_id")[["stage", "reason"]].to_dict("index")
     tests = _grouped(predictions_of(study, compared), "scan_id") if compared else {}
     drawn = courses(study) if compared else {}
     subjects = []

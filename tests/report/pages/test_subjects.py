@@ -63,7 +63,7 @@ def test_the_course_is_that_of_the_test_fold(study: Study) -> None:
 
 
 def test_those_worth_a_look_come_first(study: Study) -> None:
-    excluded = pd.DataFrame({"scan_id": ["sub-05_task-rest"], "stage": ["series"], "reason": ["no volume"]})
+    excluded = pd.DataFrame({"scan_id": ["sub-05_task-rest"] * 2, "stage": "series", "reason": ["no volume", "no TR"]})
     first, *others = write_subjects(study, excluded, gathered(study))
     assert (first.name, first.state, first.why) == ("sub-05", "excluded", "no volume")
     wrong = [subject for subject in others if subject.prediction.startswith("✗")]
