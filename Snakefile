@@ -163,7 +163,7 @@ rule figures:
     input:
         run.caches(),
         run.explanations(),
-        run.explanation_page(),
+        run.explanation_pages(),
 
 
 rule search:

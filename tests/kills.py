@@ -18,8 +18,8 @@ from tests.snake import command
 
 VICTIMS = ("everything", "scheduler", "worker")
 """The scheduler with all jobs; the scheduler, whose jobs live on; one job, which the scheduler tries again."""
-OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "ro-crate-metadata.json", "report/index.html")
-"""What tells of a run itself: dates, seconds, versions; the report has a table of costs."""
+OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "ro-crate-metadata.json", "report/methods.html")
+"""What tells of a run itself: dates, seconds, versions; the page of methods has a table of costs."""
 HALF = re.compile(r"\.\d+-.*|.*\.part(\.json)?|.*\.lock|resume\.safetensors|" + re.escape(NAME))
 """Names of what is being written, or gone on with."""
 

@@ -250,8 +250,16 @@ class Layout:
 
     @property
     def quality_page(self) -> Path:
-        """Return the quality page of all subjects; each has a page of its own, ``derivatives/<subject>.html``."""
+        """Return the page of the quality of all scans."""
         return self.report.with_name("quality.html")
+
+    @property
+    def subjects(self) -> Path:
+        """Return the folder with a page per subject.
+
+        It is beside the report's, because two stages write them: after preprocessing, and with the predictions.
+        """
+        return self.results / "subjects"
 
     # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:
@@ -310,13 +318,23 @@ class Layout:
 
     @property
     def report(self) -> Path:
-        """Return the report."""
+        """Return the first page of the report."""
         return self.results / "report" / "index.html"
 
     @property
+    def report_pages(self) -> list[Path]:
+        """Return the pages that every report has."""
+        return [self.report.with_name(f"{name}.html") for name in ("index", "cohort", "performance", "methods")]
+
+    @property
     def explanation_page(self) -> Path:
-        """Return the page that explains all runs; beside the report."""
+        """Return the page of the moments and regions that drive predictions; beside the report."""
         return self.report.with_name("explanation.html")
+
+    @property
+    def trust_page(self) -> Path:
+        """Return the page of tests of the explanation."""
+        return self.report.with_name("trust.html")
 
 
 def folder_of(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,6 @@ class Chapter:
 
     title: str
     blocks: list[Block]
-
-
-@dataclass
-class RunSection:
-    """What the report shows of one run, or of several compared."""
-
-    title: str
-    performance: list[Block] = field(default_factory=list)
-    explanation: list[Block] = field(default_factory=list)
 
 
 @cache

@@ -7,8 +7,9 @@ session and run, gives the joined one its name and its facts.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,12 +91,12 @@ def describe_joined(index: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> pd.Da
     return index
 
 
-def volumes_of(scan: pd.Series, path: str | Path) -> np.ndarray:
+def volumes_of(scan: pd.Series | Mapping[str, Any], path: str | Path) -> np.ndarray:
     """Return which volumes of the image the series of a scan holds (`kept_volumes`); of a joined scan, its own rows.
 
     Parameters
     ----------
-    scan : Series
+    scan : Series or mapping
         Row of the index of a cache.
     path : path
         File of the scan's series.

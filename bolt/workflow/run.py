@@ -347,9 +347,9 @@ class Run(ScanFiles):
         names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
         return [run.explanation / name for run in self.explained_runs() for name in names]
 
-    def explanation_page(self) -> list[Path]:
-        """Return the explanation page, where a model can be explained."""
-        return [self.layout.explanation_page] if self.explanations() else []
+    def explanation_pages(self) -> list[Path]:
+        """Return the pages of the explanation and of its tests, where a model can be explained."""
+        return [self.layout.explanation_page, self.layout.trust_page] if self.explanations() else []
 
     def truth(self) -> list[Path]:
         """Return the truth table, where the dataset has a known answer."""

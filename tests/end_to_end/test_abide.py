@@ -149,9 +149,11 @@ def test_zz_one_fold_of_bolt_and_all_of_the_svm_in_one_report(run):
     assert done.returncode == 0, done.stdout
     trained = [path.parts[-4] for path in folder.glob("results/abide1/runs/cc200/*/*/seed-0/fold-*/predictions.tsv")]
     assert sorted(Counter(trained).values()) == [1, 3]
-    page = (folder / "results/abide1/report/index.html").read_text()
-    assert "All models side by side" in page
-    assert "95 %" in page and "Head motion" in page
+    performance, cohort = (
+        (folder / f"results/abide1/report/{name}.html").read_text() for name in ("performance", "cohort")
+    )
+    assert "All models side by side" in performance
+    assert "95 %" in cohort and "Head motion" in cohort
 
 
 @pytest.fixture(scope="module")

@@ -51,21 +51,23 @@ def test_every_measure_is_within_its_range(demo):
 def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
     assert len(pd.read_csv(demo / "results/phantom/exclusions.tsv", sep="\t")) == 0
     report = demo / "results/phantom/report"
-    page, told = ((report / name).read_text() for name in ("index.html", "explanation.html"))
-    assert "Truth table" in page and "out of range" not in page + told
-    assert "AUC" in told and told.count(": as expected.") == 2  # planted moments, planted regions
+    pages = {file.stem: file.read_text() for file in report.glob("*.html")}
+    everything = "".join(pages.values())
+    assert "Truth table" in pages["index"] and "out of range" not in everything
+    assert pages["trust"].count(": as expected.") == 2  # planted moments, planted regions
     pictures = list((report / "figures").rglob("*.png")) + list((report / "figures").rglob("*.svg"))
     assert len(pictures) >= 12 and all(picture.stat().st_size > 2000 for picture in pictures)
     for picture in pictures:
         if picture.suffix == ".png" and picture.parent == report / "figures":
-            assert picture.name in page + told
+            assert picture.name in everything
 
 
 @pytest.mark.slow
 def test_every_subject_has_a_page_with_light_pictures(demo):
-    derivatives = demo / "results/phantom/derivatives"
-    assert len(list(derivatives.glob("sub-*.html"))) == 24
-    pictures = list(derivatives.glob("sub-*/figures/*"))
+    results = demo / "results/phantom"
+    subjects = [page.read_text() for page in results.glob("subjects/sub-*.html")]
+    assert len(subjects) == 24 and all('id="predictions"' in page and 'class="course"' in page for page in subjects)
+    pictures = list(results.glob("derivatives/sub-*/figures/*"))
     assert len(pictures) == 24 * 6 and max(picture.stat().st_size for picture in pictures) < 250_000
     assert sum(file.stat().st_size for file in (demo / "results/phantom/report").rglob("*")) < 20e6
     table = read_table(demo / "results/phantom/quality/quality.tsv")
@@ -86,7 +88,7 @@ def test_every_result_says_what_made_it_and_what_it_cost(demo):
         "truth",
         "report",
     } < stages
-    assert "Computing resources" in (demo / "results/phantom/report/index.html").read_text()
+    assert "Computing resources" in (demo / "results/phantom/report/methods.html").read_text()
 
 
 @pytest.mark.slow

@@ -49,7 +49,8 @@ def test_from_scans_to_report(config, tmp_path):
     assert main(["report", *where]) == 0
     folder = next((tmp_path / "results/mine/runs").rglob("seed-0"))
     assert read_json(folder / "summary.json")["pooled"]["n_scans"] == 24
-    page = (tmp_path / "results/mine/report/index.html").read_text()
+    names = ("index", "performance", "cohort")
+    page = "".join((tmp_path / f"results/mine/report/{name}.html").read_text() for name in names)
     for text in ("mean absolute error", "years, a number", "No landmarks and regions", "quarters of the label"):
         assert text in page, text
     assert "Algorithm 1" not in page

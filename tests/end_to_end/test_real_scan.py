@@ -34,7 +34,9 @@ from bolt.preprocess.functional.workflow import functional_names, preprocess_fun
 from bolt.preprocess.quality.agreement import coregistration_numbers
 from bolt.preprocess.quality.evidence import normalisation_evidence
 from bolt.preprocess.templates import stage_template
-from bolt.report.pages.quality import PICTURES, write_pages
+from bolt.report.pages.quality import write_quality
+from bolt.report.pages.subjects import write_subjects
+from bolt.report.sections.images import PICTURES
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from bolt.truth.geometry import correlation
@@ -233,14 +235,16 @@ def test_the_pages_show_the_scan(real, tmp_path):
     table = gather_quality(scans, config, layout)
     assert table.state.tolist() == ["ok"], table.reason.tolist()
     dataset = Dataset(name="own", source="bids", path=tmp_path, label="group", classes=["a", "b"])
-    write_pages(Study(config, dataset))
-    page = (layout.derivatives / "sub-02.html").read_text()
+    study = Study(config, dataset)
+    write_quality(study)
+    write_subjects(study)
+    page = (layout.subjects / "sub-02.html").read_text()
     drawn = sorted(path.name for path in (real.anat.parent / "figures").iterdir())
     assert len(drawn) == len(PICTURES) and all(f"sub-02/figures/{name}" in page for name in drawn)
     assert "of 400 ROIs are covered" in page and "Not covered: LH_Limbic_OFC_3" in page
     assert "[@" not in page and "SyN" in page
     group = layout.quality_page.read_text()
-    assert SCAN in group and "0 excluded" in group and "derivatives/sub-02.html" in group
+    assert SCAN in group and "0 excluded" in group and "subjects/sub-02.html" in group
 
 
 def test_all_of_schaefer_is_covered_but_for_what_lost_its_signal(real):

@@ -35,4 +35,4 @@ def test_one_fold_of_real_abide_series(tmp_path):
     assert set(predictions.role) == {"train", "validation", "test"}
     assert predictions[["p_control", "p_autism"]].sum(axis=1).between(0.999, 1.001).all()
     maps = list(results.rglob("*_stat-logodds_statmap.nii.gz"))
-    assert len(maps) == 2 and all((results / "report" / name).is_file() for name in ("index.html", "explanation.html"))
+    assert len(maps) == 2 and all((results / "report" / name).is_file() for name in ("index.html", "trust.html"))

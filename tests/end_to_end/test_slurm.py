@@ -231,7 +231,7 @@ def test_a_fold_that_always_fails_is_reported_and_the_rest_finishes(night):
         table.parts[-3].split("-")[0]: read_table(table).state.dropna().tolist() for table in runs.rglob("metrics.tsv")
     }
     assert states["big"][0] == "failed" and states["small"][:2] == states["svm"][:2] == ["ok", "ok"]
-    assert "Without fold 0: not finished" in (night.folder / "results/mine/report/index.html").read_text()
+    assert "Without fold 0: not finished" in (night.folder / "results/mine/report/performance.html").read_text()
     asked = [int(one["MinMemoryNode"][:-1]) for one in night.of("rule_trainings") if one["JobState"] == "FAILED"]
     assert asked and "exceeded memory limit" in night.output.read_text()
 

@@ -1,4 +1,7 @@
-"""An installed wheel does what a clone does, from an empty folder (docs/environments.md): commands, configuration, atlases, the workflow."""
+"""An installed wheel does what a clone does, from an empty folder: commands, configuration, workflow.
+
+docs/environments.md shows how to install it.
+"""
 
 import os
 import re

@@ -34,4 +34,4 @@ def test_only_bolt_with_cls_tokens_and_series_alone(keys: dict, answer: bool) ->
 def test_no_explanation_is_asked_of_what_has_none(tmp_path: Path) -> None:
     path = write_yaml(tmp_path / "without.yaml", {"model": "bolt", "hyper": {"cls_token": "none"}})
     run = Run({"dataset": "series", "models": [str(path)]})
-    assert run.explanations() == [] and run.explanation_page() == []
+    assert run.explanations() == [] and run.explanation_pages() == []

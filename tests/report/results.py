@@ -112,9 +112,8 @@ def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
         write_status(layout.series_status(scan.scan_id), "ok", "parcellate")
         coverage = np.clip(random.beta(12, 1, 160), 0, 1)
         damaged = np.where(np.arange(160) < 2, 3 if scan.Index == 0 else 0, 0)
-        table = pd.DataFrame({"value": load_labels(ATLAS)["value"], "coverage": coverage, "n_nonfinite": damaged})
-        described = {"value": "Value of the ROI", "coverage": "Share", "n_nonfinite": "Voxels"}
-        write_table(table, path.with_name(f"{scan.scan_id}_atlas-{ATLAS}_coverage.tsv"), described)
+        table = load_labels(ATLAS)[["value", "name"]].assign(coverage=coverage, covered=1, n_nonfinite=damaged)
+        write_table(table, layout.coverage(scan.scan_id, ATLAS), dict.fromkeys(table.columns, "Test"))
     build_cache(scans, ATLAS, load_labels(ATLAS), lambda s: layout.series_file(s.scan_id, ATLAS), layout.cache(ATLAS))
     return events
 
@@ -156,15 +155,15 @@ def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) 
 
 
 def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
-    """The table of quality, and a page that stands for the group's."""
+    """The table of quality, and images that were preprocessed."""
     random = np.random.default_rng(3)
     table = scans[["scan_id", "subject"]].assign(anatomy=scans["subject"], state="ok", reason="")
     for name in MEASURES:
         table[name] = {"mean_fd": random.gamma(4, 0.05, len(table)), "coverage": 0.9}.get(name, np.nan)
     write_table(table, layout.quality, QUALITY_COLUMNS)
-    for page in (layout.quality_page, layout.derivatives / "sub-00.html"):
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("<p>quality</p>")
+    for scan in table.itertuples():
+        write_status(layout.anatomical_status(scan.anatomy), "ok", "anatomical")
+        write_status(layout.functional_status(scan.scan_id), "ok", "functional")
 
 
 def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:

@@ -20,7 +20,8 @@ def test_no_link_is_broken_after_unpacking(tmp_path):
     pages = sorted((tmp_path / "there").rglob("*.html"))
     assert len(pages) == 1 + 2 + 8
     for page in pages:
-        places = re.findall(r'(?:src|href|data)="([^"#]+)"|url=([^"]+)"', page.read_text())
+        text = re.sub(r"<nav.*?</nav>", "", page.read_text(), flags=re.S)  # the rest of the report is not made here
+        places = re.findall(r'(?:src|href|data)="([^"#]+)"|url=([^"]+)"', text)
         assert places and all((page.parent / (one or other)).is_file() for one, other in places)
     assert not any(path.suffix == ".tsv" for path in (tmp_path / "there").rglob("*"))  # pages and pictures alone
 

@@ -17,21 +17,24 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from bolt.cohort.quality import excluded_by_eye
+from bolt.report.contents import PAGES
 from tests.report.pages.test_quality import make_pages
 from tests.report.pages.test_report import page_of
 
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="chromedriver is missing (Debian: apt install chromium-driver)")
 AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
-PAGES = ("index", "explanation", "quality", "subject")
+QUESTIONS = tuple(file.removesuffix(".html") for file in PAGES)
+ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    report = page_of(tmp_path_factory.mktemp("report"))[1]
+    folder = page_of(tmp_path_factory.mktemp("report"))
     layout = make_pages(tmp_path_factory.mktemp("quality"), 30)
-    found = report, report.with_name("explanation.html"), layout.quality_page, layout.derivatives / "sub-9.html"
-    return dict(zip(PAGES, found, strict=True))
+    made = {name: folder / f"{name}.html" for name in QUESTIONS}
+    known = folder.parent / "subjects/sub-00.html"
+    return made | {"scans": layout.quality_page, "subject": layout.subjects / "sub-9.html", "tested subject": known}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def visit(browser: Chrome, page: Path, width: int = 1400) -> None:
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_page_opens_without_an_error_or_a_request(browser: Chrome, pages: dict[str, Path], name: str) -> None:
     browser.get_log("browser"), browser.get_log("performance")
     visit(browser, pages[name])
@@ -68,7 +71,7 @@ def test_a_page_opens_without_an_error_or_a_request(browser: Chrome, pages: dict
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_nothing_is_wider_than_the_screen(browser: Chrome, pages: dict[str, Path], name: str, width: int) -> None:
     visit(browser, pages[name], width)
     wide = browser.execute_script(
@@ -79,7 +82,7 @@ def test_nothing_is_wider_than_the_screen(browser: Chrome, pages: dict[str, Path
     assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width, wide[:5]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_accessibility(browser: Chrome, pages: dict[str, Path], name: str) -> None:
     """Contrast, labels, headings and roles (axe-core, WCAG 2.1 A and AA)."""
     visit(browser, pages[name])
@@ -92,13 +95,20 @@ def test_accessibility(browser: Chrome, pages: dict[str, Path], name: str) -> No
     assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
 
 
+def test_the_bar_leads_from_page_to_page(browser: Chrome, pages: dict[str, Path]) -> None:
+    visit(browser, pages["index"])
+    for title in PAGES.values():
+        browser.find_element(By.LINK_TEXT, title).send_keys(Keys.ENTER)
+        assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current]").text == title
+
+
 def rows(browser: Chrome, table: str) -> list[str]:
     shown = browser.find_elements(By.CSS_SELECTOR, f"{table} tbody tr")
     return [row.find_element(By.TAG_NAME, "td").text for row in shown if row.is_displayed()]
 
 
 def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome, pages: dict[str, Path]) -> None:
-    visit(browser, pages["quality"])
+    visit(browser, pages["scans"])
     scans = "#scans figure.table"
     assert len(rows(browser, scans)) == 12
     whole = browser.find_element(By.XPATH, "//section[@id='scans']//button[starts-with(., 'Show all 30 rows')]")
@@ -116,7 +126,7 @@ def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome,
 
 
 def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[str, Path]) -> None:
-    visit(browser, pages["quality"])
+    visit(browser, pages["scans"])
     browser.find_element(By.CSS_SELECTOR, "#scans input").send_keys("sub-2")
     before = set(browser.downloads.iterdir())  # type: ignore[attr-defined]
     browser.find_element(By.XPATH, "//section[@id='scans']//button[. = 'Save as TSV']").send_keys(Keys.ENTER)
@@ -130,7 +140,7 @@ def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[
     assert [line.split("\t")[0] for line in lines] == [f"sub-{i}_task-rest" for i in (2, *range(20, 30))]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_everything_is_on_paper(browser: Chrome, pages: dict[str, Path], name: str) -> None:
     """Printed pages are as wide as paper, and rows that the screen hides at first are there."""
     visit(browser, pages[name])
@@ -158,8 +168,8 @@ def test_everything_is_on_paper(browser: Chrome, pages: dict[str, Path], name: s
 
 
 def test_anchors_open_the_row_they_lead_to(browser: Chrome, pages: dict[str, Path]) -> None:
-    visit(browser, pages["quality"])
-    browser.get(pages["quality"].as_uri() + "#sub-29_task-rest")
+    visit(browser, pages["scans"])
+    browser.get(pages["scans"].as_uri() + "#sub-29_task-rest")
     assert browser.find_element(By.ID, "sub-29_task-rest").is_displayed()
 
 
@@ -169,7 +179,7 @@ def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Ch
     body.send_keys("e")
     body.send_keys("n")
     browser.switch_to.active_element.send_keys("ringing, see slice 12")
-    visit(browser, pages["quality"])  # another page, the same browser
+    visit(browser, pages["scans"])  # another page, the same browser
     place = browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-9_task-rest]")
     fields = [place.find_element(By.TAG_NAME, name) for name in ("select", "input")]
     assert [field.get_property("value") for field in fields] == ["exclude", "ringing, see slice 12"]

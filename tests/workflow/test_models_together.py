@@ -98,6 +98,6 @@ def test_both_are_trained_judged_and_shown(tmp_path):
         roles = table.set_index("scan_id")["role"].sort_index()
         first = next(t for f, t in predictions.items() if f.name == folder.name).set_index("scan_id")["role"]
         pd.testing.assert_series_equal(roles, first.sort_index())  # the same folds for both
-    page = (results / "report/index.html").read_text()
-    assert "All models side by side" in page and "a support vector machine" in page
-    assert "(folds run: tiny 0; svm 0, 1, 2)" in page
+    performance, methods = ((results / "report" / f"{name}.html").read_text() for name in ("performance", "methods"))
+    assert "All models side by side" in performance and "a support vector machine" in methods
+    assert "(folds run: tiny 0; svm 0, 1, 2)" in methods

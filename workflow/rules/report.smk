@@ -1,4 +1,4 @@
-# Everything on one page, and what drives the models' predictions on another.
+# The pages of the report; those of the explanation have a rule of their own, so that a change elsewhere redraws no brain.
 
 
 rule explanation:
@@ -8,7 +8,7 @@ rule explanation:
         run.explained_metrics(),
     output:
         report(
-            layout.explanation_page,
+            [layout.explanation_page, layout.trust_page],
             caption="../report/explanation.rst",
             category="Explanation",
         ),
@@ -29,13 +29,13 @@ rule explanation:
 rule report:
     input:
         run.metrics(),
-        run.explanation_page(),
+        run.explanation_pages(),
         run.truth(),
         layout.folds,
         layout.exclusions,
         layout.quality_page if run.judged else [],
     output:
-        report(layout.report, caption="../report/index.rst", category="Report"),
+        report(layout.report_pages, caption="../report/index.rst", category="Report"),
     log:
         layout.log("report"),
     benchmark:

@@ -115,17 +115,18 @@ def predicted_numbers(pooled: Mapping[str, Any], out: Path, label: str = "label"
 
 def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
     """Draw the fraction of correct predictions against their probability (`bolt.evaluate.calibration.reliability`)."""
-    counts = np.array(calibration["n_scans"])
+    counts, probability = np.array(calibration["n_scans"]), np.array(calibration["probability"])
     with canvas(out, height=2.6) as figure:
         axis, histogram = figure.subplots(1, 2)
         axis.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        axis.plot(calibration["probability"], calibration["accuracy"], "o-", color=MANY[0], lw=1.2, ms=5)
+        axis.plot(probability, calibration["accuracy"], "o-", color=MANY[0], lw=1.2, ms=5)
         axis.set(ylabel="fraction correct", ylim=(-0.03, 1.03), title="Calibration")
-        histogram.bar(calibration["probability"], counts, width=0.8 / BINS, color=MANY[0])
+        bins = np.minimum(np.floor(probability * BINS), BINS - 1)
+        histogram.bar(bins / BINS, counts, width=1 / BINS, align="edge", color=MANY[0], edgecolor="white", lw=0.7)
         histogram.set(ylabel="test scans", title="Confidence")
-        left = max(0.0, min(calibration["probability"]) - 0.08)
+        left = BINS // 2 / BINS if probability.min() >= 0.5 else 0.0  # of two classes, the predicted one has the half
         for panel in (axis, histogram):
-            panel.set(xlabel="probability of the predicted class", xlim=(left, 1.03))
+            panel.set(xlabel="probability of the predicted class", xlim=(left - 0.02, 1.02))
 
 
 def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:

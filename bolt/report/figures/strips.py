@@ -1,12 +1,14 @@
-"""Small drawings within a page (SVG): each scan among the others, and which ROIs a scan covers."""
+"""Small drawings within a page (SVG): a scan among the others, which ROIs it covers, its course of importance."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 WIDTH, HEIGHT, EDGE = 460, 34, 8
 AXIS = 13
@@ -86,3 +88,45 @@ def coverage_strip(
     cut = f'<path class="cut" d="M0 {height * (1 - threshold):.1f}H900"/>'
     about = f'viewBox="0 0 900 {height + 20}" role="img" aria-label="coverage of each ROI"'
     return f'<svg class="coverage" {about}>{"".join(bars)}{cut}{"".join(names)}</svg>'
+
+
+def course_strip(courses: Sequence[NDArray[np.floating]], volumes: NDArray[np.integer], tr: float, tokens: int) -> str:
+    """Draw importance (T,) of each seed, and its mean, relative to the scan's mean; dropped volumes are gaps.
+
+    Parameters
+    ----------
+    courses : sequence of (T,) arrays
+    volumes : int array (T,)
+        Volume of the scan that each row is.
+    tr : float
+        Repetition time, s; NaN: the axis counts volumes.
+    tokens : int
+        How many of the most important volumes get a dot.
+    """
+    rows = np.array([course / (course.mean() or 1.0) for course in courses])
+    mean = rows.mean(axis=0)
+    step, unit = (tr, "s") if np.isfinite(tr) else (1.0, "volumes")
+    width, height, top = 900, 70, max(float(rows.max()), 1.0)
+    x = (volumes + 0.5) / (volumes[-1] + 1) * width
+
+    def y(value: Any) -> Any:
+        return height - 2 - np.clip(value, 0, top) / top * (height - 6)
+
+    def line(row: NDArray[np.floating], kind: str) -> str:
+        pens = np.where(np.diff(volumes, prepend=-9) > 1, "M", "L")
+        points = "".join(f"{pen}{i:.1f} {j:.1f}h0" for pen, i, j in zip(pens, x, y(row), strict=True))
+        return f'<path class="{kind}" d="{points}"/>'
+
+    thin = "".join(line(row, "seed") for row in rows) if len(rows) > 1 else ""
+    dots = "".join(
+        f'<circle cx="{x[i]:.1f}" cy="{y(mean[i]):.1f}" r="3.5"><title>{volumes[i] * step:.4g} {unit}: '
+        f"{mean[i]:.2g} times the mean</title></circle>"
+        for i in np.argsort(-mean, kind="stable")[:tokens]
+    )
+    at, end = f'y="{height + 12}"', f"{(volumes[-1] + 1) * step:.4g} {unit}"
+    return (
+        f'<svg class="course" viewBox="0 0 {width} {height + 16}" role="img" aria-label="importance over time">'
+        f'<path class="level" d="M0 {y(1.0):.1f}H{width}"/>{thin}{line(mean, "mean")}{dots}'
+        f'<text x="0" {at}>0</text><text x="{width}" {at} text-anchor="end">{end}</text>'
+        f'<text x="{width / 2}" {at} text-anchor="middle">highest: {top:.2g} times the mean</text></svg>'
+    )

@@ -1,4 +1,4 @@
-"""The explanation page: which moments and regions drive the predictions, how stable they are, and how trustworthy.
+"""The pages of the explanation: what a model looked at, and whether that can be believed.
 
 Each part is made by a module of its own, and omitted if its files are missing.
 """
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import DataError
-from bolt.report.html import Block, Chapter, write_page
+from bolt.report.contents import write_report_page
+from bolt.report.html import Block, Chapter
 from bolt.report.runs import run_anchor, run_title
+from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.landmarks import landmarks_blocks
 from bolt.report.sections.explanation.moments import moments_blocks
 from bolt.report.sections.explanation.overview import draw_overview
-from bolt.report.sections.explanation.questions import MARKS, Verdict, counted, verdicts_of
+from bolt.report.sections.explanation.questions import MARKS, Verdict, believed, counted, verdicts_of
 from bolt.report.sections.explanation.regions import regions_blocks
 from bolt.report.sections.explanation.sanity import sanity_blocks
 from bolt.report.sections.explanation.stability import stability_blocks
@@ -25,28 +27,35 @@ from bolt.report.sections.explanation.tasks import tasks_blocks
 from bolt.report.sections.explanation.truth import truth_blocks
 
 Part = Callable[[Study, ModelRun], list[Block]]
-CHAPTERS: Mapping[str, tuple[Part, ...]] = {
-    "Which moments": (tasks_blocks, moments_blocks),
-    "Do these moments suffice to predict the class?": (landmarks_blocks,),
-    "Which regions": (regions_blocks,),
-    "How stable": (stability_blocks,),
-    "How trustworthy": (truth_blocks, sanity_blocks, faithfulness_blocks),
+CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
+    "explanation.html": {
+        "Which moments": (tasks_blocks, moments_blocks),
+        "Which regions": (regions_blocks,),
+    },
+    "trust.html": {
+        "Is the planted truth found?": (truth_blocks,),
+        "Do these moments suffice to predict the class?": (landmarks_blocks,),
+        "Is it stable?": (stability_blocks,),
+        "Does it depend on what was learned?": (sanity_blocks,),
+        "Does the model use these moments?": (faithfulness_blocks,),
+    },
 }
-"""Headings and the parts below them, in reading order."""
+"""Headings of each page and the parts below them, in reading order."""
 
 
 @dataclass
 class Story:
-    """The part of the page about one run."""
+    """What is known about one run; `chapters` are those of each page."""
 
     title: str
     anchor: str
     verdicts: list[Verdict]
-    chapters: list[Chapter]
+    believed: str
+    chapters: dict[str, list[Chapter]]
 
 
 def write_explanation(study: Study) -> None:
-    """Draw and write the page of all explained runs.
+    """Draw and write the pages of all explained runs.
 
     Raises
     ------
@@ -58,8 +67,8 @@ def write_explanation(study: Study) -> None:
     if not stories and not any((run.explanation / "landmarks.tsv").is_file() for run in runs):
         where = study.layout.results / "explain"
         raise DataError("no run was explained", where=where, hint="Run: snakemake figures")
-    content = {"dataset": study.dataset, "stories": stories, "marks": MARKS, "counted": counted}
-    write_page("explanation.html", study.layout.explanation_page, **content)
+    write_report_page(study, "explanation.html", stories=stories, unexplained=unexplained(study))
+    write_report_page(study, "trust.html", stories=stories, marks=MARKS, counted=counted)
 
 
 def story_of(study: Study, run: ModelRun) -> Story | None:
@@ -68,7 +77,10 @@ def story_of(study: Study, run: ModelRun) -> Story | None:
     if not verdicts:
         return None
     draw_overview(study, run)
-    chapters = [
-        Chapter(heading, [block for part in parts for block in part(study, run)]) for heading, parts in CHAPTERS.items()
-    ]
-    return Story(run_title(study, run), run_anchor(run), verdicts, [c for c in chapters if c.blocks])
+    chapters = {page: _chapters(study, run, parts) for page, parts in CHAPTERS.items()}
+    return Story(run_title(study, run), run_anchor(run), verdicts, believed(verdicts), chapters)
+
+
+def _chapters(study: Study, run: ModelRun, headings: Mapping[str, tuple[Part, ...]]) -> list[Chapter]:
+    made = [Chapter(name, [block for part in parts for block in part(study, run)]) for name, parts in headings.items()]
+    return [chapter for chapter in made if chapter.blocks]

@@ -1,4 +1,4 @@
-"""The report: gather what the workflow produced, draw it, and write the page.
+"""The report: gather what the workflow produced, draw it, and write its pages.
 
 Missing parts are omitted: ready ROI series have no registration, real data no truth table.
 """
@@ -21,11 +21,14 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.io.files import read_table, write_text
 from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
-from bolt.report.html import RunSection, write_page
+from bolt.report.contents import ABOUT, PAGES, pages_of, write_report_page
+from bolt.report.html import Chapter
+from bolt.report.pages.subjects import Subject, index_exclusions, write_subjects
 from bolt.report.sections.bibliography import bibtex
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
-from bolt.report.sections.comparison import Compared, comparison, gathered
+from bolt.report.sections.comparison import Compared, comparison, gathered, reference
 from bolt.report.sections.costs import costs_section
+from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.findings import findings
 from bolt.report.sections.methods import (
     cite,
@@ -44,41 +47,67 @@ from bolt.report.tables import readable
 
 
 def write_report(study: Study) -> None:
-    """Write the report, with its figures beside it, and the methods text: ``methods.md``, ``methods.bib``."""
+    """Write the pages that need more than images, their figures, and the methods text; remove pages of former runs."""
     gc.freeze()  # figures leave garbage: do not search all imported modules for it
-    config, dataset, layout = study.config, study.dataset, study.layout
+    layout, pages = study.layout, pages_of(study)
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     exclusions = _exclusions(layout, scans)
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
-    used = with_lengths(with_motion(used, layout), layout, next(iter(config.atlas_places)))
+    used = with_lengths(with_motion(used, layout), layout, next(iter(study.config.atlas_places)))
+    compared = gathered(study)
+    _write_cohort(study, used, exclusions, write_subjects(study, exclusions, compared))
+    write_report_page(study, "performance.html", runs=performance_sections(study, compared))
+    _write_methods(study, used)
     truth = layout.tables / "truth.tsv"
+    write_report_page(
+        study,
+        "index.html",
+        facts=_facts(study, used, exclusions),
+        truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        findings=findings(study, compared),  # repeats the tests of the cohort
+        contents={file: ABOUT[file] for file in pages if file in ABOUT},
+        unexplained={} if "explanation.html" in pages else unexplained(study),
+    )
+    for file in PAGES.keys() - pages.keys():
+        layout.report.with_name(file).unlink(missing_ok=True)
+
+
+def _write_cohort(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame, subjects: list[Subject]) -> None:
+    atlases = study.config.atlas_places
+    series = [block for atlas in atlases for block in series_section(study, atlas)]
+    write_report_page(
+        study,
+        "cohort.html",
+        used=len(used),
+        subjects=subjects,
+        columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
+        reference=reference(study).name,
+        cohort=cohort_section(study, used),
+        exclusions=exclusions,
+        quality=quality_section(study),
+        series=series + spaces_section(study.layout, used["scan_id"], atlases),
+    )
+
+
+def _write_methods(study: Study, used: pd.DataFrame) -> None:
+    """Write the page, and its text for a manuscript: ``methods.md``, ``methods.bib``."""
+    layout = study.layout
     text = methods(study, preprocessing_texts(layout, used))
     paragraphs, references = cite(text)
     write_text(methods_page(paragraphs, references), layout.report.with_name("methods.md"))
     write_text(bibtex(cited(text), load_references()), layout.report.with_name("methods.bib"))
-    compared, about_cohort = gathered(study), cohort_section(study, used)  # whose tests the findings repeat
-    series = [block for atlas in config.atlas_places for block in series_section(study, atlas)]
-    write_page(
-        "report.html",
-        layout.report,
-        dataset=dataset,
-        facts=_facts(study, used, exclusions),
-        truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
-        cohort=about_cohort,
-        exclusions=exclusions,
-        quality=quality_section(study),
-        series=series + spaces_section(layout, used["scan_id"], config.atlas_places),
-        findings=findings(study, compared),
-        runs=performance_sections(study, compared),
+    write_report_page(
+        study,
+        "methods.html",
         methods=paragraphs,
         references=references,
         provenance=_provenance(),
         costs=costs_section(layout),
-        configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
+        configuration=yaml.safe_dump(study.config.model_dump(mode="json"), sort_keys=False),
     )
 
 
-def performance_sections(study: Study, rows: Mapping[str, Compared] | None = None) -> list[RunSection]:
+def performance_sections(study: Study, rows: Mapping[str, Compared] | None = None) -> list[Chapter]:
     """Return the comparison of all runs (`rows`, if they were read before), the searches, and each run."""
     compared = comparison(study, rows)
     runs = [run_section(study, run) for run in study.runs]
@@ -88,8 +117,7 @@ def performance_sections(study: Study, rows: Mapping[str, Compared] | None = Non
 def _exclusions(layout: Layout, scans: pd.DataFrame) -> pd.DataFrame:
     if layout.exclusions.is_file():
         return read_table(layout.exclusions, text=("scan_id", "stage", "reason")).fillna("")
-    listed = scans.loc[scans["exclude_reason"].notna(), ["scan_id", "exclude_reason"]]
-    return listed.rename(columns={"exclude_reason": "reason"}).assign(stage="index")
+    return index_exclusions(scans)
 
 
 def _provenance() -> dict[str, str]:

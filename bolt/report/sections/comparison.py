@@ -13,7 +13,7 @@ from bolt.experiments.results import Gathered, gather, paired_tests, summaries
 from bolt.models.registry import inputs_of
 from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
-from bolt.report.html import Block, Picture, RunSection, Table, Text
+from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
@@ -33,7 +33,7 @@ RECONSTRUCTED = "reconstructed"
 PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
-def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> RunSection | None:
+def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chapter | None:
     """Compare all evaluated runs; None if there are fewer than two. `rows` are those of `gathered`, read before."""
     found = {run_title(study, run): readable.read_evaluated(run.folder) for run in study.runs}
     evaluated = {title: metrics for title, metrics in found.items() if metrics}
@@ -54,7 +54,7 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> RunS
         numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
-    return RunSection("All models side by side", blocks + reconstructed(study) + tests)
+    return Chapter("All models side by side", blocks + reconstructed(study) + tests)
 
 
 def _with_fidelity(study: Study, table: pd.DataFrame) -> pd.DataFrame:

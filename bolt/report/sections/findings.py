@@ -23,8 +23,7 @@ from bolt.report.figures import performance as figures
 from bolt.report.html import Picture
 from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
 from bolt.report.sections.comparison import Compared, reference
-from bolt.report.sections.explanation.measures import NOT_SUPPORTED, SUPPORTED
-from bolt.report.sections.explanation.questions import MARKS, Verdict, verdicts_of
+from bolt.report.sections.explanation.questions import MARKS, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import is_better, sees_brain
 from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
 
@@ -69,7 +68,7 @@ def findings(study: Study, compared: Mapping[str, Compared]) -> Findings:
     if verdicts := verdicts_of(study, run):
         found.sentences[BELIEVED] = believed(verdicts)
         found.verdicts = [(MARKS[verdict.state], verdict) for verdict in verdicts]
-        found.link = f"{study.layout.explanation_page.name}#{run_anchor(run)}"
+        found.link = f"{study.layout.trust_page.name}#{run_anchor(run)}"
     found.pictures = _pictures(study, run)
     return found
 
@@ -159,22 +158,6 @@ def _different(tests: pd.DataFrame, classes: bool) -> str:
     verbs = {DIFFERS: f"Differs {where}: ", MAY_DIFFER: "May differ (too few people to tell): ", SIMILAR: "Similar: "}
     parts = [f"{verb}{listed(verdict)}" for verdict, verb in verbs.items() if (known["verdict"] == verdict).any()]
     return ". ".join(parts) + "." if parts else ""
-
-
-def believed(verdicts: Sequence[Verdict]) -> str:
-    """State whether an explanation may be believed: yes only if nothing that was asked failed or was left out."""
-    states = {state: [v.short for v in verdicts if v.state == state] for state in MARKS}
-    n, passed, failed = len(verdicts), states[SUPPORTED], states[NOT_SUPPORTED]
-    untested = [v.short for v in verdicts if v.state not in (SUPPORTED, NOT_SUPPORTED)]
-    first = verdicts[0]
-    if first.state == NOT_SUPPORTED:
-        return "No: the model is not shown to predict better than chance, so there may be nothing to explain."
-    if len(passed) == n:
-        return f"Yes, as far as it was tested: all {n} tests are passed."
-    left = f" Not tested: {', '.join(untested)}." if untested else ""
-    if not failed:
-        return f"In part: {len(passed)} of {n} tests are passed.{left}"
-    return f"With care: {len(passed)} of {n} tests are passed. Not passed: {', '.join(failed)}.{left}"
 
 
 def _pictures(study: Study, run: ModelRun) -> list[Picture]:

@@ -19,9 +19,6 @@ def quality_section(study: Study) -> list[Block]:
         return []
     blocks: list[Block] = []
     if layout.quality_page.is_file():
-        text = "All measures of every scan, and the images of each subject, are on the quality page:"
+        text = "All measures of every scan:"
         blocks.append(Text(text, link=layout.quality_page.name))
-        if list(layout.derivatives.glob("*.html")):
-            text = "To share everything as one file: bolt report --config results/…/config.yaml --zip report.zip"
-            blocks.append(Text(text))
     return [*blocks, Table(shown, "Quality measures over all preprocessed scans.", layout.quality)]

@@ -1,4 +1,4 @@
-"""One run: how well it predicts, and a summary of its explanation."""
+"""One run: how well it predicts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from bolt.config.study import Study
 from bolt.evaluate.areas import FEWEST_PER_CLASS
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.intervals import FEWEST_GROUPS
-from bolt.explain.explainable import has_importance
 from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
-from bolt.report.html import Block, Picture, RunSection, Table, Text
-from bolt.report.runs import run_anchor, run_figure, run_title
+from bolt.report.html import Block, Chapter, Picture, Table, Text
+from bolt.report.runs import run_figure, run_title
 from bolt.report.sections.explanation.measures import averaged
-from bolt.report.sections.explanation.questions import counted, verdicts_of
-from bolt.report.sections.explanation.regions import brain_picture
 from bolt.report.tables import readable
 from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, decimal, p_value
 
@@ -41,12 +38,12 @@ SITES = (
 )
 
 
-def run_section(study: Study, run: ModelRun) -> RunSection:
-    """Return performance and, if the run was explained, a summary of the explanation."""
+def run_section(study: Study, run: ModelRun) -> Chapter:
+    """Return the metrics of a run, its calibration, sites and training."""
     file = run.folder / "metrics.tsv"
     if not file.is_file():
         missing = Text(f"Not evaluated yet: {file} is missing.", warning=True)
-        return RunSection(run_title(study, run), [missing])
+        return Chapter(run_title(study, run), [missing])
     metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
     unit = " (accuracy, recall and precision in per cent)" if study.dataset.classes else ""
     kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
@@ -65,7 +62,7 @@ def run_section(study: Study, run: ModelRun) -> RunSection:
     if summary["pooled"]:
         blocks.append(_performance(study, run, metrics, summary["pooled"]))
     blocks += _training(study, run)
-    return RunSection(run_title(study, run), blocks, explanation_summary(study, run))
+    return Chapter(run_title(study, run), blocks)
 
 
 def _unfinished(metrics: pd.DataFrame) -> list[Block]:
@@ -123,24 +120,3 @@ def _training(study: Study, run: ModelRun) -> list[Block]:
     picture = run_figure(study, run, "training")
     figures.training_curves({int(file.parent.name.removeprefix("fold-")): read_table(file) for file in files}, picture)
     return [Picture(picture, TRAINING)]
-
-
-def explanation_summary(study: Study, run: ModelRun) -> list[Block]:
-    """Summarise a run's explanation: verdicts, brain, and a link to the explanation page."""
-    model = study.models[run.model]
-    if study.dataset.classes is None:
-        return [Text("No landmarks and regions: they are regressions of classes, but the label is a number.")]
-    if model.covariates:
-        return [Text("No importance weights: Algorithm 1 is defined for series, but this model also has covariates.")]
-    if not has_importance(model):
-        return [Text("No importance weights: Algorithm 1 requires CLS tokens, which this model does not have.")]
-    verdicts = verdicts_of(study, run)
-    if not verdicts:
-        attempted = (run.explanation / "landmarks.tsv").is_file()
-        return [Text("Not explained: no fold of this run was trained and explained.", warning=True)] * attempted
-    blocks: list[Block] = [Text(" ".join([*(v.sentence for v in verdicts if v.sentence), counted(verdicts)]))]
-    brain = brain_picture(study, run)
-    if brain.file.is_file():
-        blocks.append(brain)
-    link = f"{study.layout.explanation_page.name}#{run_anchor(run)}"
-    return [*blocks, Text("All figures, and how far the explanation can be trusted:", link=link)]

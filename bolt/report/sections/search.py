@@ -13,7 +13,7 @@ from bolt.config import load_model
 from bolt.config.study import Study
 from bolt.io.files import read_json
 from bolt.report.figures import search as figure
-from bolt.report.html import Block, Picture, RunSection, Table, Text
+from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder
 from bolt.report.tables import readable
 from bolt.report.tables.numbers import number
@@ -27,7 +27,7 @@ COURSE = (
 )
 
 
-def search_sections(study: Study) -> list[RunSection]:
+def search_sections(study: Study) -> list[Chapter]:
     """Return one section per searched model and atlas."""
     sections = []
     for atlas in study.config.atlas_places:
@@ -37,7 +37,7 @@ def search_sections(study: Study) -> list[RunSection]:
     return sections
 
 
-def _section(study: Study, atlas: str, folder: Path) -> RunSection:
+def _section(study: Study, atlas: str, folder: Path) -> Chapter:
     files = {int(path.parent.name.removeprefix("fold-")): path for path in folder.glob("fold-*/best.json")}
     best = {fold: read_json(files[fold]) for fold in sorted(files)}
     trials = {fold: read_trials(files[fold].with_name("trials.tsv")) for fold in best}
@@ -50,7 +50,7 @@ def _section(study: Study, atlas: str, folder: Path) -> RunSection:
         f"{first['fold']}). The objective is the mean loss of the validation scans; test scans were not used."
     )
     blocks: list[Block] = [Table(chosen(best, trials), caption, folder), Picture(picture, COURSE)]
-    return RunSection(f"Search of {folder.name} on {atlas}", blocks + _schemes(study, atlas, folder.name))
+    return Chapter(f"Search of {folder.name} on {atlas}", blocks + _schemes(study, atlas, folder.name))
 
 
 def chosen(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame]) -> pd.DataFrame:

@@ -24,7 +24,7 @@ function equip(figure, number) {
     bar.append(made);
     return made;
   };
-  const matching = () => [...body.rows].filter(row => row.innerText.toLowerCase().includes(words) || row.textContent.toLowerCase().includes(words));
+  const matching = () => [...body.rows].filter(row => !words || row.innerText.toLowerCase().includes(words) || row.textContent.toLowerCase().includes(words));
   const draw = () => {
     const found = new Set(matching());
     let n = 0;

@@ -1,4 +1,4 @@
-"""Stages that show what others computed: truth table, explanation page, report, ledger."""
+"""Stages that show what others computed: truth table, explanation, report, ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bolt")
 EXPLAINED = ("roi_weights.tsv", "stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "tasks.tsv", "landmarks.tsv")
-"""What the explanation page shows of a run."""
+"""What the pages of the explanation show of a run."""
 
 
 def _results(job: Job, *names: str) -> list[list[Path]]:
@@ -60,7 +60,7 @@ def _explanation_settings(study: Study) -> list[Any]:
 
 
 @stage(
-    "Draw what drives the models' predictions, and write the explanation page.",
+    "Draw what drives the models' predictions, and write the pages of the explanation.",
     code=("bolt.report.pages.explanation",),
     settings=_explanation_settings,
     jobs=lambda plan: int(plan.n_checked > 0),
@@ -68,7 +68,7 @@ def _explanation_settings(study: Study) -> list[Any]:
     memory_mb=4000,
 )
 def explanation(job: Job) -> None:
-    """Write the explanation page of all runs."""
+    """Write the pages of the explanation of all runs."""
     from bolt.jobs.provenance import provenance_path
     from bolt.report.pages.explanation import write_explanation
 
@@ -80,13 +80,13 @@ def explanation(job: Job) -> None:
 def _report_settings(study: Study) -> list[Any]:
     from bolt.workflow.watched import templates
 
-    return [templates(), study.config.model_dump(mode="json"), study.dataset]  # its page shows these
+    return [templates(), study.config.model_dump(mode="json"), study.dataset]  # its pages show these
 
 
 def _report_options(parser: ArgumentParser) -> None:
     from pathlib import Path
 
-    about = "write the finished report with its figures and the quality pages to this ZIP file, and nothing else"
+    about = "write the finished report with its figures and the pages of subjects to this ZIP file, and nothing else"
     parser.add_argument("--zip", type=Path, metavar="FILE", help=about)
 
 
@@ -116,7 +116,7 @@ def report(job: Job) -> None:
     write_cohort(job.scans(), job.dataset.published, layout.cohort)  # the published numbers may be newer than the index
     write_report(job.study)
     tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
-    present = [path for path in (*tables, layout.explanation_page) if path.is_file()]
+    present = [path for path in (*tables, layout.explanation_page, layout.trust_page) if path.is_file()]
     job.note(provenance_path(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 

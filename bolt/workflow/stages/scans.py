@@ -282,8 +282,8 @@ def _pages_settings(study: Study) -> list[Any]:
 
 
 @stage(
-    "Write the quality pages: one per subject, and one of all.",
-    code=("bolt.report.pages.quality", "bolt.preprocess.bidsignore"),
+    "Write the page of image quality, and one per subject.",
+    code=("bolt.report.pages.quality", "bolt.report.pages.subjects", "bolt.preprocess.bidsignore"),
     settings=_pages_settings,
     jobs=lambda plan: int(plan.judged and plan.whole),
     memory_mb=2000,
@@ -292,10 +292,12 @@ def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
     from bolt.jobs.provenance import provenance_path
     from bolt.preprocess.bidsignore import write_bidsignore
-    from bolt.report.pages.quality import write_pages
+    from bolt.report.pages.quality import write_quality
+    from bolt.report.pages.subjects import write_subjects
 
     layout = job.layout
-    write_pages(job.study)
+    write_quality(job.study)
+    write_subjects(job.study)
     if (layout.derivatives / "dataset_description.json").is_file():
         write_bidsignore(layout.derivatives)  # now that it is known which subjects failed
     job.note(provenance_path(layout.quality_page), [layout.quality])

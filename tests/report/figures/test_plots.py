@@ -74,20 +74,37 @@ def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
     assert marked.with_suffix(".svg").is_file()
 
 
-def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path: Path, monkeypatch) -> None:
-    """Volumes 0 to 4 were before the steady state; 10 and 12 were scrubbed, so 11 stands alone."""
-    random = np.random.default_rng(0)
-    volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
-    weights, values = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
-    drawn: list[Any] = []
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The axes of every picture that is drawn."""
+    made: list[Any] = []
 
     @contextmanager
     def canvas(out: Path, height: float) -> Iterator[Any]:
         with style.canvas(out, height=height) as figure:
             yield figure
-            drawn.append(figure.axes)
+            made.append(figure.axes)
 
-    monkeypatch.setattr(series, "canvas", canvas)
+    for module in (performance, series):
+        monkeypatch.setattr(module, "canvas", canvas)
+    return made
+
+
+def test_bins_of_probabilities_are_fixed_and_end_at_one(tmp_path: Path, drawn: list[Any]) -> None:
+    pooled = {"probability": [0.51, 0.9993, 1.0], "accuracy": [0.5, 1, 1], "n_scans": [8, 4, 3]}
+    performance.reliability(pooled, tmp_path / "a.png")
+    bars = [(bar.get_x() * 15, bar.get_width() * 15, bar.get_height()) for bar in drawn[0][1].patches]
+    assert np.allclose(bars, [(7, 1, 8), (14, 1, 4), (14, 1, 3)])
+    performance.reliability({"probability": [0.2], "accuracy": [0.5], "n_scans": [8]}, tmp_path / "a.png")
+    low, high = zip(*(axes[1].get_xlim() for axes in drawn), strict=True)
+    assert np.allclose(low, (7 / 15, 0), atol=0.03) and np.allclose(high, 1, atol=0.03)
+
+
+def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path: Path, drawn: list[Any]) -> None:
+    """Volumes 0 to 4 were before the steady state; 10 and 12 were scrubbed, so 11 stands alone."""
+    random = np.random.default_rng(0)
+    volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
+    weights, values = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
     tokens, events = np.array([6]), np.array([0])
     out = tmp_path / "a.png"
     series.time_course(weights, values, ROIS, tokens, 2.0, out, volumes=volumes, landmarks=events)

@@ -1,4 +1,4 @@
-"""What the explanation page omits."""
+"""What the pages of the explanation omit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monke
     lines, areas = tables(0.2)
     write_table(lines, out / "faithfulness.tsv", CURVE_COLUMNS)
     write_table(areas, out / "faithfulness_areas.tsv", AREA_COLUMNS)
-    monkeypatch.setattr(explanation, "CHAPTERS", {"sanity": (sanity_blocks,), "faithfulness": (faithfulness_blocks,)})
+    chapters = {"sanity": (sanity_blocks,), "faithfulness": (faithfulness_blocks,)}
+    monkeypatch.setattr(explanation, "CHAPTERS", {"page": chapters})
 
     def shown(sanity: Sanity, faithfulness: Faithfulness) -> tuple[list[str], list[str]]:
         explain = study.config.explain.model_copy(update={"sanity": sanity, "faithfulness": faithfulness})
@@ -40,7 +41,7 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monke
         story = explanation.story_of(changed, first_run(changed))
         assert story is not None and len(story.verdicts) >= len(TRUST)
         tested = [v.question for v in story.verdicts if v.state != NOT_TESTED]
-        return [c.title for c in story.chapters], [end for end in TRUST if any(q.endswith(end) for q in tested)]
+        return [c.title for c in story.chapters["page"]], [end for end in TRUST if any(q.endswith(end) for q in tested)]
 
     assert shown(Sanity(), Faithfulness()) == (["sanity", "faithfulness"], list(TRUST))
     assert shown(Sanity(draws=0, permuted=False), Faithfulness()) == (["faithfulness"], list(TRUST[2:]))

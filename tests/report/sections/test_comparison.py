@@ -57,13 +57,11 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
         metrics.to_csv(run.folder / "metrics.tsv", sep="\t", index=False, na_rep="n/a")
     section = comparison(study)
     assert section is not None
-    table = next(block.frame for block in section.performance if isinstance(block, Table))
+    table = next(block.frame for block in section.blocks if isinstance(block, Table))
     assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
     assert table["fidelity"].tolist() == ["–", "reconstructed"]
     note = "other is reconstructed, not the original method: Its width is chosen here."
-    assert [block.text for block in section.performance if isinstance(block, Text) and "other is" in block.text] == [
-        note
-    ]
+    assert [block.text for block in section.blocks if isinstance(block, Text) and "other is" in block.text] == [note]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
     assert table["AUC [95 %]"].tolist() == ["0.610 [0.520, 0.730]", "0.710 [0.620, 0.830]"]
     assert table["accuracy [95 %]"].tolist() == ["66.0 [57.0, 78.0]", "76.0 [67.0, 88.0]"]
@@ -75,12 +73,12 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
     study = two_models(tmp_path)
     section = comparison(study)
     assert section is not None
-    tests = [block for block in section.performance if isinstance(block, Table)][1]
+    tests = [block for block in section.blocks if isinstance(block, Table)][1]
     assert tests.frame[""].tolist() == ["other"] and "tests against tiny" in tests.caption
     assert tests.frame["permutation: p (Holm)"].tolist() == ["1 (1)"]
     assert "Wilcoxon: p (Holm)" not in tests.frame and "2 of at least 6 folds" in tests.caption
     alone = run_section(study, study.runs[0])
-    titles = [block.frame.iloc[:, 0].tolist() for block in alone.performance if isinstance(block, Table)]
+    titles = [block.frame.iloc[:, 0].tolist() for block in alone.blocks if isinstance(block, Table)]
     assert ["balanced accuracy", "Brier score", "log loss", "expected calibration error"] in titles and [
         "london",
         "york",
@@ -118,7 +116,7 @@ def test_two_seeds_stand_beside_folds(tmp_path: Path) -> None:
         predictions.to_csv(file, sep="\t", index=False)
     section = comparison(study)
     assert section is not None
-    table = next(b for b in section.performance if isinstance(b, Table) and "sd over seeds" in b.frame)
+    table = next(b for b in section.blocks if isinstance(b, Table) and "sd over seeds" in b.frame)
     accuracy = table.frame.set_index("metric").loc["accuracy"]
     tests = pd.concat(read_table(file) for file in first.folder.glob("fold-*/predictions.tsv")).query("role == 'test'")
     right = (tests["label"] == tests["predicted"]).groupby(tests["fold"]).mean()
@@ -137,10 +135,11 @@ def test_the_page_shows_both_and_names_the_svm(tmp_path: Path) -> None:
     sections = performance_sections(study)
     assert sections[0].title == "All models side by side" and len(sections) == 3
     write_report(study)
-    page = study.layout.report.read_text()
-    assert page.index("All models side by side") < page.index(f"<h3>tiny on {ATLAS}")
+    page = study.layout.report.with_name("performance.html").read_text()
+    assert page.index("<h2>All models side by side") < page.index(f"<h2>tiny on {ATLAS}")
     assert page.count("Clopper–Pearson intervals for accuracy") == 3  # the comparison and the metrics of both models
-    assert re.search(r"other, a support vector machine \[\d+\] \(linear kernel, C = 1", page)
+    made = study.layout.report.with_name("methods.html").read_text()
+    assert re.search(r"other, a support vector machine \[\d+\] \(linear kernel, C = 1", made)
 
 
 def test_the_cohorts_tests_are_said_in_words_and_kept_as_a_table(tmp_path: Path) -> None:
@@ -189,7 +188,7 @@ def test_the_papers_cohort_and_warnings_stand_with_the_cohort(tmp_path: Path) ->
     write_table(odd, layout.warnings, WARNING_COLUMNS)
     assert odd.groupby("scan_id").warning.first().str.contains("of 160 ROIs ").tolist() == [True] * 3
     write_report(study)
-    cohort = layout.report.read_text().split('id="cohort"')[1].split("</section>")[0]
+    cohort = layout.report.with_name("cohort.html").read_text().split('id="cohort"')[1].split("</section>")[0]
     for words in (
         "compared with the published cohort",
         '<td class="n">871</td>',

@@ -91,7 +91,7 @@ def test_what_is_written_is_a_model_that_can_be_loaded(searched):
 
 def test_the_section_shows_course_and_spread(searched):
     (run,) = search_sections(searched)
-    table, picture, text = run.performance
+    table, picture, text = run.blocks
     frame = table.frame.set_index("")
     assert frame.loc["learning rate"].tolist() == ["0.0002", "0.001", "0.0025 (0.001 to 0.004)"]
     assert picture.file.is_file() and picture.file.with_suffix(".svg").is_file()
@@ -104,8 +104,8 @@ def test_both_schemes_side_by_side(searched):
     write_run(layout, layout.choice("toy", "paper", "bolt"), [0.65, 0.8])
     (run,) = search_sections(searched)
     difference = "over 2 folds: +7.50 percentage points of accuracy on average (+5.00 to +10.00)"
-    assert difference in run.performance[-1].caption
-    assert len(run.performance[-1].frame) == 2
+    assert difference in run.blocks[-1].caption
+    assert len(run.blocks[-1].frame) == 2
 
 
 def test_nothing_was_searched(tmp_path):

@@ -117,3 +117,19 @@ def counted(verdicts: Sequence[Verdict]) -> str:
     states = [verdict.state for verdict in verdicts]
     counts = [f"{states.count(state)} {state}" for state in MARKS if state in states]
     return f"Of {len(states)} questions about this explanation: {', '.join(counts)}."
+
+
+def believed(verdicts: Sequence[Verdict]) -> str:
+    """State whether an explanation may be believed: yes only if nothing that was asked failed or was left out."""
+    states = {state: [v.short for v in verdicts if v.state == state] for state in MARKS}
+    n, passed, failed = len(verdicts), states[SUPPORTED], states[NOT_SUPPORTED]
+    untested = [v.short for v in verdicts if v.state not in (SUPPORTED, NOT_SUPPORTED)]
+    first = verdicts[0]
+    if first.state == NOT_SUPPORTED:
+        return "No: the model is not shown to predict better than chance, so there may be nothing to explain."
+    if len(passed) == n:
+        return f"Yes, as far as it was tested: all {n} tests are passed."
+    left = f" Not tested: {', '.join(untested)}." if untested else ""
+    if not failed:
+        return f"In part: {len(passed)} of {n} tests are passed.{left}"
+    return f"With care: {len(passed)} of {n} tests are passed. Not passed: {', '.join(failed)}.{left}"
