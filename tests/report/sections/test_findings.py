@@ -88,7 +88,7 @@ def test_what_differs_is_listed_by_size() -> None:
     table = pd.DataFrame(rows, columns=["measure", "effect", "effect_name", "medium", "verdict"])
     text = module._different(table.assign(low=0.1, high=0.9), classes=True)
     assert text.startswith("Differs between the classes: site (Cramér's V 0.50 [0.10, 0.90]); head motion (Cohen's d")
-    assert "May differ (too few people to tell): sex" in text and "Similar: age" in text
+    assert "Too few people to tell whether these differ: sex" in text and "Similar: age" in text
 
 
 def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> None:
