@@ -31,6 +31,8 @@ ROLES = {
 """What tables of folds call the parts of a split."""
 SAME = 0.999
 """Correlation of two z-scored series from which they are one recording, however it was rounded."""
+BLOCK = 256
+"""Scans that are compared with all before them at a time."""
 SAMPLED = 4000
 """Values of a series that are compared."""
 
@@ -63,9 +65,11 @@ def name_contents(series: Mapping[str, np.ndarray]) -> pd.Series:
     names: dict[str, str] = {}
     for samples in by_shape.values():
         scans, table = list(samples), np.stack(list(samples.values()))
-        for i, scan in enumerate(scans):
-            first = int(np.argmax(table[: i + 1] @ table[i] > SAME))  # at the latest, the scan itself
-            names[scan] = names.get(scans[first], scan)
+        for start in range(0, len(scans), BLOCK):
+            end = start + BLOCK
+            firsts = np.argmax(table[:end] @ table[start:end].T > SAME, axis=0)  # at the latest, the scan itself
+            for scan, first in zip(scans[start:end], firsts, strict=True):
+                names[scan] = names.get(scans[first], scan)
     return pd.Series(names, dtype=object)
 
 

@@ -25,7 +25,7 @@ ABOUT = {
     "quality.html": "Every scan by every quality measure, and rating by eye.",
     "performance.html": "All models side by side and against chance; folds, sites, calibration, training.",
     "explanation.html": "Which moments, regions and networks drive the predictions.",
-    "trust.html": "Tests of the explanation: is it stable, does it depend on what was learned, does the model use it?",
+    "trust.html": "Are training and test apart? Is the explanation stable, learned from the labels, used by the model?",
     "methods.html": "The methods text with its references, versions, computing resources, configuration.",
 }
 """What is on each page, for the first one."""

@@ -19,6 +19,7 @@ from bolt.evaluate.metrics import write_metrics
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import write_controls, write_importance
+from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
@@ -92,6 +93,14 @@ def make_scans(layout: Layout, n: int, length: int = 60) -> pd.DataFrame:
     )
     write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
     return scans
+
+
+def make_folds(layout: Layout, scans: pd.DataFrame) -> None:
+    """Write folds in the way of `make_run`, with a validation part."""
+    roles, part = np.array(["test", "validation", "train"]), np.arange(len(scans)) // 2
+    whose = scans[["scan_id", "subject", "group"]]
+    tables = [whose.assign(fold=fold, role=roles[(part - fold) % 3]) for fold in range(3)]
+    write_table(pd.concat(tables), layout.folds, FOLD_COLUMNS)
 
 
 def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -178,6 +187,7 @@ def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> Study
     """Write the whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
     study = settings(folder)
     used = make_scans(study.layout, n).iloc[:-1]
+    make_folds(study.layout, used)
     events = make_series(study.layout, used)
     make_run(first_run(study), used, events)
     if everything:

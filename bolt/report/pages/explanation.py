@@ -25,6 +25,7 @@ from bolt.report.sections.explanation.sanity import sanity_blocks
 from bolt.report.sections.explanation.stability import stability_blocks
 from bolt.report.sections.explanation.tasks import tasks_blocks
 from bolt.report.sections.explanation.truth import truth_blocks
+from bolt.report.sections.leaks import leaks_section
 
 Part = Callable[[Study, ModelRun], list[Block]]
 CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
@@ -68,7 +69,7 @@ def write_explanation(study: Study) -> None:
         where = study.layout.results / "explain"
         raise DataError("no run was explained", where=where, hint="Run: snakemake figures")
     write_report_page(study, "explanation.html", stories=stories, unexplained=unexplained(study))
-    write_report_page(study, "trust.html", stories=stories, marks=MARKS, counted=counted)
+    write_report_page(study, "trust.html", stories=stories, leaks=leaks_section(study), marks=MARKS, counted=counted)
 
 
 def story_of(study: Study, run: ModelRun) -> Story | None:

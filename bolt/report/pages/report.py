@@ -30,6 +30,7 @@ from bolt.report.sections.comparison import Compared, comparison, gathered, refe
 from bolt.report.sections.costs import costs_section
 from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.findings import findings
+from bolt.report.sections.leaks import leaks_section
 from bolt.report.sections.methods import (
     cite,
     cited,
@@ -56,7 +57,9 @@ def write_report(study: Study) -> None:
     used = with_lengths(with_motion(used, layout), layout, next(iter(study.config.atlas_places)))
     compared = gathered(study)
     _write_cohort(study, used, exclusions, write_subjects(study, exclusions, compared))
-    write_report_page(study, "performance.html", runs=performance_sections(study, compared))
+    apart = leaks_section(study) if "trust.html" not in pages else None
+    chapters = performance_sections(study, compared) + ([apart] if apart else [])
+    write_report_page(study, "performance.html", runs=chapters)
     _write_methods(study, used)
     truth = layout.tables / "truth.tsv"
     write_report_page(

@@ -155,7 +155,11 @@ def _different(tests: pd.DataFrame, classes: bool) -> str:
         )
 
     where = "between the classes" if classes else "with the label"
-    verbs = {DIFFERS: f"Differs {where}: ", MAY_DIFFER: "Too few people to tell whether these differ: ", SIMILAR: "Similar: "}
+    verbs = {
+        DIFFERS: f"Differs {where}: ",
+        MAY_DIFFER: "Too few people to tell whether these differ: ",
+        SIMILAR: "Similar: ",
+    }
     parts = [f"{verb}{listed(verdict)}" for verdict, verb in verbs.items() if (known["verdict"] == verdict).any()]
     return ". ".join(parts) + "." if parts else ""
 
