@@ -16,25 +16,19 @@ values, and for more than two classes coupled (Wu, Lin and Weng 2004, https://ww
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, log_expit, log_softmax, softmax
-from sklearn.model_selection import StratifiedGroupKFold
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, softmax
 from sklearn.svm import SVC
 
 from bolt.models.parts.features import Array, FeatureModel
+from bolt.models.parts.linear import inner_splits, products, temperature
 from bolt.models.registry import register
-
-log = logging.getLogger(__name__)
-
-INNER_FOLDS = 5  # as usual for Platt scaling
-BLOCK = 1024  # columns converted to float64 at a time, which bounds the memory of a product
 
 
 @register("svm")
@@ -78,9 +72,9 @@ class SVM(FeatureModel):
         if self.calibration == "platt":
             self._state["sigmoid"] = self._sigmoids(held_out[known], labels[known])
         else:
-            self._state["temperature"] = np.array(self._temperature(self._votes(held_out), known, labels))
+            self._state["temperature"] = np.array(temperature(self._votes(held_out)[known], labels[known], labels))
         if self.kernel == "linear":
-            self._state["weights"] = _products(dual, features)
+            self._state["weights"] = products(dual, features)
         else:
             support = dual.any(axis=0)
             self._state |= {"dual": dual[:, support], "support": features[support], "gamma": gamma}
@@ -104,7 +98,7 @@ class SVM(FeatureModel):
         """Compute the decision value of each pair, (n, pairs); positive means the second class."""
         state = self._state
         if self.kernel == "linear":
-            decisions = _products(features, state["weights"].T)
+            decisions = products(features, state["weights"].T)
         else:
             decisions = self._kernel(features, state["support"], state["gamma"]) @ state["dual"].T
         return decisions + state["intercept"]
@@ -119,11 +113,11 @@ class SVM(FeatureModel):
 
     def _kernel(self, a: Array, b: Array, gamma: Array) -> NDArray[np.float64]:
         """Compute the kernel between the rows of `a` and of `b`, (len(a), len(b))."""
-        products = _products(a, b.T)
+        inner = products(a, b.T)
         if self.kernel == "linear":
-            return products
+            return inner
         norms_a, norms_b = (np.einsum("ij,ij->i", x, x, dtype=np.float64) for x in (a, b))
-        return np.exp(-gamma * (norms_a[:, None] + norms_b - 2 * products))
+        return np.exp(-gamma * (norms_a[:, None] + norms_b - 2 * inner))
 
     def _width(self, features: Array) -> float:
         """Return gamma."""
@@ -155,41 +149,13 @@ class SVM(FeatureModel):
         return votes + sums / (3 * (np.abs(sums) + 1))  # less than half a vote
 
     def _held_out(self, gram: Array, labels: Array, groups: Array, seed: int) -> tuple[Array, NDArray[np.bool_]]:
-        """Compute out-of-fold decision values of the training scans, (n, pairs), and which scans have them.
-
-        None has if there are too few subjects to split.
-        """
+        """Compute out-of-fold decision values of the training scans, (n, pairs), and which scans have them."""
         decisions, known = np.zeros((len(labels), len(self.pairs))), np.zeros(len(labels), bool)
-        sizes = [len(np.unique(groups[labels == c])) for c in range(self.n_classes)]
-        n_folds = min(INNER_FOLDS, *sizes)
-        if n_folds < 2:
-            log.warning("too few training subjects for out-of-fold scores: probabilities are not calibrated")
-            return decisions, known
-        splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
-        for inner, held_out in splitter.split(gram, labels, groups):
-            if len(np.unique(labels[inner])) < self.n_classes:
-                continue
+        for inner, held_out in inner_splits(labels, groups, self.n_classes, seed):
             dual, intercept = self._machines(gram[np.ix_(inner, inner)], labels[inner])
             decisions[held_out] = gram[np.ix_(held_out, inner)] @ dual.T + intercept
             known[held_out] = True
         return decisions, known
-
-    def _temperature(self, scores: Array, known: Array, labels: Array) -> float:
-        """Fit the factor of maximum likelihood for out-of-fold scores of the training scans; 1 if there are none.
-
-        As in Platt scaling, targets fall short of 1, the less the larger the class, so that the factor is finite even
-        if classes do not overlap.
-        """
-        if not known.any():
-            return 1.0
-        shortfall = 1 / (np.bincount(labels, minlength=self.n_classes)[labels] + 2)
-        target = np.repeat((shortfall / (self.n_classes - 1))[:, None], self.n_classes, axis=1)
-        target[np.arange(len(labels)), labels] = 1 - shortfall
-
-        def loss(log_factor: float) -> float:
-            return -float((target * log_softmax(np.exp(log_factor) * scores, axis=1))[known].sum())
-
-        return float(np.exp(minimize_scalar(loss, bounds=(-10, 10), method="bounded").x))
 
     def _sigmoids(self, decisions: Array, labels: Array) -> NDArray[np.float64]:
         """Fit Platt's sigmoid to the out-of-fold values of each pair: slope and offset, (pairs, 2)."""
@@ -236,12 +202,3 @@ def couple(second: Array, n_classes: int) -> NDArray[np.float64]:
     system[:, diagonal, diagonal] = (won**2).sum(1)
     right = np.append(np.zeros(n_classes), 1.0)[:, None]
     return np.linalg.solve(system, np.broadcast_to(right, (n, n_classes + 1, 1)))[:, :-1, 0].clip(0)
-
-
-def _products(a: Array, b: Array) -> NDArray[np.float64]:
-    """Multiply (n, k) by (k, m) in double precision without converting whole matrices at once."""
-    total = np.zeros((a.shape[0], b.shape[1]))
-    for start in range(0, a.shape[1], BLOCK):
-        block = slice(start, start + BLOCK)
-        total += a[:, block].astype(np.float64) @ b[block].astype(np.float64)
-    return total

@@ -31,6 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
     # these need no smaller size
     "logistic": {},
     "majority": {},
+    "ridge": {},
     "svm": {},
 }
 """Small settings of each model (a file in `bolt/models`), with which tests take a fraction of a second."""

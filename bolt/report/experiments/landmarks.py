@@ -66,8 +66,8 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
         explained.append((entry, tables))
         title = f"{titles[entry.dataset]}, {entry.atlas}" + (f", {entry.row}" if len(experiment.rows) > 1 else "")
         caption = (
-            "Per cent, mean ± standard deviation over folds. The paper does not state whether volumes or subjects "
-            "are classified, and has random volumes as its only control."
+            "Mean ± standard deviation over folds; accuracy, recall and precision in per cent. The paper does not "
+            "state whether volumes or subjects are classified, and has random volumes as its only control."
         )
         sheets.append(Sheet(title, landmark_table(tables, paper), caption))
         curve = _over_seeds(entry, "subsets.tsv", ["offset", "level"])

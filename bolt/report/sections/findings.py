@@ -82,8 +82,9 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     pooled, label, metric = summary["pooled"], study.dataset.label, _metric(study)
     n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
     scans = f"{number(n)} test scans" if n == n_all else f"{number(n)} of {number(n_all)} scans, those tested so far"
-    what = f"{label} ({' or '.join(study.dataset.classes or [])})" if len(study.dataset.classes or []) == 2 else label
-    parts = [f"{model.shown} predicts {what} of {scans} with {_with_interval(pooled, metric)}"]
+    classes = study.dataset.classes or []
+    does = f"tells {' and '.join(classes)} apart in" if len(classes) == 2 else f"predicts {label} of"
+    parts = [f"{model.shown} {does} {scans} with {_with_interval(pooled, metric)}"]
     if study.dataset.classes:
         parts[0] += f" and {_with_interval(pooled, 'accuracy')}"
         parts[0] += f"; always naming the largest class gives {percent(pooled['majority_accuracy'])} %"

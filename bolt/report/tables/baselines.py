@@ -85,7 +85,7 @@ def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | N
     difference = row.get("difference" if over_folds else "pooled_difference")
     if p is None or pd.isna(p) or difference is None or pd.isna(difference):
         return None
-    shown: Formatter = (lambda d: decimal(d, 3)) if metric in LOWER_IS_BETTER else (lambda d: f"{percent(d)} points")
+    shown: Formatter = (lambda d: f"{percent(d)} points") if metric == "accuracy" else (lambda d: decimal(d, 3))
     how = f"corrected t-test over {row['n_folds']:.0f} folds" if over_folds else "sign flips per subject or family"
     words = f"{metric_name(metric)} {signed(difference, shown)} ({how})"
     return {"gain": -difference if metric in LOWER_IS_BETTER else difference, "p": p, "words": words}

@@ -12,7 +12,7 @@ from bolt.explain.courses import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
-from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, signed
+from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, shown_as, signed
 
 TASK_KEYS = list(COURSE)
 UNSEEN = "training scans explained by models that did not see them"
@@ -77,11 +77,11 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
             if ("mean", importance, tokens, level) not in indexed.index:
                 continue
             mean, sd = (indexed.loc[(fold, importance, tokens, level)] for fold in ("mean", "sd"))
-            values = {metric_name(m): mean_sd(mean[m], sd[m]) for m in METRICS}
+            values = {metric_name(m): mean_sd(mean[m], sd[m], shown_as(m)) for m in METRICS}
             rows.append({"prediction per": level_name, "volumes": volumes, **values, "folds": f"{mean['n_test']:.0f}"})
     for tokens, part in paper.groupby("tokens", sort=False):
         known = part.set_index("metric")
-        values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"]) for m in METRICS}
+        values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"], shown_as(m)) for m in METRICS}
         rows.append({"prediction per": "the paper", "volumes": str(tokens), **values, "folds": DASH})
     return pd.DataFrame(rows)
 

@@ -95,8 +95,7 @@ def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     blocks = baseline_warnings(study, entries, [gather(row) for row in entries])
     assert len(blocks) == 1 and blocks[0].warning
     assert (
-        "is not clearly worse than tiny" in blocks[0].text
-        and "AUC +0.0 points (corrected t-test over 10" in blocks[0].text
+        "is not clearly worse than tiny" in blocks[0].text and "AUC +0.000 (corrected t-test over 10" in blocks[0].text
     )
     assert blocks[0].text.endswith("The same is true of other.")
     guesses = write_run(tmp_path / "guesses", made_up(0.0, 1))

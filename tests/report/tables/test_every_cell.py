@@ -168,7 +168,7 @@ def compared(**changes: Any) -> pd.DataFrame:
 def test_a_baseline_is_compared_by_paired_tests() -> None:
     assert baseline_warning("Site only", "BolT", compared()) == (
         "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +3.1 points (sign "
-        "flips per subject or family), p = 0.42; AUC +4.2 points (corrected t-test over 10 folds), p = 0.42 "
+        "flips per subject or family), p = 0.42; AUC +0.042 (corrected t-test over 10 folds), p = 0.42 "
         "(Holm-corrected). BolT may rely on the same information."
     )
     # Holm: of two p-values, the smaller counts twice
@@ -176,9 +176,7 @@ def test_a_baseline_is_compared_by_paired_tests() -> None:
     assert "p = 0.052" in baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.026))
     assert baseline_warning("Site only", "BolT", compared(auc__corrected_t_p=0.024)) == ""
     worse = compared(auc__corrected_t_p=0.0001, auc__difference=-0.2)
-    assert "AUC −20.0 points (corrected t-test over 10 folds), p < 0.001" in baseline_warning(
-        "Site only", "BolT", worse
-    )
+    assert "AUC −0.200 (corrected t-test over 10 folds), p < 0.001" in baseline_warning("Site only", "BolT", worse)
 
 
 def test_with_few_folds_the_brier_score_is_compared_instead_of_the_auc() -> None:
@@ -452,15 +450,15 @@ def test_landmark_regressions() -> None:
     table = explanation.landmark_table(found, paper)
     assert list(table) == ["prediction per", "volumes", "accuracy", "recall", "precision", "AUC", "folds"]
     assert rows(table) == [
-        ["subject (majority vote)", "important", "10.1 ± 40.1", "11.1 ± 41.1", "12.1 ± 42.1", "13.1 ± 43.1", "5"],
-        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "13.2 ± 43.2", "5"],
-        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "13.3 ± 43.3", "5"],
-        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "23.1 ± 53.1", "5"],
-        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "23.2 ± 53.2", "5"],
-        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "23.3 ± 53.3", "5"],
-        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "33.1 ± 63.1", "5"],
-        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "33.2 ± 63.2", "5"],
-        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "33.3 ± 63.3", "5"],
-        ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "93.0 ± 103.0", "–"],
-        ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "73.0 ± 83.0", "–"],
+        ["subject (majority vote)", "important", "10.1 ± 40.1", "11.1 ± 41.1", "12.1 ± 42.1", "0.131 ± 0.431", "5"],
+        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "0.132 ± 0.432", "5"],
+        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "0.133 ± 0.433", "5"],
+        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "0.231 ± 0.531", "5"],
+        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "0.232 ± 0.532", "5"],
+        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "0.233 ± 0.533", "5"],
+        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "0.331 ± 0.631", "5"],
+        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "0.332 ± 0.632", "5"],
+        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "0.333 ± 0.633", "5"],
+        ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "0.930 ± 1.030", "–"],
+        ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "0.730 ± 0.830", "–"],
     ]

@@ -43,7 +43,8 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     caption = (
         f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
         f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "
-        "training scans and evaluated on test scans; per cent, mean ± standard deviation over folds."
+        "training scans and evaluated on test scans; mean ± standard deviation over folds, accuracy, recall and "
+        "precision in per cent."
     )
     blocks: list[Block] = [
         Table(landmark_table(table, paper_of(study.dataset.paper, run.atlas)), caption, file),

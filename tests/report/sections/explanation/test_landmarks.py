@@ -62,12 +62,12 @@ def test_the_papers_values_stand_below_ours(tmp_path: Path) -> None:
     assert shown["prediction per"].drop_duplicates().tolist() == judged
     paper = shown[shown["prediction per"] == "the paper"].set_index("volumes")
     assert paper.at["important", "recall"] == "46.8 ± 4.8"
-    assert paper.at["random", "AUC"] == "49.3 ± 5.3"
+    assert paper.at["random", "AUC"] == "0.493 ± 0.053"
     ours = shown[shown["prediction per"] == "single volume"].set_index("volumes")
-    assert ours.at["important", "AUC"] == "60.0 ± 0.0" and ours.at["random", "AUC"] == "50.0 ± 0.0"
-    assert ours.loc["important, training scans explained by models that did not see them", "AUC"] == "58.0 ± 0.0"
+    assert ours.at["important", "AUC"] == "0.600 ± 0.000" and ours.at["random", "AUC"] == "0.500 ± 0.000"
+    assert ours.loc["important, training scans explained by models that did not see them", "AUC"] == "0.580 ± 0.000"
     controls = ["random direction", "important for the wrong class", "important for one class in all scans"]
-    assert ours.loc[controls, "AUC"].tolist() == ["56.0 ± 0.0", "52.0 ± 0.0", "54.0 ± 0.0"]
+    assert ours.loc[controls, "AUC"].tolist() == ["0.560 ± 0.000", "0.520 ± 0.000", "0.540 ± 0.000"]
     assert (ours["folds"] == "3").all()
     assert paper_of(None, "schaefer400").empty
 
