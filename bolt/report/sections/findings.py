@@ -83,8 +83,8 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
     scans = f"{number(n)} test scans" if n == n_all else f"{number(n)} of {number(n_all)} scans, those tested so far"
     classes = study.dataset.classes or []
-    does = f"tells {' and '.join(classes)} apart in" if len(classes) == 2 else f"predicts {label} of"
-    parts = [f"{model.shown} {does} {scans} with {_with_interval(pooled, metric)}"]
+    what = f"{' or '.join(classes)} in" if len(classes) == 2 else f"{label} of"
+    parts = [f"{model.shown} predicts {what} {scans} with {_with_interval(pooled, metric)}"]
     if study.dataset.classes:
         parts[0] += f" and {_with_interval(pooled, 'accuracy')}"
         parts[0] += f"; always naming the largest class gives {percent(pooled['majority_accuracy'])} %"
