@@ -1,8 +1,9 @@
-"""ComBat harmonisation of connectivity: removal of site effects on each feature's mean and variance.
+"""Harmonisation of connectivity: removal of site effects, estimated on training scans without their labels.
 
-Estimates are combatlearn's (Johnson et al. 2007, Biostatistics 8:118; Fortin et al. 2018, NeuroImage 167:104):
-parametric empirical Bayes, without covariates. The label is never used. ComBat is a linear function for each site and
-feature; only its slopes and intercepts are kept, so that a test scan is changed by those of its own site alone.
+``combat`` removes effects on each feature's mean and variance: estimates are combatlearn's (Johnson et al. 2007,
+Biostatistics 8:118; Fortin et al. 2018, NeuroImage 167:104), parametric empirical Bayes, without covariates. ``means``
+subtracts the difference between a site's mean and that of all scans. Either is a linear function for each site
+and feature; only slopes and intercepts are kept, so that a test scan is changed by those of its own site alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MIN_SCANS = 2
 
 
 @dataclass(frozen=True)
-class Combat:
+class SiteEffects:
     """Fitted harmonisation: feature × `scale` + `offset`.
 
     Attributes
@@ -40,7 +41,9 @@ class Combat:
     offset: NDArray[np.float32]
 
     @classmethod
-    def fit(cls, features: NDArray[np.float32], sites: Sequence[str] | pd.Series) -> Combat:
+    def fit(
+        cls, features: NDArray[np.float32], sites: Sequence[str] | pd.Series, method: str = "combat"
+    ) -> SiteEffects:
         """Estimate site effects from training scans.
 
         Parameters
@@ -48,6 +51,7 @@ class Combat:
         features : (n, F) array
         sites : (n,) sequence of str
             Sites with fewer than `MIN_SCANS` scans, and scans without a site, are ignored.
+        method : {"combat", "means"}
 
         Raises
         ------
@@ -59,7 +63,7 @@ class Combat:
         known = sorted(str(name) for name in counts.index[counts >= MIN_SCANS])
         if len(known) < 2:
             raise DataError(
-                f"ComBat needs two sites with at least {MIN_SCANS} training scans each, but there are {len(known)}",
+                f"harmonising needs two sites with at least {MIN_SCANS} training scans each, but there are {len(known)}",
                 hint="Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file",
             )
         used = site.isin(known).to_numpy()
@@ -67,6 +71,9 @@ class Combat:
         varies = np.ptp(values, axis=0) > 0
         scale = np.ones((len(known), features.shape[1]), np.float32)
         offset = np.zeros_like(scale)
+        if method == "means":
+            means = pd.DataFrame(values).groupby(site[used].to_numpy()).mean().loc[known].to_numpy()
+            return cls(known, scale, (values.mean(axis=0) - means).astype(np.float32))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             scale[:, varies], offset[:, varies] = _slopes(values[:, varies], site[used].to_numpy(), known)
@@ -101,7 +108,7 @@ class Combat:
                     f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})",
                     hint="Set 'unseen_site: pooled' in the model's configuration to leave them unchanged",
                 )
-            log.warning("ComBat: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names)
+            log.warning("harmonisation: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names)
         harmonised = features.astype(np.float32)
         rows = row_of_site[~unseen].to_numpy(int)
         harmonised[~unseen] = harmonised[~unseen] * self.scale[rows] + self.offset[rows]

@@ -99,7 +99,7 @@ class Model(Keys):
     train_share: float = Field(1.0, gt=0, le=1, description="share of the training subjects that is used")
     covariates: list[str] = Field([], description="columns of the scan table as additional inputs: age, sex, site, …")
     fisher_z: bool = Field(False, description="connectivity models: Fisher z of the correlations")
-    harmonise: Literal["combat"] | None = Field(None, description="connectivity models: remove site effects")
+    harmonise: Literal["combat", "means"] | None = Field(None, description="connectivity models: remove site effects")
     unseen_site: Literal["refuse", "pooled"] = Field(
         "refuse", description="test scans of a site without training scans"
     )

@@ -122,10 +122,10 @@ def _compared(pack: Pack, scan: Any, series: NDArray[np.floating], n_uncovered: 
 def _unseen_site(pack: Pack, site: Any) -> str:
     """Return why models that remove site effects cannot read a scan of this site; empty if they can."""
     for member in pack.estimator.members_:
-        combat = getattr(member.model, "combat", None)
-        if combat is not None and member.info["model"]["unseen_site"] != "pooled" and site not in combat.sites:
+        effects = getattr(member.model, "site_effects", None)
+        if effects is not None and member.info["model"]["unseen_site"] != "pooled" and site not in effects.sites:
             name = f"site '{site}'" if isinstance(site, str) else "no site"
-            return f"{name}, but the models remove the effects of the sites that they know: {', '.join(combat.sites)}"
+            return f"{name}, but the models remove the effects of the sites that they know: {', '.join(effects.sites)}"
     return ""
 
 

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
-from bolt.cohort.harmonise import Combat
+from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import atomic, read_json, read_table, write_json, write_status, write_table, write_yaml
@@ -43,7 +43,7 @@ class Trained:
     Attributes
     ----------
     model : FeatureModel
-    combat : Combat or None
+    site_effects : SiteEffects or None
         Harmonisation of sites, if configured.
     info : dict
         Contents of ``checkpoint.json``: model (the configuration), fold, seed, n_rois, classes, rois, covariates and,
@@ -51,7 +51,7 @@ class Trained:
     """
 
     model: FeatureModel
-    combat: Combat | None
+    site_effects: SiteEffects | None
     info: dict[str, Any]
 
     def predict(self, cache: SeriesCache, ids: Sequence[int]) -> NDArray[np.float64]:
@@ -71,8 +71,8 @@ class Trained:
 
     def probabilities(self, features: NDArray[np.float32], sites: pd.Series) -> NDArray[np.float64]:
         """Predict class probabilities from connectivity or encoded covariates, (n, F), and the scans' sites."""
-        if self.combat is not None:
-            features = self.combat.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
+        if self.site_effects is not None:
+            features = self.site_effects.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
         return self.model.probabilities(features)
 
 
@@ -217,8 +217,8 @@ def learn(
     settings = with_covariates(model.hyper, len(covariates))
     trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, info)
     if model.harmonise:
-        trained.combat = Combat.fit(inputs, sites)
-        inputs = trained.combat.apply(inputs, sites, pooled=model.unseen_site == "pooled")
+        trained.site_effects = SiteEffects.fit(inputs, sites, model.harmonise)
+        inputs = trained.site_effects.apply(inputs, sites, pooled=model.unseen_site == "pooled")
     groups = table["group"].fillna(table["subject"])[train].to_numpy()
     trained.model.fit(inputs, target.encode(table)[train], groups, training.seed)
     return trained, trained.probabilities(vectors, table["site"])
@@ -228,9 +228,9 @@ def save_trained(folder: Path, trained: Trained) -> None:
     """Write ``checkpoint.safetensors`` and ``checkpoint.json``, which cannot contain code."""
     arrays = {f"model.{name}": value for name, value in trained.model.state().items()}
     info = trained.info
-    if trained.combat is not None:
-        arrays |= {"combat.scale": trained.combat.scale, "combat.offset": trained.combat.offset}
-        info = info | {"sites": trained.combat.sites}
+    if trained.site_effects is not None:
+        arrays |= {"sites.scale": trained.site_effects.scale, "sites.offset": trained.site_effects.offset}
+        info = info | {"sites": trained.site_effects.sites}
     with atomic(folder / "checkpoint.safetensors") as temporary:
         save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, temporary)
     write_json(info, folder / "checkpoint.json")
@@ -259,5 +259,7 @@ def load_trained(folder: str | Path) -> Trained:
         settings = with_covariates(info["model"]["hyper"], len(Covariates(info["covariates"])))
         model = create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **settings)
         model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
-        combat = Combat(info["sites"], arrays["combat.scale"], arrays["combat.offset"]) if "sites" in info else None
-    return Trained(model, combat, info)
+        effects = None
+        if "sites" in info:
+            effects = SiteEffects(info["sites"], arrays["sites.scale"], arrays["sites.offset"])
+    return Trained(model, effects, info)

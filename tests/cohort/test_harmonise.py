@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from combatlearn import ComBat
 
-from bolt.cohort.harmonise import Combat
+from bolt.cohort.harmonise import SiteEffects
 from bolt.io.errors import DataError
 
 SITES = np.array(["a", "b", "c"])
@@ -37,7 +37,7 @@ def spread_ratio(features, site):
 def test_a_planted_site_effect_is_removed_from_test_scans():
     training, site = planted(seed=0)
     test, test_site = planted(seed=1)
-    changed = Combat.fit(training, site).apply(test, test_site, pooled=False)
+    changed = SiteEffects.fit(training, site).apply(test, test_site, pooled=False)
     assert between(test, test_site) > 0.25 and between(changed, test_site) < 0.03
     assert spread_ratio(test, test_site) > 1.6 and spread_ratio(changed, test_site) < 1.35
 
@@ -45,7 +45,7 @@ def test_a_planted_site_effect_is_removed_from_test_scans():
 def test_it_is_the_librarys_combat():
     training, site = planted()
     expected = ComBat(batch=pd.Series(site), method="fortin").fit_transform(pd.DataFrame(training.astype(float)))
-    np.testing.assert_allclose(Combat.fit(training, site).apply(training, site, pooled=False), expected, atol=2e-5)
+    np.testing.assert_allclose(SiteEffects.fit(training, site).apply(training, site, pooled=False), expected, atol=2e-5)
 
 
 def test_small_sites_are_shrunk_towards_the_others():
@@ -53,7 +53,7 @@ def test_small_sites_are_shrunk_towards_the_others():
     random = np.random.default_rng(3)
     features = random.standard_normal((64, 80)).astype(np.float32)
     site = np.array(["a"] * 30 + ["b"] * 30 + ["c"] * 4)
-    changed = Combat.fit(features, site).apply(features, site, pooled=False)
+    changed = SiteEffects.fit(features, site).apply(features, site, pooled=False)
     moved = (features - changed)[site == "c"].mean(axis=0)
     site_shift = features[site == "c"].mean(axis=0) - features.mean(axis=0)
     slope = np.polyfit(site_shift, moved, 1)[0]
@@ -63,7 +63,7 @@ def test_small_sites_are_shrunk_towards_the_others():
 def test_no_test_scan_changes_another():
     training, site = planted()
     test, test_site = planted(n=30, seed=1)
-    fitted = Combat.fit(training, site)
+    fitted = SiteEffects.fit(training, site)
     together = fitted.apply(test, test_site, pooled=False)
     spoiled = test.copy()
     spoiled[1:] = 1e6
@@ -73,7 +73,7 @@ def test_no_test_scan_changes_another():
 
 def test_an_unseen_site_is_refused_or_left_as_it_is():
     training, site = planted()
-    fitted = Combat.fit(np.vstack([training, training[:1]]), [*site, "once"])
+    fitted = SiteEffects.fit(np.vstack([training, training[:1]]), [*site, "once"])
     assert fitted.sites == ["a", "b", "c"]
     scans = training[:4]
     for name in ("elsewhere", "once", None):
@@ -88,12 +88,23 @@ def test_an_unseen_site_is_refused_or_left_as_it_is():
 def test_one_site_is_not_enough():
     training, site = planted()
     with pytest.raises(DataError, match="needs two sites"):
-        Combat.fit(training, ["a"] * len(site))
+        SiteEffects.fit(training, ["a"] * len(site))
 
 
 def test_features_without_variance_are_left_alone():
     training, site = planted()
     training[:, 5] = 0
     training[site == "b", 7] = 0  # an ROI that one site does not cover
-    changed = Combat.fit(training, site).apply(training, site, pooled=False)
+    changed = SiteEffects.fit(training, site).apply(training, site, pooled=False)
     assert not changed[:, 5].any() and np.isfinite(changed).all()
+
+
+def test_means_are_removed_and_nothing_else():
+    training, site = planted()
+    fitted = SiteEffects.fit(training, site, "means")
+    changed = fitted.apply(training, site, pooled=False)
+    for name in fitted.sites:
+        of_site = np.asarray(site) == name
+        np.testing.assert_allclose(changed[of_site].mean(axis=0), training.mean(axis=0), atol=1e-5)
+        np.testing.assert_allclose(changed[of_site].std(axis=0), training[of_site].std(axis=0), atol=1e-5)
+    np.testing.assert_array_equal(fitted.apply(training[:1], ["elsewhere"], pooled=True), training[:1])

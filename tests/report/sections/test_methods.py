@@ -9,7 +9,7 @@ from bolt.config import Config, Parcellate, Preprocess, Quality, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
-from bolt.io.files import write_json, write_table
+from bolt.io.files import write_json, write_table, write_yaml
 from bolt.report.sections.methods import cite, load_references, methods, methods_page, preprocessing_texts
 from tests.report.results import make_scans, settings
 
@@ -228,3 +228,22 @@ def test_intervals_are_those_of_the_label(run):
     number = study.dataset.model_copy(update={"classes": None, "label": "age"})
     text = " ".join(methods(Study(study.config, number)))
     assert "percentiles of bootstrap samples" in text and "Clopper" not in text and "landmark" not in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected", "absent"),
+    [
+        ({"model": "ridge"}, ["chosen from nine values", "Pearson correlations", "over the whole scan"], ["Site effects"]),
+        ({"model": "ridge", "hyper": {"penalty": 2}}, ["Its penalty was 2 times"], ["chosen from"]),
+        ({"model": "ridge", "harmonise": "means"}, ["Differences between the sites' means", "not accepted"], ["ComBat"]),
+        ({"model": "svm", "harmonise": "combat", "unseen_site": "pooled"}, ["ComBat", "left unchanged"], ["means of"]),
+        ({"model": "svm", "connectivity": "crop"}, ["over a random crop of each scan"], ["whole scan."]),
+    ],
+)
+def test_linear_models_of_connectivity(run, tmp_path, settings, expected, absent):
+    study, _ = run
+    write_yaml(settings, tmp_path / "linear.yaml")
+    config = Config.model_validate(study.config.model_dump() | {"models": [str(tmp_path / "linear.yaml")]})
+    [text] = [" ".join(part.split()) for part in methods(Study(config, study.dataset)) if part.startswith("linear, a")]
+    whole = " ".join(" ".join(methods(Study(config, study.dataset))).split())
+    assert all(words in whole for words in expected) and not any(words in text for words in absent)
