@@ -63,7 +63,7 @@ class SiteEffects:
         known = sorted(str(name) for name in counts.index[counts >= MIN_SCANS])
         if len(known) < 2:
             raise DataError(
-                f"harmonising needs two sites with at least {MIN_SCANS} training scans each, but there are {len(known)}",
+                f"harmonising needs two sites with at least {MIN_SCANS} training scans each, not {len(known)}",
                 hint="Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file",
             )
         used = site.isin(known).to_numpy()
@@ -108,7 +108,9 @@ class SiteEffects:
                     f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})",
                     hint="Set 'unseen_site: pooled' in the model's configuration to leave them unchanged",
                 )
-            log.warning("harmonisation: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names)
+            log.warning(
+                "harmonisation: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names
+            )
         harmonised = features.astype(np.float32)
         rows = row_of_site[~unseen].to_numpy(int)
         harmonised[~unseen] = harmonised[~unseen] * self.scale[rows] + self.offset[rows]

@@ -73,6 +73,11 @@ def inputs_of(name: str) -> str:
     return _class_of(name).inputs
 
 
+def needs_correlations(name: str) -> bool:
+    """Return whether a model's inputs must be correlation matrices, neither transformed nor harmonised."""
+    return bool(getattr(_class_of(name), "needs_correlations", False))
+
+
 def fitted_at_once(name: str) -> bool:
     """Return whether a model is fitted at once, without epochs: a `FeatureModel`."""
     return issubclass(_class_of(name), FeatureModel)

@@ -21,8 +21,8 @@ from bolt.models.parts.features import Array, FeatureModel
 from bolt.models.parts.linear import inner_splits, products, temperature
 from bolt.models.registry import register
 
-PENALTIES = tuple(4.0**power for power in range(-4, 5))
-"""Candidates, as multiples of the scans' mean squared distance from their mean: from 1/256 to 256."""
+PENALTIES = tuple(4.0**power for power in range(-6, 5))
+"""Candidates, as multiples of the scans' mean squared distance from their mean: from 1/4096 to 256."""
 
 
 @register("ridge")
@@ -63,8 +63,11 @@ class Ridge(FeatureModel):
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Compute class probabilities, (n, classes)."""
-        scores = products(features, self._state["weights"].T) + self._state["intercept"]
-        return softmax(self._state["temperature"] * scores, axis=1)
+        return softmax(self._state["temperature"] * self.scores(features), axis=1)
+
+    def scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Predict targets, (n, classes)."""
+        return products(features, self._state["weights"].T) + self._state["intercept"]
 
     def state(self) -> dict[str, Array]:
         """Return weights (classes, F), intercepts, the penalty and the temperature."""

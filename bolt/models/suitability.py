@@ -10,7 +10,7 @@ from bolt import config as configuration
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
-from bolt.models.registry import default_of, fitted_at_once, inputs_of, shortest_of
+from bolt.models.registry import default_of, fitted_at_once, inputs_of, needs_correlations, shortest_of
 
 NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reason", "offset"} | {
     "bold", "mask", "confounds", "t1w", "events",
@@ -38,6 +38,9 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
             raise wrong(f"'harmonise' {takes}", f"Remove it{reason}")
         if model.fisher_z:
             raise wrong(f"'fisher_z' {takes}", "Remove it")
+    if needs_correlations(model.model) and (model.harmonise or model.fisher_z):
+        key = "harmonise" if model.harmonise else "fisher_z"
+        raise wrong(f"'{key}' makes no correlation matrices, which '{model.model}' needs", "Remove it, or use 'ridge'")
     if not at_once:
         return
     of_folds, of_datasets = model.by_fold.values(), model.by_dataset.values()

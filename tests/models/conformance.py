@@ -33,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "majority": {},
     "ridge": {},
     "svm": {},
+    "tangent": {},
 }
 """Small settings of each model (a file in `bolt/models`), with which tests take a fraction of a second."""
 

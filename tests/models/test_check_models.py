@@ -58,6 +58,8 @@ def test_the_files_as_shipped_pass(tmp_path):
         (SVM, {"classes": None}, {}, "'svm' needs classes"),
         (SVM | {"harmonise": "combat"}, {"site": None}, {}, "needs sites"),
         (SVM | {"harmonise": "other"}, {}, {}, "'harmonise'"),
+        ({"model": "tangent", "harmonise": "means"}, {"site": "site"}, {}, "'harmonise' makes no correlation matrices"),
+        ({"model": "tangent", "fisher_z": True}, {}, {}, "'fisher_z' makes no correlation matrices"),
         (
             SVM | {"harmonise": "combat"},
             {"site": "site"},

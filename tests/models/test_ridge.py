@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
+from bolt.io.errors import ConfigError
 from bolt.models.registry import create_model
 from bolt.models.ridge import PENALTIES
 from tests.models.test_svm import made_up
@@ -68,3 +69,9 @@ def test_too_few_groups_keep_the_neutral_penalty(caplog):
     model = create_model("ridge", 25, 2)
     model.fit(features, labels, labels)
     assert model.state()["penalty"] == 1 and model.state()["temperature"] == 1 and "not calibrated" in caplog.text
+
+
+@pytest.mark.parametrize("penalty", [0, -1.0])
+def test_a_penalty_that_is_none_is_refused(penalty):
+    with pytest.raises(ConfigError, match="must be above 0"):
+        create_model("ridge", 25, 2, penalty=float(penalty))

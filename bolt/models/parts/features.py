@@ -24,9 +24,12 @@ class FeatureModel(ABC):
     inputs : str
         What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`) or ``covariates`` (encoded
         by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`).
+    needs_correlations : bool
+        Its inputs must be correlation matrices, neither transformed nor harmonised.
     """
 
     inputs = "connectivity"
+    needs_correlations = False
 
     def __init__(self, n_rois: int, n_classes: int) -> None:
         self.n_rois, self.n_classes = n_rois, n_classes

@@ -40,7 +40,7 @@ def check_value(model: type, key: str, value: Any) -> None:
     ------
     ConfigError
         The type is not that of the annotation; infinity; a whole number below 1 (except `MAY_BE_ZERO`); a dropout
-        outside [0, 1).
+        outside [0, 1); a shrinkage outside (0, 1); a penalty of 0 or less.
     """
     annotation = annotations_of(model).get(key, Any)
     try:
@@ -52,6 +52,10 @@ def check_value(model: type, key: str, value: Any) -> None:
         raise _wrong(key, value, "must be at least 1", "Set it to at least 1")
     if (key.endswith("dropout") or key == "drop_path") and not 0 <= value < 1:
         raise _wrong(key, value, "must be at least 0 and below 1", "Set the share that is dropped; 0 means none")
+    if key == "shrinkage" and not 0 < value < 1:
+        raise _wrong(key, value, "must be above 0 and below 1", "Set the share of the identity, such as 0.5")
+    if key == "penalty" and value is not None and value <= 0:
+        raise _wrong(key, value, "must be above 0", "Set it to null, and it is chosen on the training scans")
 
 
 def _wrong(key: str, value: Any, problem: str, hint: str) -> ConfigError:

@@ -233,9 +233,17 @@ def test_intervals_are_those_of_the_label(run):
 @pytest.mark.parametrize(
     ("settings", "expected", "absent"),
     [
-        ({"model": "ridge"}, ["chosen from nine values", "Pearson correlations", "over the whole scan"], ["Site effects"]),
+        (
+            {"model": "ridge"},
+            ["chosen from eleven values", "Pearson correlations", "over the whole scan"],
+            ["Site effects"],
+        ),
         ({"model": "ridge", "hyper": {"penalty": 2}}, ["Its penalty was 2 times"], ["chosen from"]),
-        ({"model": "ridge", "harmonise": "means"}, ["Differences between the sites' means", "not accepted"], ["ComBat"]),
+        (
+            {"model": "ridge", "harmonise": "means"},
+            ["Differences between the sites' means", "not accepted"],
+            ["ComBat"],
+        ),
         ({"model": "svm", "harmonise": "combat", "unseen_site": "pooled"}, ["ComBat", "left unchanged"], ["means of"]),
         ({"model": "svm", "connectivity": "crop"}, ["over a random crop of each scan"], ["whole scan."]),
     ],

@@ -1,0 +1,54 @@
+"""Tangent vectors are nilearn's, of training scans and of others, and do not depend on how ROIs are mixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nilearn.connectome import ConnectivityMeasure
+
+from bolt.io.errors import ConfigError
+from bolt.models.registry import create_model
+from bolt.models.tangent import _Given
+from bolt.series.connectivity import connectivity
+
+N_ROIS = 6
+
+
+def scans(n=30, seed=0):
+    random = np.random.default_rng(seed)
+    mixing = random.standard_normal((N_ROIS, N_ROIS))
+    series = [random.standard_normal((40, N_ROIS)) @ mixing for _ in range(n)]
+    return np.stack([connectivity(x) for x in series]), np.arange(n) % 2
+
+
+def test_vectors_are_nilearns():
+    features, labels = scans()
+    model = create_model("tangent", N_ROIS, 2, shrinkage=0.2)
+    model.fit(features[:20], labels[:20], np.arange(20))
+    measure = ConnectivityMeasure(_Given(), kind="tangent", vectorize=True, standardize=False)
+    measure.fit(list(model._matrices(features[:20])))
+    expected = measure.transform(list(model._matrices(features)))
+    np.testing.assert_allclose(model._vectors(features), expected, atol=1e-6)
+
+
+def test_matrices_are_shrunk_correlations():
+    features, _ = scans(2)
+    matrix = create_model("tangent", N_ROIS, 2, shrinkage=0.25)._matrices(features)[1]
+    assert (np.diag(matrix) == 1).all() and (matrix == matrix.T).all()
+    np.testing.assert_allclose(matrix[np.triu_indices(N_ROIS, 1)], 0.75 * features[1], atol=1e-7)
+
+
+def test_rois_that_are_constant_or_alike_are_no_obstacle():
+    features, labels = scans()
+    features = np.stack(
+        [np.ones_like(row) if i == 3 else np.zeros_like(row) if i == 4 else row for i, row in enumerate(features)]
+    )
+    model = create_model("tangent", N_ROIS, 2)
+    model.fit(features, labels, np.arange(len(labels)))
+    assert np.isfinite(model.probabilities(features)).all()
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 1.0, -0.1, 2.0])
+def test_a_shrinkage_without_a_tangent_space_is_refused(shrinkage):
+    with pytest.raises(ConfigError, match="shrinkage"):
+        create_model("tangent", N_ROIS, 2, shrinkage=shrinkage)
