@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 INSTALL := $(BIN)/python workflow/install.py
 LOCKED := $(INSTALL) --require-hashes --no-deps
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch
 
 .PHONY: install demo test test-fast test-slow coverage lint docs reference lock notebooks schemas clean

@@ -30,7 +30,7 @@ from bolt.explain.weights import SIGN_CONTROLS, write_controls, write_importance
 from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.pages.quality import PICTURES
+from bolt.report.sections.images import PICTURES
 from tests.fake_bids import write_bids
 
 ATLAS = "dosenbach160"
