@@ -140,7 +140,8 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
     facts = {
         "scans included": f"{len(used)} of {len(used) + exclusions['scan_id'].nunique()}",
         "subjects": str(used["subject"].nunique()),
-        **_label(study.dataset),
+        **_label(study.dataset, used),
+        "folds": str(study.config.folds.outer),
         "atlases": ", ".join(study.config.atlas_places),
         "models": ", ".join(names),
     }
@@ -149,7 +150,9 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
     return facts
 
 
-def _label(dataset: Dataset) -> dict[str, str]:
+def _label(dataset: Dataset, used: pd.DataFrame) -> dict[str, str]:
     if dataset.classes is None:
         return {"label": f"{dataset.label}, a number"}
-    return {"classes": ", ".join(dataset.classes) if len(dataset.classes) < 4 else str(len(dataset.classes))}
+    scans = used["label"].value_counts()
+    counts = [f"{scans.get(name, 0)} {name}" for name in dataset.classes]
+    return {"classes": ", ".join(counts) if len(counts) < 4 else str(len(counts))}

@@ -23,7 +23,7 @@ from bolt.report.figures import performance as figures
 from bolt.report.html import Picture
 from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
 from bolt.report.sections.comparison import Compared, reference
-from bolt.report.sections.explanation.questions import MARKS, Verdict, believed, verdicts_of
+from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import is_better, sees_brain
 from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
 
@@ -33,6 +33,7 @@ OVERVIEW = (
     "Left: regions whose activity at important moments favours a class (pale: selected in few folds). Right: how "
     "important each moment of one test scan was for its prediction."
 )
+NOT_TO_BE_READ = "Not to be interpreted, because the model is not shown to predict better than chance. "
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Findings:
         Heading and text.
     verdicts : list of (sign, Verdict)
         On the explanation of the reference run; [] if it was not explained.
+    moot : bool
+        The first verdict is that the model predicts nothing: the others do not count.
     link : str
         Where they are explained.
     pictures : list of Picture
@@ -52,6 +55,7 @@ class Findings:
 
     sentences: dict[str, str]
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+    moot: bool = False
     link: str = ""
     pictures: list[Picture] = field(default_factory=list)
 
@@ -68,8 +72,9 @@ def findings(study: Study, compared: Mapping[str, Compared]) -> Findings:
     if verdicts := verdicts_of(study, run):
         found.sentences[BELIEVED] = believed(verdicts)
         found.verdicts = [(MARKS[verdict.state], verdict) for verdict in verdicts]
+        found.moot = verdicts[0].state == NOT_SUPPORTED
         found.link = f"{study.layout.trust_page.name}#{run_anchor(run)}"
-    found.pictures = _pictures(study, run)
+    found.pictures = _pictures(study, run, NOT_TO_BE_READ if found.moot else "")
     return found
 
 
@@ -91,9 +96,8 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     chance = summary.get("chance")
     if chance and chance["value"] is not None:
         side = "better" if chance["p"] <= LEVEL else "not shown to be better"
-        parts.append(
-            f"This is {side} than chance ({metric_name(chance['metric'])} over folds, p {p_value(chance['p'])})"
-        )
+        p = f"p = {p_value(chance['p'])}".replace("= <", "<")
+        parts.append(f"This is {side} than chance (permuted labels, {p})")
     tests = paired_tests(entries, gathered, model.name)
     others = _others(study, run, summaries, metric)
     brains = [other for other in others if sees_brain(other[1])]
@@ -165,7 +169,7 @@ def _different(tests: pd.DataFrame, classes: bool) -> str:
     return ". ".join(parts) + "." if parts else ""
 
 
-def _pictures(study: Study, run: ModelRun) -> list[Picture]:
+def _pictures(study: Study, run: ModelRun, caution: str) -> list[Picture]:
     """Draw all models in one plot; show the overview of the explanation beside it."""
     summaries, pictures = _summaries(study, run), []
     if summaries:
@@ -176,5 +180,5 @@ def _pictures(study: Study, run: ModelRun) -> list[Picture]:
         pictures.append(Picture(file, MODELS.format(metric=metric_name(_metric(study)))))
     overview = run_figure(study, run, "overview")
     if overview.is_file() and verdicts_of(study, run):
-        pictures.append(Picture(overview, OVERVIEW))
+        pictures.append(Picture(overview, caution + OVERVIEW))
     return pictures

@@ -11,6 +11,7 @@ import pytest
 
 from bolt.experiments.results import gather
 from bolt.io.files import read_json, write_json
+from bolt.report.pages.explanation import write_explanation
 from bolt.report.pages.report import write_report
 from bolt.report.sections import findings as module
 from bolt.report.sections.comparison import gathered
@@ -40,7 +41,7 @@ def test_the_first_sentence_has_performance_chance_and_the_other_model(tmp_path:
     text = findings(study, gathered(study)).sentences[PREDICTED]
     assert "an AUC of 0.81 (95 % interval 0.70 to 0.90)" in text
     assert "an accuracy of 75.0 % (95 % interval 65.0 to 85.0 %); always naming the largest class gives" in text
-    assert "better than chance (AUC over folds, p 0.001)" in text and "not shown" not in text
+    assert "better than chance (permuted labels, p = 0.001)" in text and "not shown" not in text
     assert "It is not clearly better than other (AUC 0.61), the strongest other model." in text  # equal predictions
     assert re.search(r"\d+ of 11 scans, those tested so far", text)
 
@@ -71,9 +72,9 @@ def verdict(short: str, state: str) -> Verdict:
 def test_an_explanation_is_believed_only_if_nothing_speaks_against_it() -> None:
     good, bad, open_ = (verdict(s, s) for s in (SUPPORTED, NOT_SUPPORTED, NOT_TESTED))
     assert believed([good, good]) == "Yes, as far as it was tested: all 2 tests are passed."
-    assert believed([good, open_]) == "In part: 1 of 2 tests are passed. Not tested: not tested."
+    assert believed([good, open_]) == "In part: passed 1 of 2 tests; not tested 1 (not tested)."
     text = believed([good, bad, open_])
-    assert text == "With care: 1 of 3 tests are passed. Not passed: not supported. Not tested: not tested."
+    assert text == "With care: passed 1 of 3 tests; failed 1 (not supported); not tested 1 (not tested)."
     assert believed([bad, good]).startswith("No: the model is not shown to predict better than chance")
     assert next(iter(questions())) == "prediction"  # the first verdict is about it
 
@@ -98,6 +99,20 @@ def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> Non
     header = page[page.index("<header") : page.index("</header")]
     assert PREDICTED in header and BELIEVED in header and header.count("<li class=") == 10
     assert "figures/models.png" in header and header.index(PREDICTED) < header.index('class="facts"')
+
+
+@pytest.mark.parametrize(("first", "moot"), [(SUPPORTED, False), (NOT_SUPPORTED, True)])
+def test_nothing_is_green_or_interpreted_if_the_model_predicts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, moot: bool
+) -> None:
+    study = make_results(tmp_path, n=8)
+    write_explanation(study)  # draws the overview
+    monkeypatch.setattr(module, "verdicts_of", lambda *_: [verdict("chance", first), verdict("deletion", SUPPORTED)])
+    write_report(study)
+    page = study.layout.report.read_text()
+    classes = re.findall(r'<li class="([a-z-]+)">', page[page.index("<header") : page.index("</header")])
+    assert classes == ([first.replace(" ", "-"), "not-tested"] if moot else ["supported", "supported"])
+    assert ("Not to be interpreted" in page) == moot
 
 
 def test_without_any_run_there_is_none(tmp_path: Path) -> None:

@@ -129,7 +129,6 @@ def believed(verdicts: Sequence[Verdict]) -> str:
         return "No: the model is not shown to predict better than chance, so there may be nothing to explain."
     if len(passed) == n:
         return f"Yes, as far as it was tested: all {n} tests are passed."
-    left = f" Not tested: {', '.join(untested)}." if untested else ""
-    if not failed:
-        return f"In part: {len(passed)} of {n} tests are passed.{left}"
-    return f"With care: {len(passed)} of {n} tests are passed. Not passed: {', '.join(failed)}.{left}"
+    named = {"failed": failed, "not tested": untested}
+    counts = [f"{state} {len(tests)} ({', '.join(tests)})" for state, tests in named.items() if tests]
+    return f"{'With care' if failed else 'In part'}: passed {len(passed)} of {n} tests; {'; '.join(counts)}."
