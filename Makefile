@@ -59,7 +59,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
 
 docs: $(VENV)/.installed-test
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --write-all docs docs/_build
 	@echo "The site: $(CURDIR)/docs/_build/index.html"
 
 # pages of docs/reference that are made from the code

@@ -25,6 +25,7 @@ numpydoc_show_class_members = False
 html_theme = "furo"
 html_title = "BolT"
 html_show_sourcelink = False
+html_show_copyright = False
 
 INCLUDED = {
     "../CONTRIBUTING.md": "contributing.md",

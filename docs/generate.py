@@ -20,6 +20,7 @@ from bolt.io.files import read_yaml, write_text
 from bolt.workflow.stages import STAGES
 
 HERE = ROOT / "docs/reference"
+TITLES = {"commands": "Main commands"}
 SETTINGS = {
     "dataset": "One file per dataset in `config/datasets/`; [Your data](../data.md) has complete examples.",
     "model": "One file per model in `config/models/`; `hyper` takes the settings of the model's class.",
@@ -38,10 +39,10 @@ def write_reference() -> None:
 
 def commands() -> Iterator[str]:
     """Yield the page of commands."""
-    yield "# Commands\n\n*For everyone who types them. `bolt COMMAND --help` says the same.*"
+    yield "# Commands\n\n*For everyone who uses the command line. `bolt COMMAND --help` says the same.*"
     parsers = make_parser()._subparsers._group_actions[0].choices  # argparse offers no other way
     for group in GROUPS:
-        yield f"\n## {group.capitalize()}"
+        yield f"\n## {TITLES.get(group, group.capitalize())}"
         for name, command in COMMANDS.items():
             if command.group == group:
                 parser = parsers[name]

@@ -17,10 +17,10 @@ START = """# Bad input
 
 *For everyone whose scan was excluded or whose run stopped.*
 
-What happens to input that cannot be used, and the message it gives. Every row is tested; `…` stands for the parts that
+What happens to unusable or unusual input, and the message it gives. Every row is tested; `…` stands for the parts that
 vary.
 
-- **excluded**: the scan is excluded and listed with stage, reason and hint in `results/<dataset>/exclusions.tsv`; the
+- **excluded**: the scan is excluded and listed with stage and reason in `results/<dataset>/exclusions.tsv`; the
   other scans continue. With `bad_scans: refuse` in the configuration the run stops instead and lists all of them in
   `results/<dataset>/bad_scans.tsv`. To continue without some, name them in the dataset's file:
   `exclude: {scan_id: [sub-01_task-rest]}`.
@@ -29,7 +29,7 @@ vary.
 - **refused**: the run stops, before any work if the problem can be seen then. A problem that appears only in the scans
   of a fold stops the training of that fold.
 
-Full disks, short memory, kills and two runs at once are covered in [reliability.md](reliability.md).
+Full disks, too little memory, killed jobs and two runs at once are covered in [reliability.md](reliability.md).
 """
 
 

@@ -102,8 +102,7 @@ def test_the_fmriprep_page_starts(tmp_path):
     commands = [block for block in blocks("start_fmriprep.md", "bash") if block.startswith("bolt")]
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))
-        words[words.index("--fetch")] = "--set"
-        words.insert(words.index("--set") + 1, "folds.outer=5")
+        words += ["--set", "folds.outer=5"]
         done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "10 scans" in done.stdout + done.stderr, done.stdout + done.stderr
 
@@ -150,3 +149,10 @@ def test_msdl_as_the_page_fetches_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES)
 def test_the_reference_says_what_the_code_says(page):
     assert (HERE / f"{page}.md").read_text() == "\n".join(PAGES[page]()) + "\n", "run `make reference`"
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.stem)
+def test_no_line_is_lost_as_a_comment(page):
+    """A line that begins with a percent sign is a comment of MyST, and missing from the site."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    assert not re.findall(r"^% .*", text, re.M)

@@ -21,13 +21,35 @@ def add_options(parser: ArgumentParser) -> None:
 
 def check(options: Namespace) -> int:
     """Print what a run would find and take, and what is missing; return 0 if it could start, else 2."""
-    from bolt.io.files import read_yaml
     from bolt.io.places import snakemake_command
     from bolt.workflow.job import chosen_config
+
+    file = chosen_config(options.config)
+    status = show(file)
+    if not status:
+        print(f"A run can start: {snakemake_command(file)}   (-n lists its jobs)")
+    return status
+
+
+def show(file: Path, *, fetch: bool = False) -> int:
+    """Print what the run of a configuration would find and take, and what is missing.
+
+    Parameters
+    ----------
+    file : Path
+    fetch : bool
+        What can be downloaded is not missing.
+
+    Returns
+    -------
+    int
+        0 if the run could start, else 2.
+    """
+    from bolt.io.files import read_yaml
+    from bolt.io.places import snakemake_command
     from bolt.workflow.readiness import readiness
     from bolt.workflow.start import read_run
 
-    file = chosen_config(options.config)
     run, notes = read_run(read_yaml(file), [file])
     ready = readiness(run)
     print(file)
@@ -36,13 +58,14 @@ def check(options: Namespace) -> int:
         _print_wrapped("" if name == previous else name, text)
         previous = name
     print(*notes, sep="\n", end="\n" if notes else "", flush=True)
-    if not ready.problems:
-        print(f"A run can start: {snakemake_command(file)}   (-n lists its jobs)")
+    to_download = [problem for problem in ready.problems if "`snakemake resources`" in problem.hint]
+    problems = [problem for problem in ready.problems if not (fetch and problem in to_download)]
+    if not problems:
         return 0
     print("A run cannot start yet. To fix:", file=sys.stderr)
-    for number, problem in enumerate(ready.problems, 1):
+    for number, problem in enumerate(problems, 1):
         print(textwrap.indent(f"{number}. {problem}", "  "), file=sys.stderr)
-    if any("`snakemake resources`" in problem.hint for problem in ready.problems):
+    if to_download and not fetch:
         print(f"To download them: {snakemake_command(file, 'resources')}", file=sys.stderr)
     return 2
 

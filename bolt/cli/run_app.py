@@ -14,8 +14,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 
+from bolt.cli.check import show
 from bolt.cli.new_study import name_of, write_study
 from bolt.cli.wishes import Wishes, read_filter
 from bolt.cohort.quality import is_judged
@@ -56,6 +58,10 @@ def run_app(options: argparse.Namespace) -> int:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     place, config, dataset = write_study(options.output_dir, name, options.bids_dir, wishes)
     layout = Layout(config)
+    if options.dry_run and options.level == "group":
+        with chdir(options.output_dir):  # the configuration's relative paths begin there
+            if status := show(Path(place.name), fetch=options.fetch):
+                return status
     if options.fetch and (status := _snakemake(options, place, ["resources"])):
         return status
     if options.level == "group":
@@ -113,7 +119,7 @@ def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, 
     """Run the workflow in the output folder; with `shared`, other participants may be made at the same time."""
     more = ["--resources", f"mem_mb={options.mem_mb}"] if options.mem_mb else []
     more += ["--workflow-profile", _profile(options.profile)] if options.profile else []
-    more += ["--dry-run"] if options.dry_run else []
+    more += ["--dry-run", "--quiet", "rules"] if options.dry_run else []
     return call_workflow(options.output_dir, place, [*targets, *more], options.n_cpus, shared=shared)
 
 

@@ -123,7 +123,8 @@ FILTER = {
 }
 
 
-def test_options_become_keys(bids, tmp_path, called):
+def test_options_become_keys(bids, tmp_path, called, monkeypatch):
+    monkeypatch.setattr("bolt.cli.run_app.show", lambda *_, **__: 0)  # what is missing is tested below
     (tmp_path / "filter.json").write_text(json.dumps(FILTER))
     options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
     options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
@@ -141,6 +142,16 @@ def test_options_become_keys(bids, tmp_path, called):
     command = called[0][0]
     assert "--dry-run" in command
     assert Path(command[command.index("--workflow-profile") + 1]).samefile(ROOT / "workflow/profiles/slurm")
+
+
+def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys):
+    options = ["group", "--label", "diagnosis", "--atlas", "schaefer400", "--dry-run"]
+    assert run(bids, tmp_path / "out", *options) == 2 and not called
+    printed = capsys.readouterr()
+    assert "raw BIDS" in printed.out and "classes" in printed.out
+    assert "no label image for atlas 'schaefer400'" in printed.err and "To download them" in printed.err
+    run(bids, tmp_path / "out", *options, "--fetch")
+    assert "schaefer400" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def write_report(study: Study) -> None:
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
     exclusions = _exclusions(layout, scans)
     used = scans[~scans["scan_id"].isin(exclusions["scan_id"])]
-    used = with_lengths(with_motion(used, layout), layout, next(iter(study.config.atlas_places)))
+    atlas = next(iter(study.config.atlas_places))
+    used = with_lengths(with_motion(used, layout, atlas), layout, atlas)
     compared = gathered(study)
     _write_cohort(study, used, exclusions, write_subjects(study, exclusions, compared))
     apart = leaks_section(study) if "trust.html" not in pages else None

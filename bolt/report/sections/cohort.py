@@ -105,9 +105,12 @@ def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame
     return used.assign(n_volumes=used["n_volumes"].astype(float).fillna(used["scan_id"].map(cached["length"])))
 
 
-def with_motion(used: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Fill in missing mean framewise displacements from preprocessing."""
-    measured = {}
+def with_motion(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
+    """Fill in missing mean framewise displacements: from preprocessing, else from the index of an atlas's cache."""
+    index, measured = layout.cache(atlas) / "index.tsv", {}
+    if index.is_file():
+        known = read_table(index, text=("scan_id",)).set_index("scan_id")["mean_fd"].dropna()
+        measured = dict(known.astype(float))
     for scan in used["scan_id"][used["mean_fd"].isna()]:
         file = layout.functional(folder_of(scan)) / f"{scan}_desc-quality.json"
         if file.is_file():

@@ -166,6 +166,8 @@ def _different(tests: pd.DataFrame, classes: bool) -> str:
         SIMILAR: "Similar: ",
     }
     parts = [f"{verb}{listed(verdict)}" for verdict, verb in verbs.items() if (known["verdict"] == verdict).any()]
+    unknown = ", ".join(tests.loc[tests["n"] == 0, "measure"].str.lower())
+    parts += [f"Not known: {unknown}"] if unknown else []
     return ". ".join(parts) + "." if parts else ""
 
 

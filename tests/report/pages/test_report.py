@@ -11,14 +11,15 @@ import pytest
 from bolt.config import Config
 from bolt.config.layout import Layout
 from bolt.config.study import Study
+from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import write_table, write_text, write_yaml
+from bolt.io.files import read_table, write_table, write_text, write_yaml
 from bolt.report.contents import PAGES
 from bolt.report.pages.explanation import CHAPTERS, write_explanation
 from bolt.report.pages.quality import write_quality
 from bolt.report.pages.report import write_report
-from bolt.report.sections.cohort import with_lengths
-from tests.report.results import make_results, make_scans, settings
+from bolt.report.sections.cohort import with_lengths, with_motion
+from tests.report.results import ATLAS, make_results, make_scans, settings
 
 
 def page_of(folder: Path, **options: bool) -> Path:
@@ -151,3 +152,14 @@ def test_lengths_of_downloaded_scans_are_the_caches(tmp_path: Path) -> None:
     index = pd.DataFrame({"scan_id": ["a", "b"], "length": [78, 40]})
     write_table(index, layout.cache("cc200") / "index.tsv", {"scan_id": "Scan", "length": "Volumes"})
     assert with_lengths(used, layout, "cc200").n_volumes.tolist()[:2] == [78, 50]
+
+
+def test_motion_of_ready_images_comes_from_the_cache(tmp_path: Path) -> None:
+    """FMRIPrep's displacements are in the cache's index, not in the table of scans."""
+    study = make_results(tmp_path, n=8, everything=False)
+    cache = study.layout.cache(ATLAS) / "index.tsv"
+    index = pd.read_csv(cache, sep="\t", dtype=str)
+    write_table(index.assign(mean_fd=[0.1 * (i + 1) for i in range(len(index))]), cache, dict.fromkeys(index, "Test"))
+    used = read_table(study.layout.scans, text=TEXT_COLUMNS)
+    found = with_motion(used, study.layout, ATLAS).set_index("scan_id")["mean_fd"]
+    assert found[index["scan_id"]].round(1).tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]

@@ -85,11 +85,13 @@ def test_what_differs_is_listed_by_size() -> None:
         ("Head motion", 0.6, "Cohen's d", 0.5, "differs"),
         ("Sex", 0.2, "Cramér's V", 0.3, "may differ"),
         ("Site", 0.5, "Cramér's V", 0.3, "differs"),
+        ("Handedness", None, None, None, None),
     ]
     table = pd.DataFrame(rows, columns=["measure", "effect", "effect_name", "medium", "verdict"])
-    text = module._different(table.assign(low=0.1, high=0.9), classes=True)
+    text = module._different(table.assign(low=0.1, high=0.9, n=[9, 9, 9, 9, 0]), classes=True)
     assert text.startswith("Differs between the classes: site (Cramér's V 0.50 [0.10, 0.90]); head motion (Cohen's d")
     assert "Too few people to tell whether these differ: sex" in text and "Similar: age" in text
+    assert text.endswith("Not known: handedness.")
 
 
 def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> None:
