@@ -26,4 +26,4 @@ def test_the_practice_series_lead_to_a_report(tmp_path):
         )
         assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "my_results/results/scans/report/index.html").read_text()
-    assert "of 48 test scans" in page and "better than chance" in page
+    assert "in 48 test scans" in page and "better than chance" in page
