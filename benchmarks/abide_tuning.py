@@ -1,53 +1,57 @@
-"""Compare settings of BolT on the validation scans of ABIDE-I: ``abide_tuning*.tsv``.
+"""Compare settings of BolT within the training sides of ABIDE-I's folds: ``abide_tuning*.tsv``.
 
     python -m benchmarks.abide_tuning RESULTS --scratch FOLDER [--rows NAME ...]
 
-RESULTS is the folder ``results/abide1`` of a run of ``config/examples/abide1.yaml``, whose series and folds are read. Each
-row of ``abide_tuning.yaml`` is trained on the training scans of each of the ten folds and predicts their validation
-scans. Test scans are never read. Rows and folds that are in the tables are not trained again.
+RESULTS is the folder ``results/abide1`` of a run of ``config/examples/abide1.yaml``, whose series and folds are read.
+The training side of each of its ten outer folds is split again, into an inner training, validation and test part; each
+row of ``abide_tuning.yaml`` is trained on the first, may choose by the second, and is compared with the others on the
+third. The outer test scans are never read. Rows and folds that are in the tables are not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from scipy.stats import rankdata
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from bolt.config import Model, load_config, load_experiment
-from bolt.config.layout import Layout
 from bolt.config.study import Study
+from bolt.evaluate.temperature import fit_temperature, with_temperature
 from bolt.experiments.entries import rows_of
+from bolt.folds.inner import make_inner_folds
+from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.files import read_table, write_table
-from bolt.packs.calibration import fit_temperature, with_temperature
-from bolt.training.tuning.objective import Objective
+from bolt.models.registry import fitted_at_once
+from bolt.training.features import train_features
+from bolt.training.roles import Training
+from bolt.training.runner import train_folds
 
 HERE = Path(__file__).parent
 NAME = "abide_tuning"
 PREDICTIONS, TABLE = HERE / f"{NAME}_predictions.tsv", HERE / f"{NAME}.tsv"
+INNER = 10  # parts of a training side, of which the first is tested
 KEYS = ["run", "fold"]
 PREDICTION_COLUMNS = {
     "run": "run: name of the model and a hash of its settings",
     "fold": "outer fold",
-    "scan_id": "validation scan",
-    "label": "its diagnosis",
+    "scan_id": "scan of its training side",
+    "role": "inner role: validation or test",
+    "label": "diagnosis",
     "p_autism": "predicted probability of autism, six decimals",
 }
 TABLE_COLUMNS = {
     "row": "row of abide_tuning.yaml",
-    "folds": "folds trained",
-    "auc": "mean over folds of the area under the ROC curve",
-    "difference": "mean over folds of the difference from the first row, on the same folds",
+    "folds": "outer folds whose training side was split and trained on",
+    "auc": "area under the ROC curve of the inner test scans, mean over folds",
+    "difference": "difference from the first row on the same folds, mean",
     "difference_se": "its standard error over folds",
-    "accuracy": "share of scans classified correctly",
-    "log_loss": "mean over scans",
-    "log_loss_scaled": "with the temperature fitted to the same scans: how good the ranking of probabilities is",
-    "temperature": "that temperature; above 1: the model is too sure",
+    "accuracy": "share of inner test scans classified correctly",
+    "log_loss": "of the inner test scans, mean",
+    "log_loss_scaled": "the same with a temperature fitted to the fold's inner validation scans",
+    "temperature": "geometric mean of these temperatures; above 1: the model is too sure",
 }
 
 
@@ -58,63 +62,86 @@ def kept() -> pd.DataFrame:
     return read_table(PREDICTIONS, text=("scan_id",))
 
 
-def train(results: Path, rows: list[tuple[str, Model]], folds: list[int], scratch: Path) -> None:
-    """Train what is missing, a fold of all rows after the other, and add it to the predictions."""
-    config = load_config(results / "config.yaml")
-    cache = Layout(config).cache(next(iter(config.atlas_places)))
-    for fold in folds:
-        for _, model in rows:
-            before = kept()
-            if ((before["run"] == model.run_name) & (before["fold"] == fold)).any():
-                continue
-            objective = Objective(cache, results / "folds.tsv", model, Study.of(config).dataset, fold, 0, "auto", 1)
-            _, probability = objective.predict(model, scratch / model.run_name / f"fold-{fold}", lambda row: None)
-            scans = objective.table[objective.table["role"] == "validation"]
-            new = pd.DataFrame({"run": model.run_name, "fold": fold, "scan_id": scans["scan_id"]})
-            new = new.assign(label=scans["label"], p_autism=probability[:, -1].round(6))
-            tables = [table for table in (kept(), new) if len(table)]
-            table = pd.concat(tables, ignore_index=True).sort_values([*KEYS, "scan_id"])
-            write_table(table, PREDICTIONS, PREDICTION_COLUMNS)
-            tabulate(rows_in_file(results))
-
-
 def rows_in_file(results: Path) -> list[tuple[str, Model]]:
     """Return the rows of ``abide_tuning.yaml`` with their models."""
     experiment = load_experiment(str(HERE / f"{NAME}.yaml"))
     return [(row.row, model) for row, model in rows_of(experiment, load_config(results / "config.yaml"))]
 
 
+def split(results: Path, fold: int, scratch: Path) -> Path:
+    """Write the inner split of an outer fold; it has the number of the outer fold, so that seeds differ."""
+    study = Study.of(load_config(results / "config.yaml"))
+    folds = read_table(results / "folds.tsv", text=("scan_id", "subject", "group"))
+    scans = read_table(results / "scans.tsv", text=("scan_id", "subject", "group"))
+    scans = scans[scans["scan_id"].isin(folds["scan_id"])]
+    inner = make_inner_folds(folds, scans, fold, study.config.folds, INNER)
+    first = inner[inner["fold"] == inner["fold"].min()].assign(fold=fold)
+    outer_test = folds.loc[(folds["fold"] == fold) & (folds["role"] == "test"), "scan_id"]
+    assert not first["scan_id"].isin(outer_test).any()
+    path = scratch / f"folds-{fold}.tsv"
+    write_table(first, path, FOLD_COLUMNS)
+    return path
+
+
+def train(results: Path, rows: list[tuple[str, Model]], folds: list[int], scratch: Path) -> None:
+    """Train what is missing, a fold of all rows after the other, and add it to the predictions."""
+    study = Study.of(load_config(results / "config.yaml"))
+    cache = study.layout.cache(next(iter(study.config.atlas_places)))
+    for fold in folds:
+        parts = split(results, fold, scratch)
+        for _, model in rows:
+            before = kept()
+            if ((before["run"] == model.run_name) & (before["fold"] == fold)).any():
+                continue
+            training = Training(fold, 0, scratch / model.run_name / f"fold-{fold}")
+            runner = train_features if fitted_at_once(model.model) else train_folds
+            (error,) = runner(cache, parts, model, study.dataset, [training], threads=1, progress=False)
+            if error:
+                raise error
+            table = read_table(training.folder / "predictions.tsv", text=("scan_id",)).query("role != 'train'")
+            table = table.assign(run=model.run_name, p_autism=table["p_autism"].round(6))[list(PREDICTION_COLUMNS)]
+            tables = [part for part in (kept(), table) if len(part)]
+            write_table(
+                pd.concat(tables, ignore_index=True).sort_values([*KEYS, "role", "scan_id"]),
+                PREDICTIONS,
+                PREDICTION_COLUMNS,
+            )
+            tabulate(rows_in_file(results))
+
+
 def tabulate(rows: list[tuple[str, Model]]) -> None:
     """Write the table of all rows that were trained."""
-    predictions = kept()
-    table = [measures(row, predictions[predictions["run"] == model.run_name]) for row, model in rows]
-    aucs = {row: folds for (row, _), (_, folds) in zip(rows, table, strict=True)}
-    first = aucs[rows[0][0]]
+    by_run = dict(list(kept().groupby("run")))
+    measured = {row: measures(by_run[model.run_name]) for row, model in rows if model.run_name in by_run}
+    first = next(iter(measured.values()))["auc"]
     lines = []
-    for (row, _), (line, folds) in zip(rows, table, strict=True):
-        if len(folds):
-            difference = (folds - first).dropna()
-            error = difference.std() / np.sqrt(len(difference)) if len(difference) > 1 else float("nan")
-            lines.append({"row": row, **line, "difference": difference.mean(), "difference_se": error})
+    for row, by_fold in measured.items():
+        difference = (by_fold["auc"] - first).dropna()
+        line = {"row": row, "folds": len(by_fold), **by_fold.mean().to_dict()}
+        line |= {"difference": difference.mean(), "difference_se": difference.std() / np.sqrt(len(difference))}
+        lines.append(line | {"temperature": np.exp(np.log(by_fold["temperature"]).mean())})
     write_table(pd.DataFrame(lines)[list(TABLE_COLUMNS)].round(4), TABLE, TABLE_COLUMNS)
 
 
-def measures(row: str, predictions: pd.DataFrame) -> tuple[dict[str, float], pd.Series]:
-    """Return the measures of a row, and the AUC of each fold."""
-    truth = (predictions["label"] == "autism").to_numpy().astype(int)
-    probability = np.stack([1 - predictions["p_autism"], predictions["p_autism"]], axis=1).astype(float)
-    by_fold = predictions.groupby("fold")
-    aucs = by_fold.apply(lambda p: roc_auc_score(p["label"] == "autism", p["p_autism"]), include_groups=False)
-    if predictions.empty:
-        return {}, pd.Series(dtype=float)
-    temperature = fit_temperature(probability, truth)
-
-    def loss(p: np.ndarray) -> float:
-        return -float(np.log(p[np.arange(len(truth)), truth].clip(1e-6)).mean())
-
-    line = {"folds": len(aucs), "auc": aucs.mean(), "accuracy": ((probability[:, 1] > 0.5) == truth).mean()}
-    line |= {"log_loss": loss(probability), "temperature": temperature}
-    return line | {"log_loss_scaled": loss(with_temperature(probability, temperature))}, aucs
+def measures(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the measures of a row in each fold."""
+    lines = {}
+    for fold, table in predictions.groupby("fold"):
+        parts = dict(list(table.groupby("role")))
+        (known, known_truth), (probability, truth) = (
+            (np.stack([1 - part["p_autism"], part["p_autism"]], axis=1), (part["label"] == "autism").to_numpy(int))
+            for part in (parts["validation"], parts["test"])
+        )
+        temperature = fit_temperature(known, known_truth)
+        scaled = with_temperature(probability, temperature)
+        lines[fold] = {
+            "auc": roc_auc_score(truth, probability[:, 1]),
+            "accuracy": float(((probability[:, 1] > 0.5) == truth).mean()),
+            "log_loss": log_loss(truth, probability),
+            "log_loss_scaled": log_loss(truth, scaled),
+            "temperature": temperature,
+        }
+    return pd.DataFrame(lines).T
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from bolt.config.datasets import Dataset
 from bolt.config.keys import Keys, parse
@@ -17,6 +17,9 @@ LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
     ("", "by_fold", {}),
     ("", "by_dataset", {}),
     ("training", "batches", "shuffled"),
+    ("training", "label_smoothing", 0.0),
+    ("training", "average_weights", 0.0),
+    ("training", "crop_range", None),
 )
 """Group, key and default of the settings that were added after the first runs had been named."""
 
@@ -49,6 +52,18 @@ class Training(Keys):
     )
     weight_decay: float = Field(0.0, ge=0, description="strength of the decay of weights")
     mixup: float = Field(0.0, ge=0, description="parameter of the Beta distribution that mixes pairs of scans; 0: none")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of each label that is spread evenly over all classes; 0: none"
+    )
+    average_weights: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay per step of an exponential moving average of the weights, which replaces them; 0: none",
+    )
+    crop_range: tuple[PositiveFloat, PositiveFloat] | None = Field(
+        None, description="shortest and longest training crop, as multiples of `crop`, drawn anew for each batch"
+    )
     clip_gradient: float | None = Field(None, gt=0, description="largest norm of the gradient; null: any")
     epoch_choice: Literal["last", "best_validation"] = Field(
         "last", description="which epoch's weights are kept; best_validation: that of the lowest validation loss"
@@ -56,6 +71,17 @@ class Training(Keys):
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "float32", description="of matrix products in a training step; weights, loss and predictions are float32"
     )
+
+    @model_validator(mode="after")
+    def _crop_range_rises(self) -> Training:
+        if self.crop_range is not None and self.crop_range[0] > self.crop_range[1]:
+            raise ValueError("'crop_range' must be the shortest and the longest crop")
+        return self
+
+    def crop_lengths(self, crop: int) -> tuple[int, int]:
+        """Return the lengths of the shortest and the longest training crop, given the dataset's; in volumes."""
+        shortest, longest = self.crop_range or (1.0, 1.0)
+        return max(1, round(shortest * crop)), max(1, round(longest * crop))
 
 
 class DatasetSettings(Keys):

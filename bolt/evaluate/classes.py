@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.calibration import SMALLEST, brier_score, log_loss, reliability
+from bolt.evaluate.temperature import with_temperature
 from bolt.io.errors import DataError
 
 RANK = "rank_"
@@ -151,8 +152,8 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
     """Return the entries of ``summary.json`` besides the metrics.
 
     ``majority_accuracy`` (always predicting the most frequent test label), ``n_scans``, ``classes``, ``confusion``
-    (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`) and, for two classes, ``roc``, the
-    mean of the folds' curves.
+    (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`), if every fold has a temperature
+    ``calibrated`` (`after_temperature`), and, for two classes, ``roc``, the mean of the folds' curves.
     """
     from sklearn.metrics import confusion_matrix  # slow to import, and the report needs only names
 
@@ -165,9 +166,33 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
         "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(classes))),
         "calibration": reliability(truth, predicted, probability, predictions["scan_id"].to_numpy()),
     }
+    if "temperature" in predictions and predictions["temperature"].notna().all():
+        summary["calibrated"] = after_temperature(predictions, classes)
     if len(classes) == 2 and (counts > 0).all():
         summary["roc"] = _mean_roc(truth, probability[:, 1], model_of(predictions))
     return summary
+
+
+def after_temperature(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, float]:
+    """Return how good probabilities are after each was scaled by the temperature of its fold (column ``temperature``).
+
+    Returns
+    -------
+    dict
+        ``brier``, ``log_loss``, ``ece`` and ``ece_if_calibrated`` of the scaled probabilities; ``temperature``, the
+        geometric mean over scans.
+    """
+    truth, predicted, probability = class_arrays(predictions, classes)
+    temperature = predictions["temperature"].to_numpy(float)
+    scaled, every = with_temperature(probability, temperature[:, None]), np.ones((1, len(truth)))
+    errors = reliability(truth, predicted, scaled, predictions["scan_id"].to_numpy())
+    return {
+        "brier": float(brier_score(truth, scaled, every)[0]),
+        "log_loss": float(log_loss(truth, scaled, every)[0]),
+        "ece": errors["ece"],
+        "ece_if_calibrated": errors["ece_if_calibrated"],
+        "temperature": float(np.exp(np.log(temperature).mean())),
+    }
 
 
 def model_of(predictions: pd.DataFrame) -> NDArray[np.intp]:

@@ -28,6 +28,7 @@ from bolt.evaluate.classes import (
 )
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
+from bolt.evaluate.temperature import fit_temperature
 from bolt.io.files import read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 
@@ -113,7 +114,8 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
     table : DataFrame
         One row per fold (columns of `COLUMNS` that apply), then ``mean`` and ``sd``.
     predictions : DataFrame
-        Test predictions of all finished folds; ``n_train`` and ``n_all``: training scans, and all scans, of the fold.
+        `tests_with_temperature` of all finished folds; ``n_train`` and ``n_all``: training scans, and all scans, of the
+        fold.
     """
     rows, tests = [], []
     for fold in folds:
@@ -125,7 +127,8 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
             note = f"AUC undefined: no test scan of {', '.join(absent)}" if absent else ""
             row |= {"n_test": len(test), "note": note, **fold_metrics(test, classes)}
             n_all = predictions["scan_id"].nunique()
-            tests.append(test.assign(n_train=(predictions["role"] == "train").sum(), n_all=n_all))
+            facts = {"n_train": (predictions["role"] == "train").sum(), "n_all": n_all}
+            tests.append(tests_with_temperature(predictions, classes).assign(**facts))
         rows.append(row)
     columns = ["fold", "state", "n_test", *metrics_of(classes), "note"]
     table = pd.DataFrame(rows).reindex(columns=columns)
@@ -139,6 +142,27 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
     ]
     table = pd.concat([table, pd.DataFrame(summary)], ignore_index=True)[columns]
     return table, pd.concat(tests, ignore_index=True) if tests else pd.DataFrame(columns=[*TEXT, "fold"])
+
+
+def tests_with_temperature(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
+    """Return the test rows of finished folds with ``temperature``, fitted to the validation scans of their training.
+
+    NaN: there are no such scans, or labels are numbers.
+    """
+    tests = predictions[predictions["role"] == "test"]
+    found = {key: _temperature(part, classes) for key, part in predictions.groupby(["fold", "seed"])}
+    return tests.assign(temperature=[found[key] for key in zip(tests["fold"], tests["seed"], strict=True)])
+
+
+def _temperature(predictions: pd.DataFrame, classes: Sequence[str] | None) -> float:
+    """Fit a temperature to the validation scans of one training."""
+    validation = predictions[predictions["role"] == "validation"]
+    if classes is not None:
+        validation = validation.dropna(subset=[f"p_{name}" for name in classes])
+    if classes is None or validation.empty:
+        return float("nan")
+    truth, _, probability = class_arrays(validation, classes)
+    return fit_temperature(probability, truth)
 
 
 def pooled(

@@ -23,6 +23,7 @@ from bolt.evaluate.metrics import (
     fold_predictions,
     metrics_of,
     pooled,
+    tests_with_temperature,
 )
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
 from bolt.experiments.entries import Entry, paper_table
@@ -46,6 +47,10 @@ RESULT_COLUMNS = {
     "pooled": "Value over all test scans of the finished folds together",
     "pooled_low": "Lower end of its 95 % interval",
     "pooled_high": "Upper end of that interval",
+    "scaled": "Pooled value after probabilities were scaled by the temperature of each fold's validation scans (Brier "
+    "score and log loss); n/a: no such scans",
+    "calibration_error": "In the row of the Brier score: expected calibration error of all test scans",
+    "calibration_error_scaled": "The same after scaling",
     "no_skill": "Value without skill: the most frequent class (accuracy), a coin (AUC, balanced accuracy)",
     "paper_mean": "The paper's mean over folds",
     "paper_sd": "The paper's standard deviation over folds",
@@ -113,7 +118,8 @@ def gather(entry: Entry) -> Gathered:
 def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     """Return `RESULT_COLUMNS` without the paper's, one row per metric."""
     classes = entry.classes or None
-    tests = gathered.predictions[gathered.predictions["role"] == "test"]
+    tests = gathered.predictions
+    tests = tests_with_temperature(tests, classes) if len(tests) else tests
     counts: dict[str, Any] = {
         "dataset": entry.dataset,
         "atlas": entry.atlas,
@@ -143,6 +149,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0), "sd_seeds": seeds[metric].std()}
         spread["sd_seeds_within"] = within[metric]
         spread |= dict(zip(("low", "high"), ends[metric], strict=True))
+        values |= _calibration(metric, together)
         undefined = [int(fold) for fold in folds.index[folds[metric].isna()]]
         remark = f"{metric} is undefined in fold {', '.join(map(str, undefined))}" if undefined else ""
         defined: dict[str, Any] = {"metric": metric, "n_folds": int(folds[metric].notna().sum())}
@@ -150,6 +157,16 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         defined["note"] = "; ".join(filter(None, [counts["note"], remark])) or None
         rows.append(counts | defined | spread | values | {"no_skill": no_skill.get(metric)})
     return pd.DataFrame(rows)
+
+
+def _calibration(metric: str, together: Mapping[str, Any]) -> dict[str, float]:
+    """Return the columns of results that say how good probabilities are, and would be after scaling."""
+    scaled = together.get("calibrated", {})
+    values = {"scaled": scaled[metric]} if metric in scaled else {}
+    if metric == "brier":
+        values["calibration_error"] = together["calibration"]["ece"]
+        values |= {"calibration_error_scaled": scaled["ece"]} if scaled else {}
+    return values
 
 
 def sites(entry: Entry, gathered: Gathered) -> pd.DataFrame:
@@ -204,6 +221,9 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
         "pooled",
         "pooled_low",
         "pooled_high",
+        "scaled",
+        "calibration_error",
+        "calibration_error_scaled",
         "no_skill",
     ]
     table[numbers] = table[numbers].astype(float)

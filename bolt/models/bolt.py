@@ -19,7 +19,8 @@ from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended, Block, FusedWindowAttention
 from bolt.models.attention.windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import Dropout, check_length, check_rules
+from bolt.models.layers import Dropout, check_length, check_rules, dropout
+from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
 
@@ -53,6 +54,8 @@ class BolT(SeriesModel):
     input_dropout : float
         Share of ROI values set to zero in training. Not in the paper; this noise acts as a ridge penalty on the input
         projection, which a training set of a few dozen scans needs.
+    roi_dropout : float
+        Share of ROIs whose whole series are set to zero in training, drawn for each scan. Not in the paper.
     mlp_ratio : float
         Inner width of the MLP, as a multiple of `hidden`.
     cwr_weight : float
@@ -73,6 +76,12 @@ class BolT(SeriesModel):
         If false, every token attends to the whole scan.
     n_covariates : int
         Numbers per scan that are appended to the features before the classifier (age, sex, site).
+    connectivity : int
+        Width of a layer that reads the Pearson correlations of the scan (of the crop, in training) and whose output is
+        appended to the features as well; 0: none. Not in the paper: the tokens then need not learn what a connectivity
+        model knows already.
+    connectivity_dropout : float
+        Share of correlations set to zero in training.
 
     Notes
     -----
@@ -108,6 +117,7 @@ class BolT(SeriesModel):
         dropout: float = 0.1,
         dropout_before_fusion: bool = False,
         input_dropout: float = 0.0,
+        roi_dropout: float = 0.0,
         mlp_ratio: float = 1.0,
         cwr_weight: float = 0.1,
         input_projection: bool = True,
@@ -116,6 +126,8 @@ class BolT(SeriesModel):
         cls_token: ClsToken = "local",
         windowed: bool = True,
         n_covariates: int = 0,
+        connectivity: int = 0,
+        connectivity_dropout: float = 0.5,
     ) -> None:
         super().__init__()
         # rounded first because 0.29 * 100 = 28.999…
@@ -126,13 +138,15 @@ class BolT(SeriesModel):
         self.cls_token, self.windowed, self.n_covariates = cls_token, windowed, n_covariates
         self.min_length = window if windowed else 1
         hidden = n_rois if hidden is None else hidden
-        self._check(fringes, n_blocks, stride_coefficient, dropout, input_dropout)
+        shares = {"dropout": dropout, "input_dropout": input_dropout, "roi_dropout": roi_dropout}
+        self._check(fringes, n_blocks, stride_coefficient, shares | {"connectivity_dropout": connectivity_dropout})
+        check_rules(connectivity=(connectivity >= 0, "must not be negative"))
         local = cls_token == "local" or not dropout_before_fusion
         check_rules(dropout_before_fusion=(local, "must be false without a CLS token per window (cls_token: local)"))
         fits = input_projection or n_rois == hidden
         check_rules(input_projection=(fits, f"must be true: {n_rois} ROIs do not match hidden: {hidden}"))
 
-        self.input_dropout = Dropout(input_dropout)
+        self.input_dropout, self.roi_dropout = Dropout(input_dropout), roi_dropout
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
         if cls_token != "none":
             self.cls = nn.Parameter(torch.randn(1, 1, hidden))
@@ -149,10 +163,15 @@ class BolT(SeriesModel):
             for size in fringes
         )
         self.norm = nn.LayerNorm(hidden)
-        self.classifier = nn.Linear(hidden + n_covariates, n_classes)
+        self.connectivity = None
+        if connectivity:
+            n_pairs = n_rois * (n_rois - 1) // 2
+            layers = Dropout(connectivity_dropout), nn.Linear(n_pairs, connectivity), nn.LayerNorm(connectivity)
+            self.connectivity = nn.Sequential(*layers)
+        self.classifier = nn.Linear(hidden + connectivity + n_covariates, n_classes)
 
     def _check(
-        self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropout: float, input_dropout: float
+        self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropouts: Mapping[str, float]
     ) -> None:
         """Refuse settings without meaning (ConfigError)."""
         check_rules(
@@ -162,8 +181,7 @@ class BolT(SeriesModel):
             n_blocks=(n_blocks >= 1, "must be at least 1"),
             fringe=(len(fringes) == n_blocks, f"must be {n_blocks} numbers, one per block"),
             fringe_coefficient=(min(fringes, default=0) >= 0, "and the fringes must not be negative"),
-            dropout=(0 <= dropout < 1, "must be at least 0 and below 1"),
-            input_dropout=(0 <= input_dropout < 1, "must be at least 0 and below 1"),
+            **{name: (0 <= share < 1, "must be at least 0 and below 1") for name, share in dropouts.items()},
             tail=(self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
             cls_token=(self.cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
             windowed=(self.windowed or self.cls_token != "local", "must be true for local CLS tokens"),
@@ -222,6 +240,8 @@ class BolT(SeriesModel):
                 hint="Give one length per scan, none above that of the batch",
             )
         windows = self.windows(volumes)
+        if self.roi_dropout and self.training:
+            x = x * dropout(torch.ones_like(x[:, :1]), self.roi_dropout)
         tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
         if windows.n_cls:
             tokens = torch.cat([self.cls[0].expand(windows.n_cls, -1), tokens])
@@ -232,7 +252,7 @@ class BolT(SeriesModel):
         padded = unpack(self.norm(tokens), counts)
         n_tokens = torch.tensor(counts, dtype=padded.dtype).to(padded.device, non_blocking=True)[:, None]
         mean = padded.sum(1) / n_tokens
-        logits = self._classify(mean, covariates)
+        logits = self._classify(mean, self._connections(x, volumes), covariates)
         if not windows.n_cls:
             return ModelOutput(logits, mean[:, None], {})
         present = torch.arange(padded.shape[1], device=padded.device) < n_tokens
@@ -240,7 +260,21 @@ class BolT(SeriesModel):
         cwr = (deviation.square().mean(2).sum(1, keepdim=True) / n_tokens).mean()  # equation 4
         return ModelOutput(logits, padded, {"cwr": self.cwr_weight * cwr})
 
-    def _classify(self, features: Tensor, covariates: Tensor | None) -> Tensor:
+    def _connections(self, x: Tensor, lengths: Sequence[int]) -> Tensor | None:
+        """Return the features of scans (batch, time, rois) that come from their correlations, or None."""
+        if self.connectivity is None:
+            return None
+        upper = torch.triu_indices(x.shape[2], x.shape[2], offset=1, device=x.device)
+        matrices = x.new_empty(len(x), upper.shape[1])
+        for length in set(lengths):
+            same = torch.tensor([n == length for n in lengths], device=x.device)
+            matrices[same] = pearson(x[same, :length])[:, upper[0], upper[1]].to(x.dtype)
+        features: Tensor = self.connectivity(matrices)
+        return features
+
+    def _classify(self, features: Tensor, connections: Tensor | None, covariates: Tensor | None) -> Tensor:
+        if connections is not None:
+            features = torch.cat([features, connections.to(features.dtype)], dim=1)
         if self.n_covariates:
             if covariates is None or covariates.shape != (len(features), self.n_covariates):
                 raise DataError(

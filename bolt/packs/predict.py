@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bolt.api.members import predict_each
 from bolt.evaluate.metrics import metrics_of, pooled
+from bolt.evaluate.temperature import with_temperature
 from bolt.io.errors import DataError
-from bolt.packs.calibration import with_temperature
 from bolt.packs.cohort import distance, flags, percentile, refusal
 from bolt.packs.floor import floor_name, predict_floor
 from bolt.packs.known import KNOWN, TRAINED, Known, known_scans

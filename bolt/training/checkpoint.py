@@ -38,11 +38,14 @@ class Progress:
         The epoch whose weights would be kept so far, from 1.
     chosen : dict
         The weights of that epoch, if the best epoch is chosen by validation.
+    average : dict
+        Moving average of the weights, if they are averaged.
     """
 
     history: list[dict[str, float]] = field(default_factory=list)
     epoch: int = 0
     chosen: dict[str, Tensor] = field(default_factory=dict)
+    average: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_resume(
@@ -53,7 +56,8 @@ def save_resume(
     Random states are not saved, because every epoch starts from its own seed.
     """
     tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
-    tensors |= {f"chosen.{name}": value for name, value in progress.chosen.items()}
+    for group in ("chosen", "average"):
+        tensors |= {f"{group}.{name}": value for name, value in getattr(progress, group).items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
     facts = {"fingerprint": fingerprint, "history": progress.history, "epoch": progress.epoch}
@@ -83,7 +87,7 @@ def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: tor
         index, key = name.split(".")
         states.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
-    return Progress(facts["history"], facts["epoch"], _under("chosen.", tensors))
+    return Progress(facts["history"], facts["epoch"], _under("chosen.", tensors), _under("average.", tensors))
 
 
 def remove_resume(folder: Path) -> None:

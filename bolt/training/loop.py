@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from bolt.config import Model
@@ -113,6 +115,17 @@ class Fit:
         """Return the splitter of batches that do not fit in memory."""
         return BatchSplitter(self.net, self.title)
 
+    @cached_property
+    def average(self) -> AveragedModel | None:
+        """Return the moving average of the weights, if they are averaged (Polyak and Juditsky 1992; Adam's paper)."""
+        decay = self.model.training.average_weights
+        return AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
+
+    @property
+    def used(self) -> SeriesModel:
+        """Return the model that predicts: with averaged weights, if they are averaged."""
+        return cast(SeriesModel, self.average.module) if self.average else self.net
+
     @property
     def title(self) -> str:
         """Return the name of this training in messages."""
@@ -133,6 +146,8 @@ class Fit:
             self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
         )
         progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
+        if self.average and progress.average:
+            self.average.load_state_dict(progress.average)
         choose = training.epoch_choice == "best_validation" and self.validation is not None
         done, steps = len(progress.history), -(-len(self.train.scans) // training.batch_size)
         if done:
@@ -158,13 +173,16 @@ class Fit:
                     progress.epoch = epoch
                 elif row["validation_loss"] <= min(past["validation_loss"] for past in progress.history):
                     progress.epoch = epoch
-                    progress.chosen = {name: value.clone() for name, value in self.net.state_dict().items()}
+                    progress.chosen = {name: value.clone() for name, value in self.used.state_dict().items()}
+                progress.average = self.average.state_dict() if self.average else {}
                 write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
                 save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
         if choose:
             self.net.load_state_dict(progress.chosen)
+        elif self.average:
+            self.net.load_state_dict(self.used.state_dict())
         seconds = time.monotonic() - start
         samples = (training.epochs - done) * len(self.train.scans)
         log.info("%s: trained in %.1f s, %.1f samples/s", self.title, seconds, samples / max(seconds, 1e-9))
@@ -197,8 +215,10 @@ class Fit:
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
             optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
-                x = self._inputs(batch, random)
-            step_loss, step_logits = self._step(optimizer, x, self._lengths(batch), batch_covariates, truth, seed)
+                crop = self._crop_length(random)
+                x = self._inputs(batch, crop, random)
+            lengths = self._lengths(batch, crop)
+            step_loss, step_logits = self._step(optimizer, x, crop, lengths, batch_covariates, truth, seed)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -216,14 +236,21 @@ class Fit:
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
-    def _inputs(self, batch: Tensor, random: torch.Generator) -> Tensor:
+    def _crop_length(self, random: torch.Generator) -> int:
+        """Draw the length of a batch's crops, in volumes."""
+        if self.model.training.crop_range is None:
+            return self.crop
+        shortest, longest = self.model.training.crop_lengths(self.crop)
+        return int(torch.randint(shortest, longest + 1, (), generator=random))
+
+    def _inputs(self, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
         """Return the inputs of a batch: random crops of the series (batch, time, rois), or connectivity matrices."""
         scans, net = self.train.scans, self.net
         if not isinstance(net, ConnectivityModel):
-            return scans.crops(batch, self.crop, random)
+            return scans.crops(batch, crop, random)
         whole, lengths = self.model.connectivity == "scan", torch.tensor(scans.lengths)[batch]
         if not whole:  # a scan shorter than a crop is used whole: if it were repeated, some volumes would weigh more
-            lengths = lengths.clamp(max=self.crop)
+            lengths = lengths.clamp(max=crop)
         matrices, order = [], []
         for length in lengths.unique():
             positions = (lengths == length).nonzero()[:, 0]
@@ -233,11 +260,11 @@ class Fit:
             order.append(positions)
         return torch.cat(matrices)[torch.cat(order).argsort()]
 
-    def _lengths(self, batch: Tensor) -> Tensor:
+    def _lengths(self, batch: Tensor, crop: int) -> Tensor:
         """Return the volumes of each input of a batch; connectivity matrices have no length, and count as equal."""
         if isinstance(self.net, ConnectivityModel):
-            return torch.full((len(batch),), self.crop)
-        return self.train.scans.lengths_of(batch, self.crop)
+            return torch.full((len(batch),), crop)
+        return self.train.scans.lengths_of(batch, crop)
 
     def _forward(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
         """Apply the model to the output of `_inputs`."""
@@ -248,12 +275,14 @@ class Fit:
         terms = list(output.losses.values())
         if isinstance(self.target, Classes) and not self.model.training.mixup:
             terms += self.net.label_losses(output, truth).values()
-        return self.target.loss(logits, truth) + sum(term.float() for term in terms)
+        own = self.target.loss(logits, truth, self.model.training.label_smoothing)
+        return own + sum(term.float() for term in terms)
 
     def _step(
         self,
         optimizer: torch.optim.Optimizer,
         x: Tensor,
+        crop: int,
         lengths: Tensor,
         covariates: Tensor | None,
         truth: Tensor,
@@ -283,7 +312,7 @@ class Fit:
                 parts = [
                     self._gradient(x[part][:, :length], covariates if covariates is None else covariates[part],
                                    truth[part], truth[partner[part]], share, len(x))
-                    for length, part in self._parts(lengths)
+                    for length, part in self._parts(lengths, crop)
                 ]  # fmt: skip
                 break
             except (RuntimeError, MemoryError) as error:
@@ -296,13 +325,15 @@ class Fit:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer.step()  # the first step allocates two numbers per weight
+            if self.average:
+                self.average.update_parameters(self.net)
         losses, logits = zip(*parts, strict=True)
-        order = torch.cat([torch.arange(len(x))[part] for _, part in self._parts(lengths)]).argsort()
+        order = torch.cat([torch.arange(len(x))[part] for _, part in self._parts(lengths, crop)]).argsort()
         return torch.stack(losses).sum(), torch.cat(logits)[order.to(x.device)]
 
-    def _parts(self, lengths: Tensor) -> list[tuple[int | None, slice | Tensor]]:
+    def _parts(self, lengths: Tensor, crop: int) -> list[tuple[int | None, slice | Tensor]]:
         """Return the parts of a batch that pass the model together: their length (None: all there is) and positions."""
-        if len(lengths.unique()) == 1 and lengths[0] == self.crop:
+        if len(lengths.unique()) == 1 and lengths[0] == crop:
             return [(None, part) for part in self.splitter.parts(len(lengths))]
         groups = [(int(length), (lengths == length).nonzero()[:, 0]) for length in lengths.unique()]
         return [(length, group[part]) for length, group in groups for part in self.splitter.parts(len(group))]
@@ -335,7 +366,7 @@ class Fit:
 
     def _validate(self, validation: LabelledScans) -> dict[str, float]:
         """Compute loss and score of the validation scans."""
-        logits = all_logits(self.net, validation.scans)
+        logits = all_logits(self.used, validation.scans)
         return {
             "validation_loss": float(self.target.loss(logits, validation.truth)),
             f"validation_{self.target.metric}": self.target.score(logits, validation.truth),

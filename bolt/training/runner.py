@@ -222,9 +222,10 @@ def prepare(
     train = table[table["role"] == "train"]
     covariates = Covariates.fit(train, model.covariates)
     crop = min(dataset.crop, int(train["length"].max()))
-    model = _with_data_settings(model, train, crop)
+    shortest, longest = model.training.crop_lengths(crop)
+    model = _with_data_settings(model, train, longest)
     seed_step(seed, fold)
-    net = _build(model, dataset, series.n_rois, len(covariates), crop).to(pool.device)
+    net = _build(model, dataset, series.n_rois, len(covariates), shortest).to(pool.device)
     table, too_short = _readable(table, net.min_length, f"fold {fold}", folds, model, search)
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)

@@ -37,11 +37,11 @@ class Classes:
             raise DataError(f"scan '{scan}' has label '{label}', not one of {self.names}", hint="Correct 'classes'")
         return positions.to_numpy(np.int64)
 
-    def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
-        """Compute the cross entropy."""
+    def loss(self, logits: Tensor, truth: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Compute the cross entropy with labels of which a share is spread evenly over all classes."""
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(logits, truth)
+        return cross_entropy(logits, truth, label_smoothing=smoothing)
 
     def score(self, logits: Tensor, truth: Tensor) -> float:
         """Compute the accuracy."""
@@ -78,8 +78,8 @@ class Number:
         """Encode labels in standard deviations from the training mean, (scans,) float32."""
         return ((numbers(scans) - self.mean) / self.sd).astype(np.float32)
 
-    def loss(self, logits: Tensor, truth: Tensor) -> Tensor:
-        """Compute the mean squared error, in standard deviations."""
+    def loss(self, logits: Tensor, truth: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Compute the mean squared error, in standard deviations; numbers are not smoothed."""
         from torch.nn.functional import mse_loss
 
         return mse_loss(logits[:, 0], truth)

@@ -374,3 +374,37 @@ def test_sites_are_compared_by_ranks_within_folds() -> None:
         assert about["auc"]["value"] > 0.7
         own = table[table.site == about["site"]]
         assert roc_auc_score(own.label == "patient", own.p_patient) < 0.65
+
+
+# ---- temperature scaling ---------------------------------------------------------------------------------------------
+def overconfident(random: np.random.Generator, fold: int, role: str, n: int = 300) -> pd.DataFrame:
+    """Return predictions whose log odds are three times what they should be."""
+    log_odds = random.normal(0, 1, n)
+    labels = [CLASSES[int(y)] for y in random.random(n) < 1 / (1 + np.exp(-log_odds))]
+    table = predictions(labels, list(1 / (1 + np.exp(-3 * log_odds))), fold, role)
+    return table.assign(scan_id=[f"{role}-{name}" for name in table["scan_id"]])
+
+
+def test_the_temperature_of_the_validation_scans_mends_overconfidence(tmp_path):
+    random = np.random.default_rng(0)
+    for fold in (0, 1):
+        parts = [overconfident(random, fold, role) for role in ("train", "validation", "test")]
+        write_fold(tmp_path, fold, pd.concat(parts))
+    _, tests = summarise(tmp_path, [0, 1], CLASSES)
+    assert set(tests["role"]) == {"test"} and tests["temperature"].nunique() == 2
+    summary = pooled(tests, CLASSES)
+    calibrated = summary["calibrated"]
+    assert calibrated["temperature"] == pytest.approx(3, rel=0.25)
+    assert calibrated["ece"] < summary["calibration"]["ece"] / 2
+    log_odds = np.log(tests["p_patient"] / tests["p_control"]) / tests["temperature"]
+    by_hand = brier_score_loss(tests["label"] == "patient", 1 / (1 + np.exp(-log_odds)))
+    assert calibrated["brier"] == pytest.approx(by_hand) and by_hand < summary["brier"]["value"]
+    assert "scaled, temperature" in "".join(readable.calibration(summarise(tmp_path, [0, 1], CLASSES)[0], summary))
+
+
+def test_without_validation_scans_nothing_is_scaled(tmp_path):
+    write_fold(tmp_path, 0, overconfident(np.random.default_rng(0), 0, "test"))
+    table, tests = summarise(tmp_path, [0], CLASSES)
+    summary = pooled(tests, CLASSES)
+    assert tests["temperature"].isna().all() and "calibrated" not in summary
+    assert list(readable.calibration(table, summary)) == ["", "all test scans [95 %]", "over folds"]

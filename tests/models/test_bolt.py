@@ -279,6 +279,9 @@ def test_a_scan_shorter_than_the_window_is_refused():
         ("fringe", [0]),
         ("dropout", 1.0),
         ("input_dropout", -0.1),
+        ("roi_dropout", 1.0),
+        ("connectivity_dropout", 1.0),
+        ("connectivity", -1),
         ("tail", "keep"),
     ],
 )
@@ -359,6 +362,40 @@ def test_covariates_join_before_the_classifier():
         model(x)
     with pytest.raises(DataError, match="without covariates"):
         relevance(model, x)
+
+
+@pytest.mark.parametrize("lengths", [None, [9, 7, 9]])
+def test_correlations_join_before_the_classifier(lengths):
+    model, x = small(connectivity=3).eval(), torch.randn(3, 9, 5, dtype=torch.float64)
+    out = model(x, lengths=lengths)
+    upper = np.triu_indices(5, 1)
+    series = [scan[: n or 9] for scan, n in zip(x.numpy(), lengths or [None] * 3, strict=True)]
+    r = torch.tensor(np.stack([np.corrcoef(scan.T)[upper] for scan in series]))
+    features = model.connectivity(r)
+    weight = model.classifier.weight
+    mean = torch.stack([tokens[:n].mean(0) for tokens, n in zip(out.cls, counts(model, lengths), strict=True)])
+    expected = torch.cat([mean, features], 1) @ weight.T + model.classifier.bias
+    torch.testing.assert_close(out.logits, expected, rtol=1e-5, atol=1e-6)
+    assert relevance(model, x).shape == (3, len(model.window_starts(9)), 9)
+
+
+def counts(model, lengths):
+    return [len(model.window_starts(n)) for n in lengths or [9] * 3]
+
+
+def test_roi_dropout_silences_whole_rois_in_training_only():
+    model, x = small(roi_dropout=0.5, dropout=0.0), torch.ones(200, 9, 5, dtype=torch.float64)
+    seen = []
+    model.input_dropout.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].reshape(200, 9, 5)))
+    model.train()(x)
+    model.eval()(x)
+    dropped = (seen[0] == 0).all(1)
+    assert ((seen[0] == 0).any(1) == dropped).all() and 0.4 < dropped.double().mean() < 0.6
+    assert (
+        len({tuple(row) for row in dropped.tolist()}) > 10
+        and (seen[0][~dropped[:, None].expand_as(seen[0])] == 2).all()
+    )
+    assert torch.equal(seen[1], x)
 
 
 def test_a_single_class_is_a_number_to_predict():

@@ -37,8 +37,8 @@ def inputs_of_training(toy, out, monkeypatch, **settings):
     seen = []
     original = Fit._inputs
 
-    def record(fit, which, random):
-        x = original(fit, which, random)
+    def record(fit, which, *crop):
+        x = original(fit, which, *crop)
         seen.append((which.tolist(), x.numpy().copy()))
         return x
 

@@ -30,6 +30,7 @@ from bolt.training.prediction import Pool, Scans
 from bolt.training.roles import fold_table
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
+from bolt.training.targets import Classes
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -414,9 +415,10 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
         {"precision": "bfloat16"},
         {"weight_decay": 0.1, "clip_gradient": 0.1},
         {"schedule": "one_cycle", "batches": "fixed", "optimizer": "adam"},
+        {"average_weights": 0.9, "crop_range": (0.5, 1.5), "label_smoothing": 0.1, "mixup": 0.4},
         "numbers",
     ],
-    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "one_cycle", "numbers"],
+    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "one_cycle", "average_and_crops", "numbers"],
 )
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
     numbers = settings == "numbers"
@@ -606,6 +608,56 @@ def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup):
     assert {x.shape[1] for x in seen} == {18, 20} and sum(map(len, seen)) == 8 * 4
     for x in seen:
         torch.testing.assert_close(x.diff(dim=1), torch.ones_like(x[:, 1:]))
+
+
+def test_crops_of_many_lengths(tmp_path, monkeypatch):
+    """Each batch has a length of its own within the range; scans that are shorter are whole."""
+    crops, real = [], loop.Fit._step
+
+    def note(self, optimizer, x, crop, lengths, *rest):
+        crops.append((crop, lengths.max().item()))
+        return real(self, optimizer, x, crop, lengths, *rest)
+
+    monkeypatch.setattr(loop.Fit, "_step", note)
+    out = run(write_toy(tmp_path), tmp_path / "run", toy_model(crop_range=(0.5, 2), epochs=8, batch_size=2))
+    drawn = {crop for crop, _ in crops}
+    assert len(crops) == 32 and drawn <= set(range(10, 41)) and len(drawn) > 10
+    assert all(longest == min(crop, 30) or longest in LENGTHS for crop, longest in crops)
+    assert read_json(out / "checkpoint.json")["crop"] == 20
+    with pytest.raises(ConfigError, match="crops of 5 volumes"):
+        run(write_toy(tmp_path), tmp_path / "short", toy_model(crop_range=(0.25, 1)))
+    with pytest.raises(ValueError, match="shortest and the longest"):
+        Training(crop_range=(1, 0.5))
+
+
+def test_averaged_weights_are_the_moving_average_of_the_steps(tmp_path, monkeypatch):
+    steps, real = [], loop.Fit._step
+
+    def note(self, *step):
+        result = real(self, *step)
+        steps.append({name: value.clone() for name, value in self.net.state_dict().items()})
+        return result
+
+    monkeypatch.setattr(loop.Fit, "_step", note)
+    run(write_toy(tmp_path), tmp_path / "run", toy_model(average_weights=0.8))
+    expected, *later = steps
+    for step in later:
+        expected = {name: 0.8 * value + 0.2 * step[name] for name, value in expected.items()}
+    torch.testing.assert_close(load_file(tmp_path / "run/checkpoint.safetensors"), expected)
+
+
+def test_smoothed_labels_pull_probabilities_together(tmp_path):
+    """Validation is judged by the labels themselves."""
+    extreme = {}
+    for share in (0.0, 0.8):
+        out = run(write_toy(tmp_path), tmp_path / f"{share}", toy_model(label_smoothing=share, epochs=20))
+        extreme[share] = read_table(out / "predictions.tsv", text=TEXT)["p_yes"].sub(0.5).abs().mean()
+        smoothed = read_table(out / "history.tsv")
+        assert (smoothed["validation_loss"].iloc[-1] > 0.3) == (share > 0)
+    assert extreme[0.0] > 0.45 > extreme[0.8] + 0.2
+    logits, truth = torch.tensor([[2.0, 0.0]]), torch.tensor([0])
+    by_hand = 0.9 * np.log(1 + np.exp(-2)) + 0.1 * np.log(1 + np.exp(2))
+    assert float(Classes(["no", "yes"]).loss(logits, truth, 0.2)) == pytest.approx(by_hand)
 
 
 def test_a_batch_with_short_scans_gives_the_gradient_of_its_mean_loss(tmp_path, monkeypatch):

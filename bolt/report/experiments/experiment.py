@@ -181,13 +181,18 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         for metric in WITH_INTERVALS:
             mean, low, high = metrics.loc[metric, ["mean", "low", "high"]]
             line[with_interval(metric)] = estimate({"value": mean, "low": low, "high": high}, _format_of(metric))
+        of_brier = metrics.loc["brier"]
+        before_after = of_brier[["calibration_error", "calibration_error_scaled"]].dropna()
+        line["calibration error"] = " → ".join(map(number, before_after)) or DASH
+        line["Brier score, scaled"] = number(of_brier["scaled"])
         rows.append(line)
     majority = part.loc[part["metric"] == "accuracy", "no_skill"].max()
     caption = (
         f"Mean over folds with its 95 % interval. {KINDS_OF_INTERVALS} Too few: fewer than {FEWEST_GROUPS} of them, or "
         f"(AUC) fewer than {FEWEST_PER_CLASS} in a class. Accuracies and AUC "
         f"in per cent; always predicting the most frequent class has an accuracy of {percent(majority)}. Lower "
-        f"Brier scores and log losses are better. {BOLD}"
+        f"Brier scores and log losses are better. Calibration error: expected, of all test scans, before → after their "
+        f"probabilities were scaled by a temperature fitted to each fold's validation scans. {BOLD}"
     )
     best = {(row, with_interval(metric)) for metric in NOT_IN_PAPER for row, _ in _best(part, entries, [metric])}
     return Sheet(title, pd.DataFrame(rows), caption, best)

@@ -26,7 +26,8 @@ TRAINING = "Training: thin lines are folds, thick lines their mean. The training
 PROBABILITIES = (
     "Balanced accuracy (per cent) weights all classes equally. Brier score and log loss measure how good the predicted "
     "probabilities are; lower is better. The expected calibration error only describes: few scans alone inflate it, so "
-    "compare it with that of a perfectly calibrated model of the same probabilities."
+    "compare it with that of a perfectly calibrated model of the same probabilities. Scaled: after the logits of each "
+    "fold were divided by a temperature fitted to its validation scans; above 1, the model was too sure."
 )
 RELIABILITY = (
     "Left: share of correct predictions among test scans of similar predicted probability. Dashed: perfect "

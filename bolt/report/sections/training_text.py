@@ -9,6 +9,8 @@ from bolt.training.schedule import HIGH_BETA, LOW_BETA
 SETTINGS = {
     "dropout": "dropout",
     "input_dropout": "dropout of ROI values",
+    "roi_dropout": "dropout of whole ROIs",
+    "connectivity": "a layer for Pearson correlations, whose output joins the features before the classifier, of width",
     "cwr_weight": "cross-window regularisation weight",
 }
 """Settings of models that a reader needs, and what they are."""
@@ -38,7 +40,9 @@ def _named(model: Model) -> str:
 
 def _inputs(model: Model, dataset: Dataset) -> str:
     """Describe what a training step sees of a scan."""
-    crops = f"random crops of at most {dataset.crop} volumes (shorter scans whole)"
+    shortest, longest = model.training.crop_lengths(dataset.crop)
+    range_ = f"{shortest} to {longest}" if shortest < longest else f"at most {longest}"
+    crops = f"random crops of {range_} volumes (shorter scans whole)"
     if inputs_of(model.model) == "connectivity":
         seen = "connectivity matrices of " + ("whole scans" if model.connectivity == "scan" else crops)
     else:
@@ -101,6 +105,8 @@ def _regularisation(model: Model) -> str:
         parts[0] += " (of attention outputs: in each window, before fusion)"
     if t.mixup:
         parts.append(f"mixup of pairs of scans [@mixup] (α = {t.mixup:g})")
+    if t.label_smoothing:
+        parts.append(f"label smoothing [@label_smoothing] of {t.label_smoothing:g}")
     if t.clip_gradient is not None:
         parts.append(f"gradients clipped at a norm of {t.clip_gradient:g}")
     if t.precision != "float32":
@@ -109,9 +115,9 @@ def _regularisation(model: Model) -> str:
 
 
 def _choice(t: Training) -> str:
-    if t.epoch_choice == "last":
-        return "the weights of the last epoch were used"
-    return "the weights of the epoch with the lowest validation loss were used"
+    epoch = "the last epoch" if t.epoch_choice == "last" else "the epoch with the lowest validation loss"
+    average = f", averaged over steps (exponential moving average [@ema], decay {t.average_weights:g})"
+    return f"the weights of {epoch} were used" + (average if t.average_weights else "")
 
 
 def _listed(parts: list[str]) -> str:

@@ -155,17 +155,27 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row each for balanced accuracy, Brier score and log loss, and the expected calibration error."""
+    """Return a row each for balanced accuracy, Brier score and log loss, and the expected calibration error.
+
+    What probabilities are worth after temperature scaling has a column of its own, if folds have validation scans.
+    """
     folds = table.set_index("fold")
-    rows = []
+    rows: list[dict[str, str]] = []
+    scaled = pooled.get("calibrated")
+    column = f"scaled, temperature {number(scaled['temperature'])}" if scaled else ""
     for metric, shown in (("balanced_accuracy", percent), ("brier", number), ("log_loss", number)):
         over_folds = mean_sd(folds.loc["mean", metric], folds.loc["sd", metric], shown)
         all_scans = estimate(pooled[metric], shown)
-        rows.append({"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds})
-    error, expected = (number(pooled["calibration"][name]) for name in ("ece", "ece_if_calibrated"))
-    of_error = f"{error} (if perfectly calibrated: {expected})"
-    rows.append({"": "expected calibration error", "all test scans [95 %]": of_error, "over folds": DASH})
+        row = {"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds}
+        rows.append(row | ({column: number(scaled[metric]) if metric in scaled else DASH} if scaled else {}))
+    row = {"": "expected calibration error", "all test scans [95 %]": _error(pooled["calibration"]), "over folds": DASH}
+    rows.append(row | ({column: _error(scaled)} if scaled else {}))
     return pd.DataFrame(rows)
+
+
+def _error(calibration: Mapping[str, Any]) -> str:
+    """Format the expected calibration error, and what it would be without miscalibration."""
+    return f"{number(calibration['ece'])} (if perfectly calibrated: {number(calibration['ece_if_calibrated'])})"
 
 
 def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 
 from bolt.config import Dataset, Model, Span
@@ -21,7 +20,7 @@ from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of
 from bolt.training.device import device_of
 from bolt.training.features import class_target, learn
-from bolt.training.prediction import Pool, all_logits
+from bolt.training.prediction import Pool
 from bolt.training.roles import fold_table
 from bolt.training.runner import Training, prepare
 
@@ -119,33 +118,23 @@ class Objective:
         watch : callable
             Called with each epoch's row of the history; may end the trial by an exception.
         """
-        return self.predict(model, scratch, watch)[0]
-
-    def predict(self, model: Model, scratch: Path, watch: Watch) -> tuple[Validation, NDArray[np.floating]]:
-        """Train a model; return its result, and its predictions of the validation scans in the order of `table`.
-
-        Predictions are class probabilities (n, classes), or numbers in the label's unit (n,). Parameters as in
-        `evaluate`.
-        """
         training = Training(self.fold, self.seed, scratch)
         if self.at_once:
-            return self._predict_at_once(model, training)
+            return self._evaluate_at_once(model, training)
         fit = prepare(self._pool, self.folds, model, self.dataset, training, search=True).fit
         fit.watch = watch
         progress = _result(fit.run())
         row = progress.history[progress.epoch - 1]
-        result = Validation(row["validation_loss"], row[f"validation_{self.metric}"])
-        assert fit.validation is not None  # a fold without is refused
-        return result, fit.target.decode(all_logits(fit.net, fit.validation.scans))
+        return Validation(row["validation_loss"], row[f"validation_{self.metric}"])
 
-    def _predict_at_once(self, model: Model, training: Training) -> tuple[Validation, NDArray[np.floating]]:
+    def _evaluate_at_once(self, model: Model, training: Training) -> Validation:
         """Evaluate a model without epochs."""
         target = class_target(model, self.dataset, self.table, self.fold, self.folds)
         _, probabilities = learn(self.series, self.table, self._features, target, model, training, self.dataset.crop)
         validation = (self.table["role"] == "validation").to_numpy()
         truth, predicted = target.encode(self.table)[validation], probabilities[validation]
         loss = log_loss(truth, predicted, labels=range(target.n_outputs))
-        return Validation(float(loss), float((predicted.argmax(1) == truth).mean())), predicted
+        return Validation(float(loss), float((predicted.argmax(1) == truth).mean()))
 
 
 def _longest_window(model: Model, shortest: int) -> int:

@@ -102,11 +102,16 @@ def test_numbers_are_no_percentages() -> None:
 
 
 def test_calibration_and_intervals() -> None:
-    sheet = calibration("T", results(), entries())
+    table = results()
+    of_brier = (table["row"] == "LSTM") & (table["metric"] == "brier")
+    table.loc[of_brier, ["calibration_error", "calibration_error_scaled", "scaled"]] = [0.2, 0.05, 0.21]
+    sheet = calibration("T", table, entries())
     assert list(sheet.frame) == [
         "", *(f"{name} [95 %]" for name in ("accuracy", "AUC", "balanced accuracy", "Brier score", "log loss")),
+        "calibration error", "Brier score, scaled",
     ]  # fmt: skip
-    assert sheet.frame.to_numpy().tolist() == [
+    assert sheet.frame.iloc[:, -2:].to_numpy().tolist() == [["–", "–"], ["0.2 → 0.05", "0.21"], *[["–", "–"]] * 3]
+    assert sheet.frame.iloc[:, :-2].to_numpy().tolist() == [
         ["BolT", *(f"1{m}.0 [1{m}.2, 1{m}.3]" for m in (0, 3, 4)), *(f"0.1{m}0 [0.1{m}2, 0.1{m}3]" for m in (5, 6))],
         ["LSTM", *(f"2{m}.0 [2{m}.2, 2{m}.3]" for m in (0, 3, 4)), *(f"0.2{m}0 [0.2{m}2, 0.2{m}3]" for m in (5, 6))],
         ["cut", *(f"3{m}.0 [3{m}.2, 3{m}.3]" for m in (0, 3, 4)), *(f"0.3{m}0 [0.3{m}2, 0.3{m}3]" for m in (5, 6))],

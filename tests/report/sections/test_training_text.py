@@ -61,7 +61,7 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
 
         monkeypatch.setattr(method, "__init__", note)
     inputs, gradient, step, momenta = loop.Fit._inputs, loop.Fit._gradient, loop.Fit._step, []
-    monkeypatch.setattr(loop.Fit, "_inputs", lambda self, b, r: (batches.append(b.tolist()), inputs(self, b, r))[1])
+    monkeypatch.setattr(loop.Fit, "_inputs", lambda self, b, *r: (batches.append(b.tolist()), inputs(self, b, *r))[1])
     monkeypatch.setattr(
         loop.Fit, "_step", lambda *rest: (momenta.append(rest[1].param_groups[0]["betas"][0]), step(*rest))[1]
     )
@@ -151,15 +151,20 @@ def compare_rates(model: Model, text: str, rates: np.ndarray) -> None:
 def test_settings_that_are_not_the_default_are_named() -> None:
     model = load_model("bolt")
     t = model.training.model_copy(
-        update={"mixup": 0.4, "clip_gradient": 1.0, "precision": "bfloat16", "warmup_epochs": 0, "epochs": 1}
-    )
+        update={
+            "mixup": 0.4, "clip_gradient": 1.0, "precision": "bfloat16", "warmup_epochs": 0, "epochs": 1,
+            "label_smoothing": 0.1, "average_weights": 0.99, "crop_range": (0.5, 1.5),
+        }
+    )  # fmt: skip
     changes = {"training": t, "train_share": 0.5, "covariates": ["age", "sex"]}
     text = network_text(model.model_copy(update=changes), dataset(CLASSES, CROP))
     for words in (
         "for one epoch",
         "and on age and sex",
         "learning rate that fell linearly to 1e-05, from 0.0002",
-        "mixup of pairs of scans [@mixup] (α = 0.4), gradients clipped at a norm of 1",
+        f"random crops of {CROP // 2} to {CROP * 3 // 2} volumes",
+        "mixup of pairs of scans [@mixup] (α = 0.4), label smoothing [@label_smoothing] of 0.1, gradients clipped at a",
+        "the weights of the last epoch were used, averaged over steps (exponential moving average [@ema], decay 0.99)",
         "in bfloat16 on a GPU",
         "Only 50 % of the training subjects",
     ):

@@ -43,8 +43,10 @@ def fit_temperature(probability: NDArray[np.floating], truth: NDArray[np.integer
     return float(np.exp(best.x))
 
 
-def with_temperature(probability: NDArray[np.floating], temperature: float) -> NDArray[np.floating]:
-    """Scale probabilities (…, classes) by a temperature: above 1 they become less extreme."""
+def with_temperature(
+    probability: NDArray[np.floating], temperature: float | NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """Scale probabilities (…, classes) by a temperature, or one each (…, 1): above 1 they become less extreme."""
     logits = np.log(probability.clip(min=SMALLEST)) / temperature
     scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return scaled / scaled.sum(axis=-1, keepdims=True)
