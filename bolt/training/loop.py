@@ -117,7 +117,7 @@ class Fit:
 
     @cached_property
     def average(self) -> AveragedModel | None:
-        """Return the moving average of the weights, if they are averaged (Polyak and Juditsky 1992; Adam's paper)."""
+        """Return the moving average of the weights, if they are averaged (arXiv:1412.6980, 7.2)."""
         decay = self.model.training.average_weights
         return AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
 
