@@ -24,10 +24,8 @@ from bolt.experiments.entries import rows_of
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.files import read_table, write_table
-from bolt.models.registry import fitted_at_once
-from bolt.training.features import train_features
 from bolt.training.roles import Training
-from bolt.training.runner import train_folds
+from bolt.training.trainers import train_folds
 
 HERE = Path(__file__).parent
 NAME = "abide_tuning"
@@ -94,8 +92,7 @@ def train(results: Path, rows: list[tuple[str, Model]], folds: list[int], scratc
             if ((before["run"] == model.run_name) & (before["fold"] == fold)).any():
                 continue
             training = Training(fold, 0, scratch / model.run_name / f"fold-{fold}")
-            runner = train_features if fitted_at_once(model.model) else train_folds
-            (error,) = runner(cache, parts, model, study.dataset, [training], threads=1, progress=False)
+            (error,) = train_folds(cache, parts, model, study.dataset, [training], threads=1, progress=False)
             if error:
                 raise error
             table = read_table(training.folder / "predictions.tsv", text=("scan_id",)).query("role != 'train'")

@@ -22,12 +22,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bolt.api.fitting import Fitting, roles_of
 from bolt.api.labels import classes_of, numbers_of, with_groups
-from bolt.api.members import Member, predict_each
 from bolt.api.scans import SeriesInMemory, as_series, one_per_scan, require_length, scan_table
 from bolt.api.settings import configured, parameters_of
 from bolt.config import Model, load_model, nearest
 from bolt.io.errors import ConfigError, DataError
-from bolt.models.registry import fitted_at_once, shortest_of
+from bolt.models.registry import combines, fitted_at_once, has_epochs
+from bolt.models.suitability import shortest_scan
+from bolt.training.members import Member, predict_each
 
 
 class Estimator(BaseEstimator, ABC):
@@ -91,11 +92,11 @@ class Estimator(BaseEstimator, ABC):
         """
         model, own = configured(self.configuration, self.get_params(deep=False))
         series, about = as_series(X), scan_table(len(X), scans)
-        require_length(max(2, shortest_of(model.model, model.hyper)), series)
+        require_length(shortest_scan(model), series)
         about, classes = self._labelled(with_groups(about, groups), y)
         validation = self._validation(model) if validation is None else validation
         about["role"] = roles_of(about, validation, isinstance(self, RegressorMixin), own.seed)
-        if self._validation(model) and not (about["role"] == "validation").any():
+        if has_epochs(model.model) and self._validation(model) and not (about["role"] == "validation").any():
             raise ConfigError("epoch_choice='best_validation' needs validation scans", hint="Set validation=0.1")
         names = None if classes is None else [str(name) for name in classes]
         with _same_random_state(model):
@@ -111,8 +112,8 @@ class Estimator(BaseEstimator, ABC):
 
     def _validation(self, model: Model) -> float:
         """Return the share of groups that is held out by default."""
-        chooses = not fitted_at_once(model.model) and model.training.epoch_choice == "best_validation"
-        return 0.1 if chooses else 0.0
+        chooses = has_epochs(model.model) and model.training.epoch_choice == "best_validation"
+        return 0.1 if chooses or combines(model.model) else 0.0
 
     def _predictions(self, X: Any, scans: Any) -> NDArray[np.float64]:
         """Return the predictions of all members, (members, scans, …)."""
@@ -212,7 +213,7 @@ class Regressor(RegressorMixin, Estimator):
     """An estimator of a number."""
 
     def _labelled(self, scans: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, NDArray[Any] | None]:
-        if fitted_at_once(self.configuration.model):
+        if not has_epochs(self.configuration.model):
             raise ConfigError(f"model '{self.configuration.name}' predicts classes only", hint="Use another model")
         return scans.assign(label=numbers_of(y, len(scans))), None
 

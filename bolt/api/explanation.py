@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bolt.api.members import predict_each
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
+from bolt.training.members import predict_each
 
 if TYPE_CHECKING:
     from bolt.api.scans import SeriesInMemory
@@ -96,7 +96,10 @@ def explain_members(model: Any, series: NDArray[np.floating], position: int, n_l
 
     weights = importance_of_members(model, series, position)
     landmarks = top_tokens(weights, n_landmarks)
-    parts = [explain_scan(member.model, series, position, landmarks=landmarks) for member in model.members_]
+    parts = [
+        explain_scan(cast("BolT", member.explained.model), series, position, landmarks=landmarks)
+        for member in model.members_
+    ]
     return ScanExplanation(
         np.mean([part.probabilities for part in parts], axis=0),
         position,
@@ -134,7 +137,9 @@ def importance_of_members(model: Any, series: NDArray[np.floating], position: in
 
     require_importance(model)
     targets, place = None if position is None else [position], device_of(model.device, None)
-    weights = [importance_of(cast("BolT", member.model), [series], place, targets)[0] for member in model.members_]
+    weights = [
+        importance_of(cast("BolT", member.explained.model), [series], place, targets)[0] for member in model.members_
+    ]
     return np.mean(weights, axis=0)
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.api.members import Member, load_member
 from bolt.api.scans import roi_table
 from bolt.api.settings import OfEstimator
 from bolt.config import Dataset, Model
@@ -24,10 +23,11 @@ from bolt.folds.splits import FOLD_COLUMNS, hold_out, quarters
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_table
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
-from bolt.models.registry import fitted_at_once
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import seal, with_offsets, write_array
+from bolt.training.members import Member, load_member
 from bolt.training.roles import Training
+from bolt.training.trainers import train_folds, training_modules
 
 FOLD = 0
 
@@ -87,19 +87,14 @@ class Fitting:
         seal(cache, index, roi_table(series[0].shape[1]))
         write_table(scans.assign(fold=FOLD)[list(FOLD_COLUMNS)], folds, FOLD_COLUMNS)
         common: dict[str, Any] = {"device": self.own.device, "threads": self.own.threads, "needs_test": False}
-        if fitted_at_once(self.model.model):
-            from bolt.training.features import train_features as runner
-        else:
-            from bolt.training.runner import train_folds as runner
         trainings = [Training(FOLD, self.own.seed, out)]
-        error = runner(cache, folds, self.model, dataset, trainings, progress=self.own.progress, **common)[0]
+        error = train_folds(cache, folds, self.model, dataset, trainings, progress=self.own.progress, **common)[0]
         if error is not None:
             raise error
 
     def _fingerprint(self, series: list[NDArray[np.float32]], scans: pd.DataFrame) -> str:
         """Name everything that the trained weights depend on."""
-        runner = "features" if fitted_at_once(self.model.model) else "runner"
-        code = code_fingerprint(f"bolt.training.{runner}", f"bolt.models.{self.model.model}")
+        code = code_fingerprint(*training_modules(self.model))
         settings = [self.model.hash(), code, self.classes, self.own.crop, self.own.seed, scans.to_csv(index=False)]
         digest = hashlib.sha256(json.dumps(settings).encode())
         for values in series:

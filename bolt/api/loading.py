@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from bolt.api.estimators import estimator_class
-from bolt.api.members import Member, load_member
 from bolt.api.saved import ABOUT, FORMAT, NOT_SETTINGS
 from bolt.config import Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json
+from bolt.training.members import Member, load_member
 from bolt.training.outputs import checked_info
 
 MOST_MEMBERS = 1000

@@ -11,7 +11,7 @@ from pydantic import Field
 from bolt.config import Model
 from bolt.config.keys import Keys, Seed, parse
 from bolt.config.models import Training
-from bolt.models.registry import check_model, default_of, fitted_at_once, inputs_of, settings_of
+from bolt.models.registry import check_model, default_of, fitted_at_once, has_epochs, inputs_of, settings_of
 
 FILLED_IN = ("n_covariates", "crop")
 """Settings of models that follow from the data."""
@@ -48,7 +48,7 @@ def parameters_of(model: Model) -> dict[str, Any]:
         Keys of ``hyper``; of ``training``, unless the model is fitted at once; those that apply of ``covariates``,
         ``connectivity``, ``fisher_z``, ``harmonise`` and ``unseen_site``; then those of `OfEstimator`.
     """
-    training = {} if fitted_at_once(model.model) else model.training.model_dump()
+    training = model.training.model_dump() if has_epochs(model.model) else {}
     own = {name: getattr(model, name) for name in _own_keys(model)}
     values = hyper_of(model) | training | own | OfEstimator().model_dump()
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -78,7 +78,7 @@ def configured(model: Model, parameters: Mapping[str, Any]) -> tuple[Model, OfEs
     }
     check_model(model.model, hyper)
     update: dict[str, Any] = {"hyper": hyper} | {name: parameters[name] for name in _own_keys(model)}
-    if not fitted_at_once(model.model):
+    if has_epochs(model.model):
         update["training"] = {name: parameters[name] for name in Training.model_fields}
     keys = {**model.model_dump(exclude={"training"} if "training" not in update else set()), **update}
     where = f"estimator of model '{model.name}'"

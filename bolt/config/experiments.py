@@ -36,6 +36,7 @@ class Row(Keys):
     model: str = Field(description="a file in config/models (or the path of one)")
     hyper: dict[str, Any] = Field({}, description="parameters changed for this row")
     training: dict[str, Any] = Field({}, description="keys of `Training` changed for this row")
+    members: list[str] | None = Field(None, description="models that an ensemble combines; null: as in its file")
     connectivity: Literal["scan", "crop"] | None = Field(
         None, description="of connectivity models: from whole scans or from each crop; null: as in the model's file"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, WithJsonSchema, field_validator, model_validator
 
 from bolt.config.datasets import Dataset
 from bolt.config.keys import Keys, parse
@@ -16,12 +16,16 @@ from bolt.io.names import Name
 LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
     ("", "by_fold", {}),
     ("", "by_dataset", {}),
+    ("", "members", []),
     ("training", "batches", "shuffled"),
     ("training", "label_smoothing", 0.0),
     ("training", "average_weights", 0.0),
     ("training", "crop_range", None),
 )
 """Group, key and default of the settings that were added after the first runs had been named."""
+
+
+NAMES_OF_MODELS = WithJsonSchema({"type": "array", "items": {"type": "string"}})
 
 
 class Training(Keys):
@@ -119,6 +123,9 @@ class Model(Keys):
     fidelity: Fidelity | None = Field(None, description="how close it is to the method in its source")
     model: str = Field(description="module in bolt/models")
     hyper: dict[str, Any] = Field({}, description="parameters of the model's class")
+    members: Annotated[list[Model], NAMES_OF_MODELS] = Field(
+        [], description="ensemble: the models it combines, by name or path; one named twice is trained with two seeds"
+    )
     connectivity: Literal["scan", "crop"] = Field(
         "scan", description="connectivity models: computed over whole training scans, or over a random crop"
     )
@@ -137,6 +144,14 @@ class Model(Keys):
     by_fold: dict[int, FoldSettings] = Field(
         {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
     )
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _read_members(cls, members: Any) -> Any:
+        from bolt.config import load_model
+
+        given = members if isinstance(members, list) else []
+        return [load_model(one) if isinstance(one, str) else one for one in given] if given else members
 
     @model_validator(mode="after")
     def _folds_and_datasets_have_known_keys(self) -> Model:
@@ -157,6 +172,11 @@ class Model(Keys):
         """Return its name for readers."""
         return self.title or self.name
 
+    @property
+    def parts(self) -> list[Model]:
+        """Return the model and the members of an ensemble."""
+        return [self, *self.members]
+
     def hash(self) -> str:
         """Return eight characters that name this configuration in paths; equal settings give equal hashes.
 
@@ -165,6 +185,7 @@ class Model(Keys):
         settings = self.model_dump(
             mode="json", exclude={"name", "title", "family", "description", "reference", "fidelity"}
         )
+        settings["members"] = [member.hash() for member in self.members]
         for group, key, default in LATER_KEYS:
             holder = settings[group] if group else settings
             if holder[key] == default:

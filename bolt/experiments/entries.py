@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolt.config import ROOT, Config, Experiment, Model, Row, known, load_experiment, load_model, parse
+from bolt.config import ROOT, Config, Experiment, Model, Quick, Row, known, load_experiment, load_model, parse
 from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
-from bolt.models.registry import fitted_at_once
+from bolt.models.registry import has_epochs
 from bolt.models.suitability import not_applicable
 
 log = logging.getLogger(__name__)
@@ -290,17 +290,27 @@ def _base(name: str, where: str, config: Config) -> Model:
         raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), hint=error.hint) from None
 
 
+def _quick_member(member: Model, quick: Quick) -> dict[str, Any]:
+    """Return a member of an ensemble for a cheap first look."""
+    data = member.model_dump(mode="json", exclude_unset=True, exclude={"by_fold"})
+    if has_epochs(member.model):
+        data["training"] = data.get("training", {}) | {"epochs": min(member.training.epochs, quick.epochs)}
+    return data
+
+
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     """Return the row with its name, and its model with the row's changes."""
     base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'", config)
     data = base.model_dump(mode="json", exclude_unset=True)
     data["hyper"] = base.hyper | row.hyper
     training: dict[str, Any] = data.get("training", {}) | row.training
-    if config.quick and not fitted_at_once(base.model):
+    if config.quick and has_epochs(base.model):
         training["epochs"] = min(training.get("epochs", base.training.epochs), config.quick.epochs)
         data.pop("by_fold", None)  # a first look has no settings per fold
     if training:
         data["training"] = training
+    if members := base.members if row.members is None else [load_model(name) for name in row.members]:
+        data["members"] = [_quick_member(member, config.quick) if config.quick else member for member in members]
     changed = {"hyper": {*row.hyper}, "training": {*row.training, *(["epochs"] if config.quick else [])}}
     for settings in [*data.get("by_fold", {}).values(), *data.get("by_dataset", {}).values()]:
         for group in settings.keys() & changed:  # the row's settings replace those of single folds and datasets

@@ -6,7 +6,12 @@ from bolt.config import Dataset, Model
 
 
 def has_importance(model: Model) -> bool:
-    """Return whether Algorithm 1 applies: to BolT with CLS tokens in every fold, and with no input but series."""
+    """Return whether Algorithm 1 applies: to BolT with CLS tokens in every fold, and with no input but series.
+
+    An ensemble is explained by the first of its members to which it applies.
+    """
+    if model.members:
+        return any(map(has_importance, model.members))
     folds = [model.for_fold(fold) for fold in model.by_fold] or [model]
     tokens = all(fold.hyper.get("cls_token") != "none" for fold in folds)
     return model.model == "bolt" and not model.covariates and tokens

@@ -11,13 +11,17 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from bolt.config import Model
 from bolt.evaluate.metrics import read_predictions
+from bolt.explain.explainable import has_importance
 from bolt.explain.relevance import Gradient, importance
 from bolt.explain.weights import write_controls, write_importance
 from bolt.io.errors import DataError
+from bolt.io.files import read_json
 from bolt.models.bolt import BolT
 from bolt.training.checkpoint import load_checkpoint
 from bolt.training.device import device_of
+from bolt.training.members import member_folder
 
 BATCH = 8
 
@@ -100,10 +104,10 @@ def _explained(cache: Any, run_fold: Path, device: str, gradient: Gradient, role
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]
 
-    def explain(series: Sequence[NDArray[np.floating]], targets: Sequence[int] | None) -> list[NDArray[np.floating]]:
+    def explain(series: Sequence[NDArray[np.floating]], targets: Sequence[int]) -> list[NDArray[np.floating]]:
         return importance_of(model, series, device, targets, gradient)
 
-    weights = explain(series, None)
+    weights = explain(series, [info["classes"].index(name) for name in table["predicted"]])
     return Explained(table, weights, _controls(explain, series, table, weights, info["classes"]))
 
 
@@ -134,7 +138,7 @@ def _controls(
 
 
 def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
-    """Load a BolT checkpoint; refuse any other model.
+    """Load a BolT checkpoint, or that of the BolT that explains an ensemble; refuse any other model.
 
     Returns
     -------
@@ -148,7 +152,7 @@ def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
     DataError
         Also as `bolt.training.checkpoint.load_checkpoint`.
     """
-    model, info = load_checkpoint(run_fold)
+    model, info = load_checkpoint(explained_folder(run_fold))
     if not isinstance(model, BolT):
         raise DataError(
             f"importance weights are defined for BolT, not for '{info['model']['model']}'",
@@ -156,6 +160,16 @@ def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
             hint="Explain a BolT run",
         )
     return model, info
+
+
+def explained_folder(run_fold: Path) -> Path:
+    """Return the folder of the model that is explained: a fold's, or that of a member of its ensemble."""
+    file = run_fold / "checkpoint.json"
+    members = read_json(file)["model"].get("members", []) if file.is_file() else []
+    for number, member in enumerate(members):
+        if has_importance(Model.model_validate(member)):
+            return member_folder(run_fold, number, member["name"])
+    return run_fold
 
 
 def importance_of(

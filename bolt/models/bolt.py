@@ -76,11 +76,11 @@ class BolT(SeriesModel):
         If false, every token attends to the whole scan.
     n_covariates : int
         Numbers per scan that are appended to the features before the classifier (age, sex, site).
-    connectivity : int
+    correlations : int
         Width of a layer that reads the Pearson correlations of the scan (of the crop, in training) and whose output is
         appended to the features as well; 0: none. Not in the paper: the tokens then need not learn what a connectivity
         model knows already.
-    connectivity_dropout : float
+    correlations_dropout : float
         Share of correlations set to zero in training.
 
     Notes
@@ -126,8 +126,8 @@ class BolT(SeriesModel):
         cls_token: ClsToken = "local",
         windowed: bool = True,
         n_covariates: int = 0,
-        connectivity: int = 0,
-        connectivity_dropout: float = 0.5,
+        correlations: int = 0,
+        correlations_dropout: float = 0.5,
     ) -> None:
         super().__init__()
         # rounded first because 0.29 * 100 = 28.999…
@@ -139,8 +139,8 @@ class BolT(SeriesModel):
         self.min_length = window if windowed else 1
         hidden = n_rois if hidden is None else hidden
         shares = {"dropout": dropout, "input_dropout": input_dropout, "roi_dropout": roi_dropout}
-        self._check(fringes, n_blocks, stride_coefficient, shares | {"connectivity_dropout": connectivity_dropout})
-        check_rules(connectivity=(connectivity >= 0, "must not be negative"))
+        self._check(fringes, n_blocks, stride_coefficient, shares | {"correlations_dropout": correlations_dropout})
+        check_rules(correlations=(correlations >= 0, "must not be negative"))
         local = cls_token == "local" or not dropout_before_fusion
         check_rules(dropout_before_fusion=(local, "must be false without a CLS token per window (cls_token: local)"))
         fits = input_projection or n_rois == hidden
@@ -163,12 +163,12 @@ class BolT(SeriesModel):
             for size in fringes
         )
         self.norm = nn.LayerNorm(hidden)
-        self.connectivity = None
-        if connectivity:
+        self.correlations = None
+        if correlations:
             n_pairs = n_rois * (n_rois - 1) // 2
-            layers = Dropout(connectivity_dropout), nn.Linear(n_pairs, connectivity), nn.LayerNorm(connectivity)
-            self.connectivity = nn.Sequential(*layers)
-        self.classifier = nn.Linear(hidden + connectivity + n_covariates, n_classes)
+            layers = Dropout(correlations_dropout), nn.Linear(n_pairs, correlations), nn.LayerNorm(correlations)
+            self.correlations = nn.Sequential(*layers)
+        self.classifier = nn.Linear(hidden + correlations + n_covariates, n_classes)
 
     def _check(
         self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropouts: Mapping[str, float]
@@ -262,14 +262,14 @@ class BolT(SeriesModel):
 
     def _connections(self, x: Tensor, lengths: Sequence[int]) -> Tensor | None:
         """Return the features of scans (batch, time, rois) that come from their correlations, or None."""
-        if self.connectivity is None:
+        if self.correlations is None:
             return None
         upper = torch.triu_indices(x.shape[2], x.shape[2], offset=1, device=x.device)
         matrices = x.new_empty(len(x), upper.shape[1])
         for length in set(lengths):
             same = torch.tensor([n == length for n in lengths], device=x.device)
             matrices[same] = pearson(x[same, :length])[:, upper[0], upper[1]].to(x.dtype)
-        features: Tensor = self.connectivity(matrices)
+        features: Tensor = self.correlations(matrices)
         return features
 
     def _classify(self, features: Tensor, connections: Tensor | None, covariates: Tensor | None) -> Tensor:

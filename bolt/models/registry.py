@@ -57,7 +57,7 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
     Returns
     -------
     SeriesModel or FeatureModel
-        The former if it has epochs, the latter if it is fitted at once (`fitted_at_once`).
+        The former if it has epochs (`has_epochs`).
 
     Raises
     ------
@@ -69,7 +69,7 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
 
 
 def inputs_of(name: str) -> str:
-    """Return what a model learns from: ``series``, ``connectivity`` or ``covariates``."""
+    """Return what a model learns from: ``series``, ``connectivity``, ``covariates`` or ``predictions``."""
     return _class_of(name).inputs
 
 
@@ -78,9 +78,19 @@ def needs_correlations(name: str) -> bool:
     return bool(getattr(_class_of(name), "needs_correlations", False))
 
 
+def has_epochs(name: str) -> bool:
+    """Return whether a model is a network, trained in epochs: no `FeatureModel`."""
+    return not issubclass(_class_of(name), FeatureModel)
+
+
+def combines(name: str) -> bool:
+    """Return whether a model combines the predictions of others."""
+    return inputs_of(name) == "predictions"
+
+
 def fitted_at_once(name: str) -> bool:
-    """Return whether a model is fitted at once, without epochs: a `FeatureModel`."""
-    return issubclass(_class_of(name), FeatureModel)
+    """Return whether a model is fitted at once, in seconds: without epochs, and without members that may have them."""
+    return not has_epochs(name) and not combines(name)
 
 
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,8 +128,8 @@ def check_settings(name: str, keys: Iterable[str]) -> None:
 
 
 def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
-    """Return the length of the shortest scan that a model can read, in volumes; 2 if it is fitted at once."""
-    if fitted_at_once(name):
+    """Return the length of the shortest scan that a model can read, in volumes; 2 without epochs."""
+    if not has_epochs(name):
         return 2
     model = cast("type[SeriesModel]", _class_of(name))
     defaults = {key: parameter.default for key, parameter in inspect.signature(model).parameters.items()}

@@ -10,7 +10,7 @@ from bolt import config as configuration
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
-from bolt.models.registry import default_of, fitted_at_once, inputs_of, needs_correlations, shortest_of
+from bolt.models.registry import combines, default_of, has_epochs, inputs_of, needs_correlations, shortest_of
 
 NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reason", "offset"} | {
     "bold", "mask", "confounds", "t1w", "events",
@@ -24,17 +24,20 @@ NAMED_BY_DATASET = ("site", "age", "sex")
 
 def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
     """Refuse keys that do not apply to a model's inputs, or to this dataset (ConfigError)."""
-    inputs, at_once = inputs_of(model.model), fitted_at_once(model.model)
+    inputs, at_once = inputs_of(model.model), not has_epochs(model.model)
+    check_members(model)
+    for member in model.members:
+        check_inputs(member, config, dataset)
 
     def wrong(problem: str, hint: str) -> ConfigError:
         return ConfigError(problem, where=f"model '{model.name}'", hint=hint)
 
     if model.connectivity != "scan" and inputs != "connectivity":
         raise wrong(f"'connectivity' is for models of connectivity, but '{model.model}' takes {inputs}", "Remove it")
-    if not at_once or inputs == "covariates":
+    if not at_once or inputs != "connectivity":
         takes = f"is for vectors of connectivity (svm), but '{model.model}' takes {inputs}"
         if model.harmonise or model.unseen_site != "refuse":
-            reason = "" if inputs == "covariates" else ": z-scoring already removes differences in mean and variance"
+            reason = "" if inputs != "series" else ": z-scoring already removes differences in mean and variance"
             raise wrong(f"'harmonise' {takes}", f"Remove it{reason}")
         if model.fisher_z:
             raise wrong(f"'fisher_z' {takes}", "Remove it")
@@ -58,6 +61,19 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
         )
 
 
+def check_members(model: Model) -> None:
+    """Refuse an ensemble without two members, one of ensembles, and members of any other model (ConfigError)."""
+    where = f"members of model '{model.name}'"
+    if not combines(model.model):
+        if model.members:
+            raise ConfigError(f"'{model.model}' has no members", where=where, hint="Remove them, or use 'ensemble'")
+    elif len(model.members) < 2:
+        raise ConfigError("an ensemble needs two models", where=where, hint="Such as 'members: [bolt, ridge]'")
+    for member in model.members:
+        if combines(member.model):
+            raise ConfigError(f"'{member.name}' is an ensemble itself", where=where, hint="Name its members instead")
+
+
 def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> None:
     """Refuse covariates that do not exist, that the model cannot take, or that contain the label.
 
@@ -77,6 +93,8 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
     def wrong(problem: str, hint: str) -> ConfigError:
         return ConfigError(problem, where=f"covariates of model '{model.name}'", hint=hint)
 
+    for member in model.members:
+        check_covariates(member, dataset, columns)
     for name in model.covariates:
         source = getattr(dataset, name) if name in NAMED_BY_DATASET else name
         if name == "label" or dataset.label in (name, source):
@@ -108,13 +126,13 @@ def check_covariate_values(models: Iterable[Model], scans: pd.DataFrame) -> None
     DataError
     """
     later = () if (scans["kind"] == "series").all() else MEASURED_LATER
-    for model in models:
-        for name in model.covariates:
+    for part in [part for model in models for part in model.parts]:
+        for name in part.covariates:
             if name not in later and name in scans and scans[name].isna().all():
                 raise DataError(
                     f"no scan has a value of '{name}'",
-                    where=f"covariates of model '{model.name}'",
-                    hint=f"Fill in the column in the dataset's table, or remove model '{model.name}' from 'models'",
+                    where=f"covariates of model '{part.name}'",
+                    hint=f"Fill in the column in the dataset's table, or remove model '{part.name}' from 'models'",
                 )
 
 
@@ -126,7 +144,8 @@ def minimum_volumes(config: Config) -> int:
 def shortest_scan(model: Model) -> int:
     """Return the length of the shortest scan that a model can read in all folds, in volumes; at least 2."""
     models = [model.for_fold(fold) for fold in model.by_fold] or [model]
-    return max(2, *(shortest_of(fold_model.model, fold_model.hyper) for fold_model in models))
+    own = [shortest_of(fold_model.model, fold_model.hyper) for fold_model in models]
+    return max([2, *own, *map(shortest_scan, model.members)])
 
 
 def not_applicable(model: Model, config: Config, dataset: Dataset) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from bolt.api.estimators import estimator
-from bolt.api.members import Member, predict_each
 from bolt.api.scans import GIVEN
 from bolt.series.cache import SeriesCache
+from bolt.training.members import Member, predict_each
 
 CONFOUNDS = ("mean_fd", "age", "sex")
 KNOWN = 0.8

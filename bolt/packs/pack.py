@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from bolt.api.loading import load
-from bolt.api.members import Member, load_member
 from bolt.api.saved import ABOUT, FLOOR, new_folder, write_estimator
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, sha256, write_json, write_text
 from bolt.packs.card import model_card
 from bolt.packs.facts import Facts, RunPlace, describe_run
 from bolt.packs.floor import fit_floor, floor_name
+from bolt.training.members import Member, load_member
 from bolt.training.outputs import checked_info
 
 log = logging.getLogger("bolt")

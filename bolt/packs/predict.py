@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.api.members import predict_each
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.evaluate.temperature import with_temperature
 from bolt.io.errors import DataError
@@ -20,6 +19,7 @@ from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
 from bolt.series.native_space import NATIVE
+from bolt.training.members import predict_each
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ def _compared(pack: Pack, scan: Any, series: NDArray[np.floating], n_uncovered: 
 
 def _unseen_site(pack: Pack, site: Any) -> str:
     """Return why models that remove site effects cannot read a scan of this site; empty if they can."""
-    for member in pack.estimator.members_:
-        effects = getattr(member.model, "site_effects", None)
-        if effects is not None and member.info["model"]["unseen_site"] != "pooled" and site not in effects.sites:
+    for part in (part for member in pack.estimator.members_ for part in member.parts):
+        effects = getattr(part.model, "site_effects", None)
+        if effects is not None and part.info["model"]["unseen_site"] != "pooled" and site not in effects.sites:
             name = f"site '{site}'" if isinstance(site, str) else "no site"
             return f"{name}, but the models remove the effects of the sites that they know: {', '.join(effects.sites)}"
     return ""

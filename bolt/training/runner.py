@@ -212,7 +212,8 @@ def prepare(
     """
     fold, seed, out = training
     out.mkdir(parents=True, exist_ok=True)
-    for leftover in out.glob(".[0-9]*.*"):  # temporary files of a killed run; no other process writes here
+    # temporary files of a killed run, ours and those of safetensors; no other process writes here
+    for leftover in [*out.glob(".[0-9]*.*"), *out.glob(".tmp*")]:
         leftover.unlink()
     model, dataset = model.on(dataset)
     series, model = pool.cache, model.for_fold(fold)

@@ -21,9 +21,10 @@ from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
-from bolt.models.registry import fitted_at_once
+from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.models.suitability import minimum_volumes
 from bolt.series.cache import FILES
+from bolt.training.trainers import training_modules
 from bolt.training.tuning.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
@@ -143,8 +144,7 @@ class Run(ScanFiles):
 
     def model_code(self, run_name: str) -> str:
         """Return the fingerprint of the code that trains a model."""
-        runner = ["bolt.training.features"] if self.fitted_at_once(run_name) else []
-        return self.code("train", f"bolt.models.{self.model(run_name).model}", *runner)
+        return self.code("train", *training_modules(self.model(run_name)))
 
     @cached_property
     def searched(self) -> dict[str, Model]:
@@ -179,7 +179,7 @@ class Run(ScanFiles):
     def gpu(self, run_name: str) -> str:
         """Return the request for a GPU; none where the configuration trains on the CPU or the model needs none."""
         model = self.searched.get(run_name) or self.model(run_name)
-        return "" if self.config.device == "cpu" or fitted_at_once(model.model) else "gpu:1"
+        return "" if self.config.device == "cpu" or not any(has_epochs(part.model) for part in model.parts) else "gpu:1"
 
     def minutes(self, run_name: str) -> int:
         """Return the minutes that one fold asks for in its first attempt."""

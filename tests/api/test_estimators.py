@@ -17,12 +17,12 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.utils import estimator_checks
 
 import bolt
-from bolt.api.members import load_member
 from bolt.config import known, load_model
+from bolt.explain.explainable import has_importance
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_table, write_json
-from bolt.models.registry import inputs_of
+from bolt.io.files import read_json, read_table, write_json, write_yaml
 from bolt.training.checkpoint import load_checkpoint
+from bolt.training.members import load_member
 from bolt.training.roles import Training
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
@@ -150,12 +150,23 @@ def test_defaults_are_those_of_the_file():
     assert all(parameters[key] == value for key, value in shipped.training.model_dump().items())
 
 
+def small_hybrid(folder):
+    """The shipped ensemble with a small member, as a user's files."""
+    small = load_model("bolt_small").model_dump(mode="json", exclude_unset=True)
+    write_yaml({**small, "hyper": SMALL, "training": {"epochs": 1, "batch_size": 8}}, folder / "my_bolt.yaml")
+    mine = load_model("bolt_hybrid").model_dump(mode="json", exclude_unset=True)
+    write_yaml({**mine, "members": [str(folder / "my_bolt.yaml"), "ridge"]}, folder / "my_hybrid.yaml")
+    return str(folder / "my_hybrid.yaml")
+
+
 @pytest.mark.parametrize("name", known("model"))
 def test_every_model_is_an_estimator(name, tmp_path):
     settings = (
         {"epochs": 1, "batch_size": 8, "progress": False} if "epochs" in bolt.estimator(name).get_params() else {}
     )
-    if name.startswith("bolt"):  # null follows the data and stays
+    if name == "bolt_hybrid":
+        name = small_hybrid(tmp_path)
+    elif name.startswith("bolt"):  # null follows the data and stays
         shipped = bolt.estimator(name).get_params()
         settings |= {key: value for key, value in SMALL.items() if shipped[key] is not None}
     if name in ("stagin", "hatnet", "tff", "gc_lstm"):
@@ -166,7 +177,9 @@ def test_every_model_is_an_estimator(name, tmp_path):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(bolt.load(tmp_path / "model").predict_proba(SERIES, scans=about), probabilities)
-    if inputs_of(model.configuration.model) != "series" or not name.startswith("bolt"):
+    if has_importance(model.configuration):
+        assert model.importance(SERIES[0]).shape == (len(SERIES[0]),)
+    else:
         with pytest.raises(ConfigError, match="importance is defined for BolT"):
             model.importance(SERIES[0])
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bolt.config import Model, known, load_model
 from bolt.models.base import ConnectivityModel, SeriesModel
-from bolt.models.registry import create_model, fitted_at_once, with_facts
+from bolt.models.registry import combines, create_model, has_epochs, with_facts
 
 SMALL: dict[str, dict[str, Any]] = {
     "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},
@@ -29,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "swint": {"hidden": 16, "n_blocks": 2, "n_heads": 2, "window": 6},
     "tff": {"hidden": 16, "inner": 16, "n_heads": 2, "window": 6, "stride": 3},
     # these need no smaller size
+    "ensemble": {},
     "logistic": {},
     "majority": {},
     "ridge": {},
@@ -48,20 +49,28 @@ OF_CORRELATION = ("gc_lstm", "stagin")
 
 ALL = known("model")
 """Every file in `config/models`."""
-TORCH = [name for name in ALL if not fitted_at_once(load_model(name).model)]
-AT_ONCE = [name for name in ALL if name not in TORCH]
+TORCH = [name for name in ALL if has_epochs(load_model(name).model)]
+ENSEMBLES = [name for name in ALL if combines(load_model(name).model)]
+AT_ONCE = [name for name in ALL if name not in TORCH + ENSEMBLES]
 CROP = 30  # volumes
 
 
 def small(name: str) -> Model:
     """Return a shipped configuration at the size for tests."""
-    model = load_model(name)
+    return small_model(load_model(name))
+
+
+def small_model(model: Model) -> Model:
+    """Return a configuration, with its members, at the size for tests."""
     if model.model not in SMALL:
         pytest.fail(
             f"model '{model.model}' has no entry in tests/models/conformance.py: add its small settings to SMALL"
         )
     fewer = {key: value for key, value in SMALL[model.model].items() if model.hyper.get(key, value) is not None}
-    return model.model_copy(update={"hyper": model.hyper | fewer})  # null follows the data and stays
+    members = [small_model(member) for member in model.members]
+    return model.model_copy(
+        update={"hyper": model.hyper | fewer, "members": members}
+    )  # null follows the data and stays
 
 
 def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:

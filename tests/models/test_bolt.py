@@ -280,8 +280,8 @@ def test_a_scan_shorter_than_the_window_is_refused():
         ("dropout", 1.0),
         ("input_dropout", -0.1),
         ("roi_dropout", 1.0),
-        ("connectivity_dropout", 1.0),
-        ("connectivity", -1),
+        ("correlations_dropout", 1.0),
+        ("correlations", -1),
         ("tail", "keep"),
     ],
 )
@@ -366,12 +366,12 @@ def test_covariates_join_before_the_classifier():
 
 @pytest.mark.parametrize("lengths", [None, [9, 7, 9]])
 def test_correlations_join_before_the_classifier(lengths):
-    model, x = small(connectivity=3).eval(), torch.randn(3, 9, 5, dtype=torch.float64)
+    model, x = small(correlations=3).eval(), torch.randn(3, 9, 5, dtype=torch.float64)
     out = model(x, lengths=lengths)
     upper = np.triu_indices(5, 1)
     series = [scan[: n or 9] for scan, n in zip(x.numpy(), lengths or [None] * 3, strict=True)]
     r = torch.tensor(np.stack([np.corrcoef(scan.T)[upper] for scan in series]))
-    features = model.connectivity(r)
+    features = model.correlations(r)
     weight = model.classifier.weight
     mean = torch.stack([tokens[:n].mean(0) for tokens, n in zip(out.cls, counts(model, lengths), strict=True)])
     expected = torch.cat([mean, features], 1) @ weight.T + model.classifier.bias

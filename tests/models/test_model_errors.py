@@ -8,10 +8,10 @@ import pytest
 from bolt.config import Dataset, load_model
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
-from bolt.models.registry import check_model, fitted_at_once, inputs_of, shortest_of
+from bolt.models.registry import check_model, has_epochs, inputs_of, shortest_of
 from bolt.models.suitability import shortest_scan
-from bolt.training.features import train_features
-from bolt.training.runner import Training, train_folds
+from bolt.training.roles import Training
+from bolt.training.trainers import train_folds
 from tests.models.conformance import ALL, CROP, TORCH, make, small
 from tests.training.test_runner import LENGTHS, ROLES, write_toy
 
@@ -19,15 +19,17 @@ DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=
 
 
 def train(toy, name, out, dataset=DATASET):
-    model = small(name)
-    at_once = fitted_at_once(model.model)
-    if not at_once:
-        model = model.model_copy(update={"training": model.training.model_copy(update={"epochs": 1})})
-    elif "mean_fd" in model.covariates:
+    model = one_epoch(small(name))
+    if "mean_fd" in model.covariates:
         index = read_table(toy[0] / "index.tsv", text=("scan_id",))
         index.assign(mean_fd=np.arange(len(index)) / 10).to_csv(toy[0] / "index.tsv", sep="\t", index=False)
-    runner = train_features if at_once else train_folds
-    return runner(*toy, model, dataset, [Training(1, 0, out)], device="cpu")[0]
+    return train_folds(*toy, model, dataset, [Training(1, 0, out)], device="cpu", progress=False)[0]
+
+
+def one_epoch(model):
+    training = model.training.model_copy(update={"epochs": 1}) if has_epochs(model.model) else model.training
+    members = [one_epoch(member) for member in model.members]
+    return model.model_copy(update={"training": training, "members": members})
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -21,7 +21,7 @@ from bolt.folds.label_permutation import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
 from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
-from bolt.training.runner import train_fold
+from bolt.training.trainers import train_fold
 
 CACHE = "cache"
 LEARNED = ("train", "validation")
@@ -88,12 +88,12 @@ def train_permuted(
     run : ModelRun
         The run that is checked.
     folds, model, dataset, fold, device, threads
-        As in `bolt.training.runner.train_fold`.
+        As in `bolt.training.trainers.train_fold`.
 
     Raises
     ------
     DataError
-        That fold of the run has not finished; also as `bolt.training.runner.train_fold`.
+        That fold of the run has not finished; also as `bolt.training.trainers.train_fold`.
     """
     if fold_predictions(run.fold(fold))[0] != "ok":
         raise DataError(

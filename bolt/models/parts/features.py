@@ -22,8 +22,9 @@ class FeatureModel(ABC):
     Attributes
     ----------
     inputs : str
-        What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`) or ``covariates`` (encoded
-        by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`).
+        What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`), ``covariates`` (encoded
+        by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`) or
+        ``predictions`` (probabilities of other models).
     needs_correlations : bool
         Its inputs must be correlation matrices, neither transformed nor harmonised.
     """

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bolt.io.errors import ConfigError
 
-MAY_BE_ZERO = ("n_covariates",)
+MAY_BE_ZERO = ("n_covariates", "correlations")
 """Whole numbers that may be 0; all others count something of which a model needs at least one."""
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
@@ -40,7 +40,7 @@ def check_value(model: type, key: str, value: Any) -> None:
     ------
     ConfigError
         The type is not that of the annotation; infinity; a whole number below 1 (except `MAY_BE_ZERO`); a dropout
-        outside [0, 1); a shrinkage outside (0, 1); a penalty of 0 or less.
+        outside [0, 1); a shrinkage outside (0, 1); a penalty of 0 or less; a negative prior.
     """
     annotation = annotations_of(model).get(key, Any)
     try:
@@ -54,6 +54,8 @@ def check_value(model: type, key: str, value: Any) -> None:
         raise _wrong(key, value, "must be at least 0 and below 1", "Set the share that is dropped; 0 means none")
     if key == "shrinkage" and not 0 < value < 1:
         raise _wrong(key, value, "must be above 0 and below 1", "Set the share of the identity, such as 0.5")
+    if key == "prior" and value < 0:
+        raise _wrong(key, value, "must not be negative", "Set it to 0 to trust the validation scans alone")
     if key == "penalty" and value is not None and value <= 0:
         raise _wrong(key, value, "must be above 0", "Set it to null, and it is chosen on the training scans")
 

@@ -23,10 +23,10 @@ from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
-from bolt.models.registry import fitted_at_once
+from bolt.models.registry import has_epochs
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.sections.comparison import reference
-from bolt.report.sections.training_text import network_text
+from bolt.report.sections.training_text import listed, network_text
 
 REFERENCES = Path(__file__).parents[1] / "references.yaml"
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
@@ -35,13 +35,15 @@ CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
 def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     """Return paragraphs for a manuscript, including `preprocessing`, with citation keys such as ``[@nilearn]``."""
     config, dataset = study.config, study.dataset
+    models = list({part.run_name: part for model in study.models.values() for part in reversed(model.parts)}.values())
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
     text = environment.get_template("methods.txt").render(
         config=config,
         dataset=dataset,
-        models=list(study.models.values()),
-        networks=[model for model in study.models.values() if not fitted_at_once(model.model)],
+        models=models,
+        networks=[model for model in models if has_epochs(model.model)],
         network_text=network_text,
+        listed=listed,
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         carried=_carried(study),

@@ -10,7 +10,7 @@ SETTINGS = {
     "dropout": "dropout",
     "input_dropout": "dropout of ROI values",
     "roi_dropout": "dropout of whole ROIs",
-    "connectivity": "a layer for Pearson correlations, whose output joins the features before the classifier, of width",
+    "correlations": "a layer for Pearson correlations, whose output joins the features before the classifier, of width",
     "cwr_weight": "cross-window regularisation weight",
 }
 """Settings of models that a reader needs, and what they are."""
@@ -47,7 +47,7 @@ def _inputs(model: Model, dataset: Dataset) -> str:
         seen = "connectivity matrices of " + ("whole scans" if model.connectivity == "scan" else crops)
     else:
         seen = f"ROI series: {crops}"
-    return seen + (f", and on {_listed(model.covariates)}" if model.covariates else "")
+    return seen + (f", and on {listed(model.covariates)}" if model.covariates else "")
 
 
 def _epochs(n: int) -> str:
@@ -111,7 +111,7 @@ def _regularisation(model: Model) -> str:
         parts.append(f"gradients clipped at a norm of {t.clip_gradient:g}")
     if t.precision != "float32":
         parts.append(f"matrix products of training steps in {t.precision} on a GPU")
-    return f", {_listed(parts)}" if parts else ""
+    return f", {listed(parts)}" if parts else ""
 
 
 def _choice(t: Training) -> str:
@@ -120,5 +120,6 @@ def _choice(t: Training) -> str:
     return f"the weights of {epoch} were used" + (average if t.average_weights else "")
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
+    """Join words with commas, and the last with *and*."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

@@ -10,7 +10,7 @@ from typing import Any
 
 from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, load_space
 from bolt.io.errors import ConfigError
-from bolt.models.registry import check_settings, default_of, fitted_at_once
+from bolt.models.registry import check_settings, default_of, has_epochs
 
 DIGITS = 4  # significant digits of a value
 
@@ -29,7 +29,7 @@ def check_search(config: Config) -> list[Model]:
     for module, hyper in space.hyper.items():
         check_settings(module, hyper)
     for model in map(load_model, config.searched):
-        ranges = space.hyper.get(model.model) or (space.training and not fitted_at_once(model.model))
+        ranges = space.hyper.get(model.model) or (space.training and has_epochs(model.model))
         if not config.search.models and (model.by_fold or not ranges):
             continue
         spans_of(space, model)
@@ -53,7 +53,7 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
     """
     hyper = space.hyper.get(model.model, {})
     check_settings(model.model, hyper)
-    training = {} if fitted_at_once(model.model) else space.training
+    training = space.training if has_epochs(model.model) else {}
     spans = {f"training.{key}": span for key, span in training.items()}
     spans |= {f"hyper.{key}": span for key, span in hyper.items()}
     if not spans:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -74,17 +73,10 @@ def train(job: Job) -> None:
 
 def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
     """Train folds side by side; return the error of each, or None."""
-    from bolt.models.registry import fitted_at_once
     from bolt.training.roles import Training
+    from bolt.training.trainers import train_folds
 
-    runner: Callable[..., list[BoltError | None]]
-    if fitted_at_once(job.model.model):  # each kind of model needs a second of imports that the other does not
-        from bolt.training.features import train_features as runner
-    else:
-        from bolt.training.runner import train_folds
-
-        runner = partial(train_folds, watching=partial(_watched, job))
-    errors = runner(
+    errors = train_folds(
         job.run.cache,
         job.layout.folds,
         job.model,
@@ -92,6 +84,7 @@ def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
         [Training(fold, job.options.seed, job.run.fold(fold)) for fold in folds],
         device=job.config.device,
         threads=job.options.threads,
+        watching=partial(_watched, job),
     )
     return dict(zip(folds, errors, strict=True))
 
@@ -176,7 +169,7 @@ def inner_folds(job: Job) -> None:
 )
 def train_inner(job: Job) -> None:
     """Train one inner model of a fold."""
-    from bolt.training.runner import train_fold
+    from bolt.training.trainers import train_fold
 
     options = job.options
     folder, folds = job.run.inner(options.fold) / f"fold-{options.inner}", job.layout.inner_folds(options.fold)

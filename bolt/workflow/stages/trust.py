@@ -50,7 +50,7 @@ def train_permuted(job: Job) -> None:
 )
 def train_again(job: Job) -> None:
     """Train one fold of a run again with the next seed."""
-    from bolt.training.runner import train_fold
+    from bolt.training.trainers import train_fold
 
     of_classes(job)
     folder, options, (cache, folds) = job.run.retrained, job.options, (job.run.cache, job.layout.folds)

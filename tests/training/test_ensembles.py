@@ -1,0 +1,153 @@
+"""Training of ensembles: members as if alone, pooled by validation scans only, and resumed where they were stopped."""
+
+import numpy as np
+import pytest
+
+from bolt.config import Model, load_model
+from bolt.explain.importance import explain_fold, importance_of, load_bolt
+from bolt.explain.weights import read_importance
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table
+from bolt.models.suitability import check_members, shortest_scan
+from bolt.series.cache import SeriesCache
+from bolt.training import ensembles, trainers
+from bolt.training.features import train_features
+from bolt.training.members import load_member, predict_each
+from bolt.training.roles import Training
+from bolt.training.trainers import train_fold, training_modules
+from tests.models.conformance import small_model
+from tests.training.test_features import dataset, make_cache, svm
+
+SMALL_BOLT = small_model(load_model("bolt"))
+BOLT = SMALL_BOLT.model_copy(update={"training": SMALL_BOLT.training.model_copy(update={"epochs": 1})})
+
+
+def pool(*members, **settings):
+    return Model(name="pool", model="ensemble", members=list(members), **settings)
+
+
+def train(folder, model, out="pool", fold=0, seed=0):
+    target = folder / out / f"fold-{fold}"
+    place = {"fold": fold, "seed": seed, "out": target, "device": "cpu", "progress": False}
+    train_fold(folder / "cache", folder / "folds.tsv", model, dataset(), **place)
+    return target
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_cache(tmp_path_factory.mktemp("ensembles"))
+
+
+@pytest.fixture(scope="module")
+def hybrid(folder):
+    return train(folder, pool(BOLT, svm(), BOLT), "hybrid")
+
+
+def test_members_are_trained_as_if_alone(folder, hybrid):
+    alone = folder / "alone/fold-0"
+    assert train_features(folder / "cache", folder / "folds.tsv", svm(), dataset(), [Training(0, 0, alone)]) == [None]
+    tables = [read_table(path / "predictions.tsv") for path in (alone, hybrid / "members/1-svm")]
+    np.testing.assert_array_equal(*(table[["p_A", "p_B"]] for table in tables))
+
+
+def test_it_has_the_files_of_any_run(hybrid):
+    table = read_table(hybrid / "predictions.tsv")
+    assert len(table) == 48 and set(table["role"]) == {"train", "validation", "test"}
+    assert list(table)[-2:] == ["p_A", "p_B"] and "members" not in table
+    assert read_json(hybrid / "status.json")["state"] == "ok" and not len(read_table(hybrid / "exclusions.tsv"))
+    assert len(read_json(hybrid / "checkpoint.json")["model"]["members"]) == 3
+
+
+def test_a_member_named_twice_has_two_seeds(hybrid):
+    first, again = (read_json(hybrid / f"members/{name}/checkpoint.json")["seed"] for name in ("0-bolt", "2-bolt"))
+    assert first != again
+    tables = [read_table(hybrid / f"members/{name}/predictions.tsv") for name in ("0-bolt", "2-bolt")]
+    assert not np.allclose(*(table["p_A"] for table in tables))
+
+
+def test_test_scans_change_nothing_that_is_learned(folder, hybrid, tmp_path):
+    """Other labels of test scans leave temperatures and weights as they are."""
+    table = read_table(hybrid / "predictions.tsv")
+    parts = [read_table(path / "predictions.tsv") for path in sorted((hybrid / "members").iterdir())]
+    validation = (table["role"] == "validation").to_numpy()
+    features = np.concatenate([part[["p_A", "p_B"]].to_numpy() for part in parts], axis=1)
+    model = load_member(hybrid).model.model
+    learned = {name: value.copy() for name, value in model.state().items()}
+    model.fit(features[validation], (table["label"] == "B").to_numpy(int)[validation], np.empty(0))
+    for name, value in model.state().items():
+        np.testing.assert_allclose(value, learned[name], rtol=1e-6)
+
+
+def test_a_checkpoint_predicts_what_the_run_did_and_can_be_moved(folder, hybrid, tmp_path):
+    cache = SeriesCache(folder / "cache")
+    table = read_table(hybrid / "predictions.tsv").set_index("scan_id").loc[cache.index["scan_id"]]
+    member = load_member(hybrid)
+    np.testing.assert_allclose(predict_each([member], cache, "cpu")[0], table[["p_A", "p_B"]], rtol=1e-5)
+    member.save(tmp_path / "moved")
+    moved = predict_each([load_member(tmp_path / "moved")], cache, "cpu")
+    np.testing.assert_array_equal(moved, predict_each([member], cache, "cpu"))
+
+
+def test_a_member_that_is_missing_or_foreign_is_an_error(folder, hybrid, tmp_path):
+    load_member(hybrid).save(tmp_path / "torn")
+    (tmp_path / "torn/members/1-svm/checkpoint.safetensors").unlink()
+    with pytest.raises(DataError, match=r"1-svm.*file not found"):
+        load_member(tmp_path / "torn")
+
+
+def test_finished_members_are_kept_unless_what_they_depend_on_has_changed(folder, tmp_path, monkeypatch):
+    trained = []
+
+    def counted(*args, **options):
+        trained.append(args[2].name)
+        return trainers.train_folds(*args, **options)
+
+    monkeypatch.setattr(ensembles, "train_folds", counted)
+    train(folder, pool(svm(), BOLT), "resumed")
+    train(folder, pool(svm(), BOLT), "resumed")
+    assert trained == ["svm", "bolt"]
+    train(folder, pool(svm(hyper={"C": 0.1}), BOLT), "resumed")
+    assert trained == ["svm", "bolt", "svm"]
+
+
+def test_it_is_explained_by_its_bolt_for_the_class_that_it_predicts(folder, hybrid):
+    explain_fold(SeriesCache(folder / "cache"), hybrid, "cpu")
+    index, weights = read_importance(hybrid)
+    bolt, info = load_bolt(hybrid)
+    assert info["model"]["name"] == "bolt"
+    predicted = read_table(hybrid / "predictions.tsv").set_index("scan_id")["predicted"]
+    assert (index.set_index("scan_id")["predicted"] == predicted.loc[index["scan_id"]]).all()
+    cache = SeriesCache(folder / "cache")
+    series = [cache.series(list(cache.index["scan_id"]).index(scan)) for scan in index["scan_id"]]
+    expected = importance_of(bolt, series, "cpu", [["A", "B"].index(name) for name in index["predicted"]])
+    for weight, again in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(weight, again, rtol=1e-5)
+
+
+def test_its_run_is_named_by_its_members():
+    names = [pool(svm(), BOLT), pool(BOLT, svm()), pool(svm(hyper={"C": 0.1}), BOLT)]
+    assert len({model.run_name for model in names}) == 3
+    again = Model.model_validate(names[0].model_dump(mode="json"))
+    assert again.run_name == names[0].run_name
+    assert svm().run_name == Model(name="svm", model="svm", members=[]).run_name
+
+
+def test_its_code_and_shortest_scan_are_those_of_its_members():
+    model = load_model("bolt_hybrid")
+    assert {"bolt.training.runner", "bolt.training.features", "bolt.models.bolt", "bolt.models.ridge"} < set(
+        training_modules(model)
+    )
+    assert shortest_scan(model) == shortest_scan(load_model("bolt_tuned")) > 2
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (pool(svm()), "needs two models"),
+        (pool(svm(), pool(svm(), svm())), "is an ensemble itself"),
+        (svm(members=["ridge"]), "has no members"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(model, message):
+    with pytest.raises(ConfigError, match=message):
+        check_members(model)
