@@ -31,15 +31,13 @@ HERE = Path(__file__).parent
 NAME = "abide_tuning"
 PREDICTIONS, TABLE = HERE / f"{NAME}_predictions.tsv", HERE / f"{NAME}.tsv"
 INNER = 10  # parts of a training side, of which the first is tested
-KEYS = ["run", "fold"]
-PREDICTION_COLUMNS = {
-    "run": "run: name of the model and a hash of its settings",
+KEYS = {
     "fold": "outer fold",
     "scan_id": "scan of its training side",
     "role": "inner role: validation or test",
     "label": "diagnosis",
-    "p_autism": "predicted probability of autism, six decimals",
 }
+RUN = "predicted probability of autism by this run (name of the model and a hash of its settings), five decimals"
 TABLE_COLUMNS = {
     "row": "row of abide_tuning.yaml",
     "folds": "outer folds whose training side was split and trained on",
@@ -54,10 +52,17 @@ TABLE_COLUMNS = {
 
 
 def kept() -> pd.DataFrame:
-    """Read what was predicted before."""
+    """Read what was predicted before: a row per run and scan, with the columns of `KEYS`, ``run`` and ``p_autism``."""
     if not PREDICTIONS.is_file():
-        return pd.DataFrame(columns=list(PREDICTION_COLUMNS))
-    return read_table(PREDICTIONS, text=("scan_id",))
+        return pd.DataFrame(columns=[*KEYS, "run", "p_autism"])
+    table = read_table(PREDICTIONS, text=("scan_id",))
+    return table.melt(list(KEYS), var_name="run", value_name="p_autism").dropna(subset="p_autism")
+
+
+def keep(predictions: pd.DataFrame) -> None:
+    """Write predictions, a column per run."""
+    wide = predictions.pivot(index=list(KEYS), columns="run", values="p_autism").round(5).reset_index()
+    write_table(wide, PREDICTIONS, KEYS | dict.fromkeys(wide.columns.difference(list(KEYS)), RUN))
 
 
 def rows_in_file(results: Path) -> list[tuple[str, Model]]:
@@ -96,13 +101,8 @@ def train(results: Path, rows: list[tuple[str, Model]], folds: list[int], scratc
             if error:
                 raise error
             table = read_table(training.folder / "predictions.tsv", text=("scan_id",)).query("role != 'train'")
-            table = table.assign(run=model.run_name, p_autism=table["p_autism"].round(6))[list(PREDICTION_COLUMNS)]
-            tables = [part for part in (kept(), table) if len(part)]
-            write_table(
-                pd.concat(tables, ignore_index=True).sort_values([*KEYS, "role", "scan_id"]),
-                PREDICTIONS,
-                PREDICTION_COLUMNS,
-            )
+            table = table.assign(run=model.run_name)[list(before)]
+            keep(pd.concat([part for part in (before, table) if len(part)]))
             tabulate(rows_in_file(results))
 
 
