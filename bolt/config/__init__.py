@@ -201,7 +201,7 @@ class Config(Keys):
     experiments: list[str] = Field(
         [
             *("ablation", "window_size", "landmarks", "comparison", "complexity", "task_timing", "brain_maps"),
-            *("baselines", "windows_only", "learning_curve", "spectra"),
+            *("baselines", "windows_only", "learning_curve", "spectra", "tuned", "tuned_learning_curve"),
         ],
         description="files in config/experiments (or paths), run by the targets `paper` (what the paper shows) and "
         "`extras` (the others)",

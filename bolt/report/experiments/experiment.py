@@ -33,6 +33,7 @@ from bolt.io.files import write_table
 from bolt.report.experiments.paper_layout import as_in_paper
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import draw
+from bolt.report.figures.sites import draw_sites, has_sites
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
 from bolt.report.tables.markup import Sheet, write_sheets
 from bolt.report.tables.numbers import (
@@ -90,7 +91,11 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
         *as_in_paper(experiment, entries, results),
         *_sheets(experiment, entries, results, tests, families),
     ]
-    write_sheets(experiment, sheets, out, "All rows with their 95 % intervals", first=1)
+    pictures = {picture.name: "All rows with their 95 % intervals"}
+    if has_sites(by_site):
+        draw_sites(by_site, out / f"{experiment.name}_sites.png")
+        pictures[f"{experiment.name}_sites.png"] = "Rows at each site with their 95 % intervals"
+    write_sheets(experiment, sheets, out, pictures, first=1)
     write_table(results, out / f"{experiment.name}.tsv", RESULT_COLUMNS)
 
 

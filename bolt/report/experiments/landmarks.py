@@ -84,7 +84,8 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
     subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
     write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
     sheets = [*_as_in_paper(experiment, explained), *sheets]
-    write_sheets(experiment, sheets, out, "Accuracy and importance against rank of importance" if curves else "")
+    figures = {f"{experiment.name}.png": "Accuracy and importance against rank of importance"} if curves else {}
+    write_sheets(experiment, sheets, out, figures)
     write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
 
 

@@ -9,10 +9,11 @@ import pandas as pd
 from bolt.config import Model
 from bolt.config.study import Study
 from bolt.experiments.entries import Entry
-from bolt.experiments.results import Gathered, gather, paired_tests, summaries
+from bolt.experiments.results import Gathered, gather, paired_tests, sites, summaries
 from bolt.models.registry import inputs_of
 from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
+from bolt.report.figures.sites import MOST, draw_sites, has_sites
 from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
@@ -30,6 +31,9 @@ SEEDS = (
 Compared = tuple[list[Entry], list[Gathered]]
 """All models on one atlas, and their predictions by all seeds."""
 RECONSTRUCTED = "reconstructed"
+SITES = (
+    f"Test scans of each site, the largest on top; at most {MOST} models. Some of many sites always look bad by chance."
+)
 PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
@@ -50,11 +54,23 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
         )
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
         blocks = [*warnings, table, Picture(picture, PICTURE)]
+    blocks += _sites(study, rows)
     if len(study.config.seeds) > 1:
         numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
     return Chapter("All models side by side", blocks + reconstructed(study) + tests)
+
+
+def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:
+    """Draw the models at each site, if there are several sites."""
+    found = [sites(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)]
+    by_site = pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True)
+    if not has_sites(by_site):
+        return []
+    picture = figure_folder(study.layout) / "sites.png"
+    draw_sites(by_site, picture)
+    return [Picture(picture, SITES)]
 
 
 def _with_fidelity(study: Study, table: pd.DataFrame) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from bolt.jobs.versions import versions
 from bolt.models.registry import has_epochs
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.sections.comparison import reference
-from bolt.report.sections.training_text import listed, network_text
+from bolt.report.sections.training_text import members_text, network_text
 
 REFERENCES = Path(__file__).parents[1] / "references.yaml"
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
@@ -43,7 +43,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         models=models,
         networks=[model for model in models if has_epochs(model.model)],
         network_text=network_text,
-        listed=listed,
+        members_text=members_text,
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         carried=_carried(study),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bolt.config import Dataset, Model, Training
 from bolt.models.registry import inputs_of
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
@@ -32,6 +34,12 @@ def network_text(model: Model, dataset: Dataset) -> str:
     if model.fidelity and model.fidelity.level == "reconstructed":
         text += f" It is a reconstruction, not the original method: {model.fidelity.note}"
     return text
+
+
+def members_text(model: Model) -> str:
+    """Name the members of an ensemble, and how often each was trained."""
+    times = Counter(member.name for member in model.members)
+    return listed([f"{name} (trained with {n} seeds)" if n > 1 else name for name, n in times.items()])
 
 
 def _named(model: Model) -> str:

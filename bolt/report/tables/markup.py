@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,10 +48,13 @@ class Sheet:
     notes: Sequence[str] = ()
 
 
-def write_sheets(experiment: Experiment, sheets: Sequence[Sheet], out: Path, figure: str = "", first: int = 0) -> None:
-    """Write ``<name>.md`` and ``<name>.tex``; `figure` describes ``<name>.png``, labels are numbered from `first`."""
+def write_sheets(
+    experiment: Experiment, sheets: Sequence[Sheet], out: Path, figures: Mapping[str, str] | None = None, first: int = 0
+) -> None:
+    """Write ``<name>.md`` and ``<name>.tex``; `figures`: PNG and what they show; labels count from `first`."""
     name = experiment.name
-    head = f"# {experiment.title}\n\n{experiment.description}\n\n" + (f"![{figure}]({name}.png)\n\n" if figure else "")
+    head = f"# {experiment.title}\n\n{experiment.description}\n\n"
+    head += "".join(f"![{text}]({file})\n\n" for file, text in (figures or {}).items())
     tables = [latex(sheet, f"tab:{name}-{i}") for i, sheet in enumerate(sheets, first)]
     write_text(PACKAGES + "\n".join(tables), out / f"{name}.tex")
     write_text(head + "\n".join(map(markdown, sheets)), out / f"{name}.md")

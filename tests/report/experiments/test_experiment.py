@@ -53,6 +53,8 @@ def test_every_table_and_picture_is_there(written: Path) -> None:
         table = read_table(written / f"{name}.tsv")
         assert len(table) and (written / f"{name}.json").is_file()
     assert (written / "comparison.png").stat().st_size > 10_000 and (written / "comparison.svg").is_file()
+    assert (written / "comparison_sites.png").stat().st_size > 10_000
+    assert "](comparison_sites.png)" in (written / "comparison.md").read_text()
 
 
 def test_rows_stand_in_the_order_of_the_file_and_say_what_is_missing(written: Path) -> None:

@@ -84,6 +84,7 @@ def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp
         "york",
     ] in titles
     assert list((study.layout.report.parent / "figures").glob("*_calibration.png"))
+    assert (study.layout.report.parent / "figures/sites.png").is_file()
 
 
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:

@@ -255,3 +255,14 @@ def test_linear_models_of_connectivity(run, tmp_path, settings, expected, absent
     [text] = [" ".join(part.split()) for part in methods(Study(config, study.dataset)) if part.startswith("linear, a")]
     whole = " ".join(" ".join(methods(Study(config, study.dataset))).split())
     assert all(words in whole for words in expected) and not any(words in text for words in absent)
+
+
+def test_an_ensemble_is_described_with_its_members(tmp_path):
+    text = " ".join(methods(settings(tmp_path, models=["bolt_hybrid"])))
+    assert "of bolt_tuned (trained with 3 seeds), ridge and tangent, trained in the same folds" in text
+    assert "worth 100 scans" in text and "those of validation scans to weigh the members of ensembles" in text
+    assert text.count("bolt_tuned (BolT [@bolt]) was trained on ROI series") == 1
+    assert text.count("ridge, a kernel ridge regression") == 1
+    words, references = cite(methods(settings(tmp_path, models=["bolt_hybrid"])))
+    assert any("Genest" in reference for reference in references) and "@" not in "".join(words)
+    assert "ensembles" not in " ".join(methods(settings(tmp_path, models=["ridge"])))
