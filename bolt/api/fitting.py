@@ -26,8 +26,9 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import seal, with_offsets, write_array
 from bolt.training.members import Member, load_member
+from bolt.training.modules import training_modules
 from bolt.training.roles import Training
-from bolt.training.trainers import train_folds, training_modules
+from bolt.training.trainers import train_folds
 
 FOLD = 0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Dataset, Model
@@ -22,13 +22,14 @@ from bolt.models.registry import create_model
 from bolt.models.suitability import check_members
 from bolt.series.cache import SeriesCache
 from bolt.training.features import Trained, class_target, save_trained
-from bolt.training.members import member_folder
+from bolt.training.members import features_of, member_folder
+from bolt.training.modules import training_modules
 from bolt.training.outputs import write_predictions
 from bolt.training.roles import Training
-from bolt.training.trainers import train_folds, training_modules
 
 log = logging.getLogger(__name__)
 
+Trainer = Callable[..., list[BoltError | None]]
 ANOTHER_SEED = 1000
 """Added to the seed when a member is trained once more."""
 DONE = "trained.json"
@@ -40,6 +41,8 @@ def train_ensembles(
     model: Model,
     dataset: Dataset,
     trainings: Sequence[Training],
+    *,
+    train_members: Trainer,
     **options: Any,
 ) -> list[BoltError | None]:
     """Train an ensemble on several folds, one after the other.
@@ -51,8 +54,10 @@ def train_ensembles(
     ----------
     cache, folds, model, dataset, trainings
         As in `bolt.training.runner.train_folds`.
+    train_members : callable
+        Trains any other model: `bolt.training.trainers.train_folds`.
     **options
-        For the training of members: device, threads, needs_test, progress, watching.
+        For it: device, threads, needs_test, progress, watching.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def train_ensembles(
     series, errors = SeriesCache(cache), list[BoltError | None]()
     for training in trainings:
         try:
-            _train(series, folds, model, dataset, training, options)
+            _train(series, folds, model, dataset, training, partial(train_members, **options))
             errors.append(None)
         except ConfigError:
             raise
@@ -78,14 +83,14 @@ def train_ensembles(
 
 
 def _train(
-    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, training: Training, options: dict[str, Any]
+    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, training: Training, train: Trainer
 ) -> None:
     """Train the members of one fold, and combine them."""
     fold, seed, out = training
     model = model.for_fold(fold)
     parts = list(_members(model, training))
     for member, of_member in parts:
-        _train_member(series, folds, member, dataset, of_member, options)
+        _train_member(series, folds, member, dataset, of_member, train)
     tables = [_predictions(of_member.folder) for _, of_member in parts]
     common = sorted(set.intersection(*(set(table.index) for table in tables)))
     if not common:
@@ -122,7 +127,7 @@ def _members(model: Model, training: Training) -> Iterator[tuple[Model, Training
 
 
 def _train_member(
-    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, training: Training, options: dict[str, Any]
+    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, training: Training, train: Trainer
 ) -> None:
     """Train a member, unless it was trained before on the same scans by the same code."""
     contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (series.folder / "manifest.json", folds)]
@@ -133,7 +138,7 @@ def _train_member(
     if note.is_file() and read_json(note) == done:
         return
     note.unlink(missing_ok=True)
-    (error,) = train_folds(series.folder, folds, model, dataset, [training], **options)
+    (error,) = train(series.folder, folds, model, dataset, [training])
     if error is not None:
         raise error
     write_json(done, note)
@@ -141,8 +146,3 @@ def _train_member(
 
 def _predictions(folder: Path) -> pd.DataFrame:
     return read_table(folder / "predictions.tsv", text=("scan_id", "subject", "group", "label")).set_index("scan_id")
-
-
-def features_of(probabilities: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
-    """Join the members' probabilities, (n, classes) each, to the features of an ensemble, (n, members × classes)."""
-    return np.concatenate([np.asarray(part, float) for part in probabilities], axis=1)

@@ -94,8 +94,6 @@ def predict_each(
 def _predict(member: Member, scans: SeriesCache, rows: Sequence[int], device: str) -> NDArray[np.float64]:
     """Predict scans with one model."""
     if member.members:
-        from bolt.training.ensembles import features_of
-
         parts = [_predict(part, scans, rows, device) for part in member.members]
         return member.model.model.probabilities(features_of(parts))  # type: ignore[arg-type,union-attr,operator,no-any-return]
     if not member.has_epochs:
@@ -135,3 +133,8 @@ def load_member(folder: Path) -> Member:
 def member_folder(folder: Path, number: int, name: str) -> Path:
     """Return the folder of one member of an ensemble."""
     return folder / "members" / f"{number}-{Path(name).name}"
+
+
+def features_of(probabilities: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    """Join the members' probabilities, (n, classes) each, to the features of an ensemble, (n, members × classes)."""
+    return np.concatenate([np.asarray(part, float) for part in probabilities], axis=1)

@@ -34,7 +34,7 @@ def train_folds(
     if combines(model.model):
         from bolt.training.ensembles import train_ensembles
 
-        return train_ensembles(cache, folds, model, dataset, trainings, **options)
+        return train_ensembles(cache, folds, model, dataset, trainings, train_members=train_folds, **options)
     from bolt.training import runner
 
     return runner.train_folds(cache, folds, model, dataset, trainings, **options)
@@ -47,10 +47,3 @@ def train_fold(
     (error,) = train_folds(cache, folds, model, dataset, [Training(fold, seed, out)], **options)
     if error is not None:
         raise error
-
-
-def training_modules(model: Model) -> list[str]:
-    """Return the modules whose code decides what a model learns."""
-    kind = "features" if fitted_at_once(model.model) else "ensembles" if combines(model.model) else "runner"
-    modules = [f"bolt.training.{kind}", f"bolt.models.{model.model}"]
-    return list(dict.fromkeys([*modules, *(name for member in model.members for name in training_modules(member))]))

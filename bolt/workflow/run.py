@@ -24,7 +24,7 @@ from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.models.suitability import minimum_volumes
 from bolt.series.cache import FILES
-from bolt.training.trainers import training_modules
+from bolt.training.modules import training_modules
 from bolt.training.tuning.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
