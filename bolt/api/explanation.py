@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
-from bolt.training.members import predict_each
+from bolt.training.members import Member, predict_each
 
 if TYPE_CHECKING:
     from bolt.api.scans import SeriesInMemory
@@ -96,10 +96,7 @@ def explain_members(model: Any, series: NDArray[np.floating], position: int, n_l
 
     weights = importance_of_members(model, series, position)
     landmarks = top_tokens(weights, n_landmarks)
-    parts = [
-        explain_scan(cast("BolT", member.explained.model), series, position, landmarks=landmarks)
-        for member in model.members_
-    ]
+    parts = [explain_scan(explained_model(member), series, position, landmarks=landmarks) for member in model.members_]
     return ScanExplanation(
         np.mean([part.probabilities for part in parts], axis=0),
         position,
@@ -137,10 +134,17 @@ def importance_of_members(model: Any, series: NDArray[np.floating], position: in
 
     require_importance(model)
     targets, place = None if position is None else [position], device_of(model.device, None)
-    weights = [
-        importance_of(cast("BolT", member.explained.model), [series], place, targets)[0] for member in model.members_
-    ]
+    weights = [importance_of(explained_model(member), [series], place, targets)[0] for member in model.members_]
     return np.mean(weights, axis=0)
+
+
+def explained_model(member: Member) -> BolT:
+    """Return the model whose attention explains a prediction: itself, or the first such member of an ensemble."""
+    from bolt.config.models import Model
+    from bolt.explain.explainable import has_importance
+
+    can = (part for part in member.members if has_importance(Model.model_validate(part.info["model"])))
+    return cast("BolT", next(can, member).model)
 
 
 def require_importance(model: Any) -> None:

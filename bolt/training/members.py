@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bolt.config import Model
 from bolt.io.files import read_json
 from bolt.models.registry import has_epochs, shortest_of
 from bolt.series.cache import SeriesCache
@@ -43,14 +42,6 @@ class Member:
     def parts(self) -> list[Member]:
         """Return the model and the members of an ensemble."""
         return [self, *self.members]
-
-    @property
-    def explained(self) -> Member:
-        """Return the model whose attention explains a prediction: itself, or the first such member of an ensemble."""
-        from bolt.explain.explainable import has_importance
-
-        can = (part for part in self.members if has_importance(Model.model_validate(part.info["model"])))
-        return next(can, self)
 
     @property
     def shortest(self) -> int:

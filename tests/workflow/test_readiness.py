@@ -110,7 +110,7 @@ def test_every_shipped_configuration_has_its_screen(tmp_path, monkeypatch, capsy
     status, facts, written = screen(capsys, config)
     assert {"dataset", "model", "atlas", "GPU"} <= set(facts)
     # the others need data or an agreement of the user's own
-    reachable = config.stem in ("config", "abide1", "abide1_published")
+    reachable = config.stem in ("config", "abide1", "abide1_published", "abide1_sites")
     assert status == (0 if reachable else 2)
     assert bool(written.err) != reachable
     if not reachable:
