@@ -19,11 +19,11 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from bolt.config import Model, load_config, load_experiment
 from bolt.config.study import Study
-from bolt.evaluate.temperature import fit_temperature, with_temperature
 from bolt.experiments.entries import rows_of
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.files import read_table, write_table
+from bolt.models.parts.temperature import fit_temperature, with_temperature
 from bolt.training.roles import Training
 from bolt.training.trainers import train_folds
 

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.calibration import SMALLEST, brier_score, log_loss, reliability
-from bolt.evaluate.temperature import with_temperature
 from bolt.io.errors import DataError
+from bolt.models.parts.temperature import with_temperature
 
 RANK = "rank_"
 METRICS = ("accuracy", "recall", "precision", "auc")

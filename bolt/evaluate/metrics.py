@@ -28,9 +28,9 @@ from bolt.evaluate.classes import (
 )
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
-from bolt.evaluate.temperature import fit_temperature
 from bolt.io.files import read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
+from bolt.models.parts.temperature import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")

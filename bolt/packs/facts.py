@@ -15,9 +15,9 @@ from bolt.config.keys import parse
 from bolt.config.study import Study
 from bolt.evaluate.classes import class_arrays
 from bolt.evaluate.metrics import fold_predictions, metrics_of, pooled
-from bolt.evaluate.temperature import fit_temperature
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
+from bolt.models.parts.temperature import fit_temperature
 from bolt.packs.cohort import summarise_cohort
 from bolt.series.cache import SeriesCache
 

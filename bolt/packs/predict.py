@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.metrics import metrics_of, pooled
-from bolt.evaluate.temperature import with_temperature
 from bolt.io.errors import DataError
+from bolt.models.parts.temperature import with_temperature
 from bolt.packs.cohort import distance, flags, percentile, refusal
 from bolt.packs.floor import floor_name, predict_floor
 from bolt.packs.known import KNOWN, TRAINED, Known, known_scans

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from bolt.evaluate.temperature import fit_temperature, with_temperature
 from bolt.io.errors import ConfigError
 from bolt.models.ensemble import Ensemble
+from bolt.models.parts.temperature import fit_temperature, with_temperature
 from bolt.models.registry import create_model
 
 NONE = np.empty(0)

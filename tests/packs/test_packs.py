@@ -19,9 +19,9 @@ import bolt
 from bolt.cli.predict import log_metrics, predict
 from bolt.config import Config, Dataset, load_model
 from bolt.evaluate.metrics import pooled
-from bolt.evaluate.temperature import fit_temperature, with_temperature
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
+from bolt.models.parts.temperature import fit_temperature, with_temperature
 from bolt.packs.cohort import distance, flags, percentile, refusal, summarise_cohort
 from bolt.packs.pack import pack, read_pack
 from bolt.series.cache import SeriesCache
