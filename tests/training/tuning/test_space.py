@@ -2,9 +2,9 @@
 
 import pytest
 
-from bolt.config import FoldSettings
+from bolt.config import FoldSettings, load_space
 from bolt.io.errors import ConfigError
-from bolt.training.tuning.space import check_search
+from bolt.training.tuning.space import check_search, settings_of, spans_of, values_of
 from tests.experiments.test_entries import configured
 from tests.snake import write_yaml
 
@@ -20,6 +20,18 @@ from tests.snake import write_yaml
 def test_what_a_search_cannot_begin_with(keys, words):
     with pytest.raises(ConfigError, match=words):
         check_search(configured(search=keys))
+
+
+@pytest.mark.parametrize(("space", "model"), [("paper", "bolt"), ("few_scans", "bolt_tuned")])
+def test_the_first_trial_of_a_shipped_space_has_the_values_of_its_model(space, model):
+    (searched,) = check_search(configured(search={"space": space, "models": [model]}))
+    spans = spans_of(load_space(space), searched)
+    values = values_of(searched, spans)
+    assert values.keys() == spans.keys()
+    assert settings_of(searched, values) == FoldSettings(
+        training={key: getattr(searched.training, key) for key in settings_of(searched, values).training},
+        hyper={key: searched.hyper[key] for key in settings_of(searched, values).hyper},
+    )
 
 
 def test_models_of_the_run_that_cannot_be_searched_are_skipped(tmp_path):
