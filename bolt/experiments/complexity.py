@@ -51,13 +51,6 @@ COLUMNS: dict[str, str | dict[str, str]] = {
 }  # fmt: skip
 
 
-def device_of(wanted: str) -> str:
-    """Return the device for time and memory: ``cuda`` or ``cpu``; `wanted` may be ``auto``."""
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
-
-
 def measure(
     rows: Sequence[tuple[str, Model]],
     atlas: str,

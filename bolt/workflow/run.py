@@ -126,8 +126,8 @@ class Run(ScanFiles):
             resources["runtime"] = lambda wildcards, attempt: minutes * attempt
         elif stage.trains:
             resources["runtime"] = lambda wildcards, attempt: self.minutes(wildcards.model) * times * attempt
-        if stage.trains:
-            resources["gres"] = lambda wildcards: self.gpu(wildcards.model)
+        if stage.trains or (stage.applies and self.config.device == "cuda"):
+            resources["gres"] = lambda wildcards: self.gpu(getattr(wildcards, "model", None))
         return resources
 
     def code(self, name: str, *modules: str) -> str:
@@ -176,8 +176,10 @@ class Run(ScanFiles):
         """Return whether a configured model has an explanation."""
         return can_be_explained(self.models[run_name], self.dataset)
 
-    def gpu(self, run_name: str) -> str:
-        """Return the request for a GPU; none where the configuration trains on the CPU or the model needs none."""
+    def gpu(self, run_name: str | None) -> str:
+        """Return the request for a GPU; none where the configuration computes on the CPU or the model needs none."""
+        if run_name is None:  # a job of several models
+            return "gpu:1"
         model = self.searched.get(run_name) or self.model(run_name)
         return "" if self.config.device == "cpu" or not any(has_epochs(part.model) for part in model.parts) else "gpu:1"
 

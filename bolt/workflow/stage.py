@@ -74,6 +74,8 @@ class Stage:
         What the first attempt asks a cluster for; each further attempt asks for as much again.
     trains : bool
         Whether it trains a model, which needs a GPU where there is one, and time by the kind of model.
+    applies : bool
+        Whether it applies or measures networks: on a GPU if `device: cuda` asks for it, else on what the node has.
     guarded : bool
         Whether a job records its own failure (`bolt.jobs.outcome`), so that one bad scan or fold stops nothing.
     """
@@ -91,6 +93,7 @@ class Stage:
     memory_mb: int | None
     minutes: int | None
     trains: bool
+    applies: bool
     guarded: bool
 
     @property
@@ -120,6 +123,7 @@ def stage(
     memory_mb: int | None = None,
     minutes: int | None = None,
     trains: bool = False,
+    applies: bool = False,
     guarded: bool = False,
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
     """Declare the decorated function to be a stage; the arguments are the attributes of `Stage`."""
@@ -142,6 +146,7 @@ def stage(
             memory_mb=memory_mb,
             minutes=minutes,
             trains=trains,
+            applies=applies,
             guarded=guarded,
         )
         return work

@@ -364,3 +364,18 @@ def test_untrained_importance_is_made_where_scans_may_have_events(tmp_path):
         "importance_untrained.tsv",
     ]
     assert {path.name for path in run.kept()} >= {"importance_untrained.npy", "importance_untrained.tsv", "tasks.tsv"}
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
+def test_what_runs_networks_on_a_gpu_asks_for_one(tmp_path, device):
+    """Jobs whose results depend on the device find what `device` names, on a cluster too."""
+    config = yaml.safe_load(series_dataset(tmp_path).read_text())
+    run, other = (Run(config | {"device": name}) for name in (device, "cpu" if device == "cuda" else "cuda"))
+    wildcards = Wildcards(model=next(iter(run.models)))
+    of_device = {name for name in STAGES if read_by(run, name) != read_by(other, name)}
+    assert of_device - {"report"} == {name for name, stage in STAGES.items() if stage.trains or stage.applies}
+    asking = {
+        name for name in of_device if (gres := run.resources(name).get("gres")) and gres(wildcards) == "gpu:1"
+    }
+    trained = {name for name in of_device if STAGES[name].trains}
+    assert asking == {"cpu": set(), "auto": trained, "cuda": of_device - {"report"}}[device]

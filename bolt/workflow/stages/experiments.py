@@ -104,14 +104,16 @@ def _experiment(job: Job, kind: str | None = None) -> Experiment:
     cost=Cost(300, phantom=300),
     memory_mb=8000,
     minutes=120,
+    applies=True,
 )
 def complexity(job: Job) -> None:
     """Measure what models cost with the ROIs of an atlas."""
     from bolt.atlases.labels import load_labels
-    from bolt.experiments.complexity import COLUMNS, device_of, measure
+    from bolt.experiments.complexity import COLUMNS, measure
     from bolt.experiments.entries import rows_of
     from bolt.io.files import write_table
     from bolt.jobs.provenance import provenance_path
+    from bolt.training.device import device_of
 
     experiment, atlas, config = _experiment(job, "complexity"), job.options.atlas, job.config
     settings: Any = experiment.complexity
@@ -122,7 +124,7 @@ def complexity(job: Job) -> None:
         settings.up_to(config.quick),
         tr=settings.tr,
         repeats=settings.repeats,
-        device=device_of(config.device),
+        device=device_of(config.device, job.options.threads).type,
     )
     out = job.layout.complexity(experiment.name, atlas)
     write_table(table, out, COLUMNS)

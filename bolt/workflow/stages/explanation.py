@@ -69,6 +69,7 @@ def _explain_options(parser: ArgumentParser) -> None:
     cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
     minutes=60,
+    applies=True,
     guarded=True,
 )
 def explain(job: Job) -> None:
@@ -108,6 +109,7 @@ def explain(job: Job) -> None:
     cost=Cost(5, 0.2, phantom=3),
     memory_mb=4000,
     minutes=60,
+    applies=True,
     guarded=True,
 )
 def explain_inner(job: Job) -> None:

@@ -76,6 +76,7 @@ def train_again(job: Job) -> None:
     cost=Cost(10, 1, phantom=5),
     memory_mb=4000,
     minutes=240,
+    applies=True,
 )
 def sanity(job: Job) -> None:
     """Write the sanity checks of a run's importance."""
@@ -104,6 +105,7 @@ def sanity(job: Job) -> None:
     cost=Cost(10, 2.4, phantom=8),
     memory_mb=4000,
     minutes=240,
+    applies=True,
     guarded=True,
 )
 def faithfulness_fold(job: Job) -> None:
