@@ -129,7 +129,7 @@ def memory(device: str) -> list[float]:
 def peak_memory(name: str, batch: int, length: int, device: str, threads: int, precision: str) -> float:
     """Return the peak MB that two training steps add (activations, gradients, Adam's state); run in a fresh process."""
     torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.fp32_precision = "tf32" if precision == "tf32" else "ieee"
     side, (x, y) = build(name, device), data(batch, length, device)
     before = memory(device)[0]
     for _ in range(2):
@@ -229,7 +229,7 @@ def main() -> None:
     agreement = "largest difference: " + ", ".join(f"{name} {value:.1e}" for name, value in differences.items())
     if max(differences.values()) > 1e-5:
         sys.exit(f"{agreement}; the two do not compute the same")
-    torch.set_float32_matmul_precision("high" if options.precision == "tf32" else "highest")
+    torch.backends.fp32_precision = "tf32" if options.precision == "tf32" else "ieee"
     rates = matrix_rates(options.device, options.precision)
     measured = measure(options.cases, options.repeats, options.device, options.threads, options.precision)
     rows = table(options.cases, measured, max(rates.values()))

@@ -18,6 +18,13 @@ from bolt.io.errors import BoltError, ConfigError, MemoryShortage
 
 DISK_CODES = {errno.ENOSPC, errno.EDQUOT}
 DISK_WORDS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "disk is full")
+GPU_MEMORY_WORDS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DEVICE_ALLOCATION_FAILED",  # cuDNN 9
+)
 MEMORY_WORDS = ("DefaultCPUAllocator", "std::bad_alloc", "Unable to allocate", os.strerror(errno.ENOMEM))
 MORE_MEMORY = (
     "Give the job more memory (on a cluster '--set-resources <rule>:mem_mb=…'), or run fewer jobs at once "
@@ -56,8 +63,14 @@ def memory_shortage(error: BaseException) -> MemoryShortage | None:
 
 def is_shortage(error: BaseException) -> bool:
     """Return whether an error reports that the memory of the computer or of a GPU did not suffice."""
+    words = any(words in str(error) for words in MEMORY_WORDS)
+    return words or isinstance(error, MemoryError) or is_gpu_shortage(error)
+
+
+def is_gpu_shortage(error: BaseException) -> bool:
+    """Return whether an error reports that the memory of a GPU did not suffice: torch's own, or a library's text."""
     names = {kind.__name__ for kind in type(error).__mro__}  # importing torch for its class would take seconds
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(words in str(error) for words in MEMORY_WORDS)
+    return "OutOfMemoryError" in names or any(words in str(error) for words in GPU_MEMORY_WORDS)
 
 
 @contextmanager

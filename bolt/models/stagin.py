@@ -115,7 +115,7 @@ class STAGIN(SeriesModel):
         below = int(round((1 - self.density) * (x.shape[2] ** 2 - 1), 6)) + 1  # number of values up to the percentile
         for number, start in enumerate(starts):
             correlations = pearson(x[:, start : start + self.window])
-            threshold = correlations.flatten(1).kthvalue(below).values
+            threshold = correlations.flatten(1).sort().values[:, below - 1]
             edges[:, number] = (correlations > threshold[:, None, None]).to(x.dtype)
         edges.diagonal(dim1=2, dim2=3).fill_(1)
         return edges

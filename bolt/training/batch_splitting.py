@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bolt.io.errors import BoltError, MemoryShortage
-from bolt.io.resource_errors import is_shortage
+from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import SeriesModel
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def explain_shortage(what: str, hint: str) -> Iterator[None]:
 
 def memory_owner(error: Exception) -> str:
     """Return which memory is short: that of the GPU or of the computer."""
-    return "GPU" if isinstance(error, torch.OutOfMemoryError) else "computer"
+    return "GPU" if is_gpu_shortage(error) else "computer"
 
 
 def learns_from_batches(net: SeriesModel) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import tempfile
 from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import IO
 
 import torch
 
 from bolt.io.errors import ConfigError
 
 log = logging.getLogger("bolt")
+_PLACES: list[IO[str]] = []
 
 
 def device_of(device: str, threads: int | None) -> torch.device:
@@ -19,7 +25,7 @@ def device_of(device: str, threads: int | None) -> torch.device:
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
-        ``auto`` is a GPU if there is one.
+        ``auto`` is a GPU if there is one. Of several GPUs, processes of a machine use one each, then share them.
     threads : int, optional
         CPU threads of torch.
 
@@ -34,13 +40,49 @@ def device_of(device: str, threads: int | None) -> torch.device:
     if device == "cuda" and not has_gpu:
         raise ConfigError(f"no CUDA device found: {_absence()}", where="device", hint="Set 'device' to auto or cpu")
     if device != "cpu" and has_gpu:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        _compute_exactly()
+        gpu = torch.device("cuda", _least_used_gpu())
+        torch.cuda.set_device(gpu)
         _announce(f"device: GPU, {torch.cuda.get_device_name()}")
-        return torch.device("cuda")
+        return gpu
     reason = "as configured" if device == "cpu" else f"no GPU: {_absence()}"
     _announce(f"device: CPU, {torch.get_num_threads()} threads ({reason})")
     return torch.device("cpu")
+
+
+def _compute_exactly() -> None:
+    """Let GPUs compute in float32 and with deterministic algorithms only; an operation that has none is an error.
+
+    By default torch computes convolutions and recurrent layers in TensorFloat-32. Attention is deterministic in this
+    mode only: with `warn_only`, torch would choose faster algorithms that are not.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it finds reads of such memory, and takes time
+    torch.backends.fp32_precision = "ieee"
+
+
+@cache
+def _least_used_gpu() -> int:
+    """Return the number of the GPU on which the fewest processes of this user compute; this one does until it ends.
+
+    Each process holds the lock of one place on one GPU: the first place is taken on all GPUs before the second on any.
+    """
+    n_gpus = torch.cuda.device_count()
+    if n_gpus <= 1:
+        return 0
+    names = [str(torch.cuda.get_device_properties(number).uuid) for number in range(n_gpus)]
+    for place in count():
+        for number, name in enumerate(names):
+            lock = open(Path(tempfile.gettempdir(), f"bolt-{os.getuid()}-gpu-{name}-{place}.lock"), "w")  # noqa: SIM115
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            _PLACES.append(lock)  # an open file keeps its lock
+            return number
+    raise AssertionError("there is always a next place")
 
 
 @cache

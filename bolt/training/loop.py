@@ -22,7 +22,7 @@ from tqdm import tqdm
 from bolt.config import Model
 from bolt.io.errors import BoltError
 from bolt.io.files import write_table
-from bolt.io.resource_errors import is_shortage
+from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage
 from bolt.training.checkpoint import Progress, load_resume, save_resume
@@ -53,13 +53,13 @@ LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's conf
 
 @contextmanager
 def _tensor_float(enabled: bool) -> Iterator[None]:
-    """Let a GPU multiply float32 matrices in TensorFloat-32 within the block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if enabled else before)
+    """Let a GPU compute products of float32 matrices, convolutions and recurrent layers in TensorFloat-32."""
+    before = torch.backends.fp32_precision
+    torch.backends.fp32_precision = "tf32" if enabled else before
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.backends.fp32_precision = before
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,13 @@ class Fit:
     def used(self) -> SeriesModel:
         """Return the model that predicts: with averaged weights, if they are averaged."""
         return cast(SeriesModel, self.average.module) if self.average else self.net
+
+    def computed_by(self) -> dict[str, str]:
+        """Return the device of the training, and the precision of its matrix products there."""
+        device, precision = self.train.truth.device, self.model.training.precision
+        if device.type == "cpu":
+            return {"device": "cpu", "precision": "float32" if precision == "tf32" else precision}
+        return {"device": f"cuda: {torch.cuda.get_device_name(device)}", "precision": precision}
 
     @property
     def title(self) -> str:
@@ -211,7 +218,6 @@ class Fit:
         steps = zip(batches, covariates, truths.split(size), strict=True)
         for step, (batch, batch_covariates, truth) in enumerate(steps, start=1):
             seed = partial(seed_step, self.seed, self.fold, epoch, step)
-            seed()
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
             optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
@@ -292,7 +298,7 @@ class Fit:
 
         Scans shorter than a crop pass the model apart from the others, so that nothing is made up to fill the crop; a
         mixture is as long as the shorter of its two scans. `seed` is called before each attempt, so that random draws
-        do not depend on attempts that did not fit in memory.
+        do not depend on attempts that did not fit in memory; and before scans are mixed.
 
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.
@@ -300,6 +306,7 @@ class Fit:
         training = self.model.training
         share, partner = 1.0, torch.arange(len(x), device=x.device)
         if training.mixup:  # Zhang et al. 2018, arXiv:1710.09412; one share for the whole batch
+            seed()
             share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
             partner = torch.randperm(len(x))
             lengths, partner = torch.minimum(lengths, lengths[partner]), partner.to(x.device)
@@ -318,7 +325,7 @@ class Fit:
             except (RuntimeError, MemoryError) as error:
                 if not is_shortage(error):
                     raise
-                on_gpu = isinstance(error, torch.OutOfMemoryError)
+                on_gpu = is_gpu_shortage(error)
             self.splitter.halve(len(x), on_gpu)  # outside 'except', where the memory of the failed pass is free
         self.splitter.check_splittable(len(x))
         if training.clip_gradient is not None:

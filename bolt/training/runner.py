@@ -149,6 +149,8 @@ def _take_turns(trainings: Sequence[Iterator[None]], device: torch.device) -> li
     """Advance each training by one step in turn, until all have ended."""
     errors: list[BoltError | None] = [None] * len(trainings)
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in trainings]
+    for stream in filter(None, streams):
+        stream.wait_stream(torch.cuda.current_stream(device))  # which copies the series
     waiting = list(range(len(trainings)))
     while waiting:
         for number in tuple(waiting):
@@ -315,7 +317,7 @@ def _train(
     run = {"model": fit.model.model_dump(mode="json"), "fold": fold, "seed": seed}
     info = {**run, "n_rois": series.n_rois, "classes": dataset.classes, "rois": series.rois["value"].tolist()}
     info |= {"label": target.__dict__} if isinstance(target, Number) else {}
-    info |= {"covariates": covariates.columns, "crop": fit.crop, "epoch": progress.epoch}
+    info |= {"covariates": covariates.columns, "crop": fit.crop, "epoch": progress.epoch, **fit.computed_by()}
     save_checkpoint(out, fit.net, info)
     write_yaml({**run, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
     write_table(too_short, out / "exclusions.tsv", EXCLUSION_COLUMNS)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bolt.cli.model_table import FAMILIES
 from bolt.config import load_model
+from bolt.explain.relevance import relevance
 from bolt.io.files import read_table
+from bolt.models.attention import native
+from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, inputs_of, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
 from bolt.training.runner import Training, train_folds
@@ -160,3 +166,39 @@ def test_a_model_fitted_at_once(name, n_classes):
     again = create_model(model.model, 5, n_classes, **settings)
     again.load_state({key: np.array(value) for key, value in fitted.state().items()})
     np.testing.assert_array_equal(again.probabilities(features), probabilities)
+
+
+class _Operations(TorchDispatchMode):
+    """Collects the names of torch's operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        self.names.add(operation.overloadpacket._qualified_op_name.removeprefix("aten::"))
+        return operation(*arguments, **(keywords or {}))
+
+
+NOT_DETERMINISTIC = re.compile(
+    "avg_pool3d|adaptive_(avg_pool[23]d|max_pool2d)_backward|fractional|max_unpool|upsample|reflection_pad|nll_loss2d|"
+    "_ctc_loss|^put_?$|histc|^median|^nanmedian|kthvalue|grid_sampl|^cumsum|embedding_bag|_cdist_backward"
+)
+"""What torch refuses on a GPU in deterministic mode (`torch.use_deterministic_algorithms`), and kthvalue, whose
+positions depend on the order of threads."""
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_gpu_can_train_and_explain_it_deterministically(name, monkeypatch):
+    """The devices' operations have the same names, so those of a CPU show what a GPU would be asked for."""
+    monkeypatch.setattr(native, "usable", lambda q: False)
+    net = make(name, 12, 2)
+    x = torch.randn(3, max(40, net.min_length), 12)
+    with _Operations() as operations:
+        output = net(x)
+        (output.logits.square().sum() + sum(output.losses.values())).backward()
+        net.eval()
+        net(x)
+        if isinstance(net, BolT):
+            relevance(net, x)
+    assert not list(filter(NOT_DETERMINISTIC.search, operations.names))

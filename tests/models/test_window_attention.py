@@ -241,3 +241,10 @@ def test_a_library_that_cannot_be_loaded_is_reported_and_replaced(fresh, monkeyp
 def test_it_can_be_switched_off(fresh, monkeypatch):
     monkeypatch.setenv("BOLT_NATIVE", "0")
     assert native.library() is None
+
+
+@pytest.mark.parametrize("way", [plain, pytest.param(native, marks=needs_kernel)])
+def test_maps_keep_no_graph(way):
+    (q, kv, bias), shape = inputs(lengths=(33,))
+    maps = way.attention_maps(q, kv, bias, shape, torch.randn_like(q))
+    assert not any(part.requires_grad for part in maps)

@@ -64,13 +64,21 @@ def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
     return train_folds(*toy, model, DATASET, [runner.Training(1, 0, out)], device="cpu")[0]
 
 
-@pytest.mark.parametrize("training", [{}, {"mixup": 1.0, "clip_gradient": 0.05}])
-def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training):
+@pytest.mark.parametrize(
+    ("training", "text"),
+    [
+        ({}, "CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ({"mixup": 1.0, "clip_gradient": 0.05}, "CUDA error: out of memory"),
+        ({}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ({}, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    ],
+)
+def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training, text):
     assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
     seen = []
     real = loop.Fit._step
     monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
-    assert train(toy, tmp_path / "parts", monkeypatch, scans=2, **training) is None
+    assert train(toy, tmp_path / "parts", monkeypatch, scans=2, error=RuntimeError(text), **training) is None
     whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
     for key in whole:
         torch.testing.assert_close(parts[key], whole[key], atol=1e-6, rtol=1e-5)

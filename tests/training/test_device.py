@@ -1,6 +1,8 @@
 """A GPU is used if there is one; the log names it, or the reason why there is none."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -21,13 +23,17 @@ def gpu(monkeypatch, name):
     """Simulate a GPU of this name, or none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: name is not None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *args, **more: None)
+    monkeypatch.setattr(torch.backends, "fp32_precision", torch.backends.fp32_precision)
 
 
 def test_a_gpu_where_there_is_one(said, monkeypatch):
     gpu(monkeypatch, "NVIDIA A100")
     assert device_of("auto", None).type == device_of("cuda", None).type == "cuda"
     assert said.messages == ["device: GPU, NVIDIA A100"], "once, however often it is asked for"
+    assert torch.backends.fp32_precision == "ieee"
     assert device_of("cpu", 1).type == "cpu"
     assert said.messages[-1] == "device: CPU, 1 threads (as configured)"
 
@@ -47,3 +53,36 @@ def test_a_gpu_that_this_torch_cannot_use(said, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device_of("auto", 1)
     assert "built without CUDA, though CUDA_VISIBLE_DEVICES is 1" in said.messages[-1]
+
+
+def ask_for_gpus(n_processes, names, folder):
+    """Let processes take a GPU one after the other and hold it; return what each was given."""
+    code = f"""
+import sys, tempfile, torch
+from types import SimpleNamespace
+from bolt.training import device
+tempfile.tempdir = {str(folder)!r}
+torch.cuda.device_count = lambda: {len(names)}
+torch.cuda.get_device_properties = lambda number: SimpleNamespace(uuid={names!r}[number])
+print(device._least_used_gpu(), flush=True)
+sys.stdin.read()
+"""
+    processes = []
+    for _ in range(n_processes):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        yield process, int(process.stdout.readline())
+    for process in processes:
+        process.communicate()
+
+
+def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path):
+    asked = ask_for_gpus(6, ["a", "b", "c"], tmp_path)
+    first = [next(asked) for _ in range(5)]
+    assert sorted(gpu for _, gpu in first[:3]) == [0, 1, 2]
+    assert first[3][1] == first[0][1] and first[4][1] == first[1][1]
+    first[1][0].communicate()  # ends
+    assert next(asked)[1] == first[1][1], "the place of a process that ended is free again"
+    assert next(asked, None) is None

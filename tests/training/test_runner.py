@@ -224,13 +224,23 @@ def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
 
 
 def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
-    seen, real = [], torch.set_float32_matmul_precision
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: (seen.append(name), real(name)))
+    seen, real = [], loop._tensor_float
+    monkeypatch.setattr(loop, "_tensor_float", lambda enabled: (seen.append(enabled), real(enabled))[1])
     assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
-    assert set(seen) == {"highest"}
+    assert set(seen) == {False}
+    assert read_json(tmp_path / "checkpoint.json")["precision"] == "float32", (
+        "what was computed, not what was asked for"
+    )
+
+
+def test_tf32_is_used_by_matrices_convolutions_and_recurrent_layers_within_a_step_alone(monkeypatch):
+    backends = torch.backends
+    monkeypatch.setattr(backends, "fp32_precision", "ieee")  # as `device_of` sets it on a GPU
+    precisions = lambda: {b.fp32_precision for b in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)}  # noqa: E731
+    assert precisions() == {"ieee"}
     with loop._tensor_float(True):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == "highest"
+        assert precisions() == {"tf32"}
+    assert precisions() == {"ieee"}
 
 
 def test_gradients_are_clipped(toy, tmp_path, monkeypatch):

@@ -374,8 +374,6 @@ def test_what_runs_networks_on_a_gpu_asks_for_one(tmp_path, device):
     wildcards = Wildcards(model=next(iter(run.models)))
     of_device = {name for name in STAGES if read_by(run, name) != read_by(other, name)}
     assert of_device - {"report"} == {name for name, stage in STAGES.items() if stage.trains or stage.applies}
-    asking = {
-        name for name in of_device if (gres := run.resources(name).get("gres")) and gres(wildcards) == "gpu:1"
-    }
+    asking = {name for name in of_device if (gres := run.resources(name).get("gres")) and gres(wildcards) == "gpu:1"}
     trained = {name for name in of_device if STAGES[name].trains}
     assert asking == {"cpu": set(), "auto": trained, "cuda": of_device - {"report"}}[device]

@@ -156,6 +156,7 @@ def _add_windows(total: Tensor, bold: Tensor, gather: Gather) -> Tensor:
     return total.index_add(0, gather.base.flatten(), bold.flatten(0, 1).to(total.dtype))
 
 
+@torch.no_grad()
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:
     """Compute the gradient-weighted attention of one block, for its explanation.
 

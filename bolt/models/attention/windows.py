@@ -58,7 +58,7 @@ class Windows:
     def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
         self.window, self.cls_token = window, cls_token
-        self._gathers: dict[tuple[int, int, torch.device], Gather] = {}
+        self._gathers: dict[tuple[int, int, torch.device, int], Gather] = {}
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -101,8 +101,12 @@ class Windows:
         return torch.tensor(rows)
 
     def gather(self, fringe: int, beyond: int, device: torch.device) -> Gather:
-        """Return the index tensors on `device`, cached."""
-        key = (fringe, beyond, device)
+        """Return the index tensors on `device`, cached for each stream.
+
+        A GPU's stream may run ahead of another one that still fills, or still reads, memory that both use.
+        """
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        key = (fringe, beyond, device, stream)
         if key not in self._gathers:
             with torch.inference_mode(False):  # they outlive the call, and autograd may need them later
                 self._gathers[key] = Gather(*(tensor.to(device) for tensor in self._gather(fringe, beyond)))

@@ -117,8 +117,10 @@ def _regularisation(model: Model) -> str:
         parts.append(f"label smoothing [@label_smoothing] of {t.label_smoothing:g}")
     if t.clip_gradient is not None:
         parts.append(f"gradients clipped at a norm of {t.clip_gradient:g}")
-    if t.precision != "float32":
-        parts.append(f"matrix products of training steps in {t.precision} on a GPU")
+    if t.precision == "bfloat16":
+        parts.append("matrix products of training steps in bfloat16")
+    if t.precision == "tf32":
+        parts.append("matrix products of training steps in TensorFloat-32 where a GPU computed them")
     return f", {listed(parts)}" if parts else ""
 
 

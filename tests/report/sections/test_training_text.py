@@ -165,7 +165,7 @@ def test_settings_that_are_not_the_default_are_named() -> None:
         f"random crops of {CROP // 2} to {CROP * 3 // 2} volumes",
         "mixup of pairs of scans [@mixup] (α = 0.4), label smoothing [@label_smoothing] of 0.1, gradients clipped at a",
         "the weights of the last epoch were used, averaged over steps (exponential moving average [@ema], decay 0.99)",
-        "in bfloat16 on a GPU",
+        "matrix products of training steps in bfloat16",
         "Only 50 % of the training subjects",
     ):
         assert words in text, words
