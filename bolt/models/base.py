@@ -38,6 +38,9 @@ class SeriesModel(nn.Module):
         What it learns from: ``series``, or ``connectivity`` (`ConnectivityModel`).
     min_length : int
         Length of the shortest scan that the model can read, in volumes.
+    takes_lengths : bool
+        Whether the forward pass takes the volumes of each scan as `lengths`, so that scans of different length share a
+        batch.
 
     Notes
     -----
@@ -48,6 +51,7 @@ class SeriesModel(nn.Module):
 
     inputs = "series"
     min_length: int = 1
+    takes_lengths = False
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:

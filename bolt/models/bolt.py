@@ -95,6 +95,8 @@ class BolT(SeriesModel):
     for the CLS tokens only.
     """
 
+    takes_lengths = True
+
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
         """Return the window, or 1 without windows."""

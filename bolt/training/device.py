@@ -6,16 +6,20 @@ import fcntl
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 
 from bolt.io.errors import ConfigError
 
 log = logging.getLogger("bolt")
+_FLOAT32: Any = torch.backends  # its `fp32_precision` is that of all three; not in its type
+_DETERMINISTIC: Any = torch.utils.deterministic
 _PLACES: list[IO[str]] = []
 
 
@@ -58,8 +62,19 @@ def _compute_exactly() -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it finds reads of such memory, and takes time
-    torch.backends.fp32_precision = "ieee"
+    _DETERMINISTIC.fill_uninitialized_memory = False  # it finds reads of such memory, and takes time
+    _FLOAT32.fp32_precision = "ieee"
+
+
+@contextmanager
+def tensor_float(enabled: bool) -> Iterator[None]:
+    """Let a GPU compute products of float32 matrices, convolutions and recurrent layers in TensorFloat-32."""
+    before = _FLOAT32.fp32_precision
+    _FLOAT32.fp32_precision = "tf32" if enabled else before
+    try:
+        yield
+    finally:
+        _FLOAT32.fp32_precision = before
 
 
 @cache

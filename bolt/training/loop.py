@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage
 from bolt.training.checkpoint import Progress, load_resume, save_resume
+from bolt.training.device import tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import betas, learning_rate
 from bolt.training.seeding import epoch_generator, seed_step
@@ -49,17 +49,6 @@ SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
-
-
-@contextmanager
-def _tensor_float(enabled: bool) -> Iterator[None]:
-    """Let a GPU compute products of float32 matrices, convolutions and recurrent layers in TensorFloat-32."""
-    before = torch.backends.fp32_precision
-    torch.backends.fp32_precision = "tf32" if enabled else before
-    try:
-        yield
-    finally:
-        torch.backends.fp32_precision = before
 
 
 @dataclass(frozen=True)
@@ -224,7 +213,7 @@ class Fit:
                 crop = self._crop_length(random)
                 x = self._inputs(batch, crop, random)
             lengths = self._lengths(batch, crop)
-            step_loss, step_logits = self._step(optimizer, x, crop, lengths, batch_covariates, truth, seed)
+            step_loss, step_logits = self._step(optimizer, x, lengths, batch_covariates, truth, seed)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -272,9 +261,11 @@ class Fit:
             return torch.full((len(batch),), crop)
         return self.train.scans.lengths_of(batch, crop)
 
-    def _forward(self, x: Tensor, covariates: Tensor | None) -> ModelOutput:
+    def _forward(self, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> ModelOutput:
         """Apply the model to the output of `_inputs`."""
-        return self.net.classify(x) if isinstance(self.net, ConnectivityModel) else forward(self.net, x, covariates)
+        if isinstance(self.net, ConnectivityModel):
+            return self.net.classify(x)
+        return forward(self.net, x, lengths, covariates)
 
     def _loss(self, output: ModelOutput, logits: Tensor, truth: Tensor) -> Tensor:
         """Sum the target's loss and the model's own terms."""
@@ -288,7 +279,6 @@ class Fit:
         self,
         optimizer: torch.optim.Optimizer,
         x: Tensor,
-        crop: int,
         lengths: Tensor,
         covariates: Tensor | None,
         truth: Tensor,
@@ -296,9 +286,9 @@ class Fit:
     ) -> tuple[Tensor, Tensor]:
         """Learn from one batch; return loss and logits, on the device.
 
-        Scans shorter than a crop pass the model apart from the others, so that nothing is made up to fill the crop; a
-        mixture is as long as the shorter of its two scans. `seed` is called before each attempt, so that random draws
-        do not depend on attempts that did not fit in memory; and before scans are mixed.
+        Scans shorter than a crop pass a model that takes no lengths apart from the others, so that nothing is made up
+        to fill the crop; a mixture is as long as the shorter of its two scans. `seed` is called before scans are mixed,
+        and before each attempt, so that random draws do not depend on attempts that did not fit in memory.
 
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.
@@ -317,9 +307,10 @@ class Fit:
             seed()
             try:
                 parts = [
-                    self._gradient(x[part][:, :length], covariates if covariates is None else covariates[part],
+                    self._gradient(x[part][:, : int(lengths[part].max())], lengths[part],
+                                   covariates if covariates is None else covariates[part],
                                    truth[part], truth[partner[part]], share, len(x))
-                    for length, part in self._parts(lengths, crop)
+                    for part in self._parts(lengths)
                 ]  # fmt: skip
                 break
             except (RuntimeError, MemoryError) as error:
@@ -335,27 +326,35 @@ class Fit:
             if self.average:
                 self.average.update_parameters(self.net)
         losses, logits = zip(*parts, strict=True)
-        order = torch.cat([torch.arange(len(x))[part] for _, part in self._parts(lengths, crop)]).argsort()
+        order = torch.cat([torch.arange(len(x))[part] for part in self._parts(lengths)]).argsort()
         return torch.stack(losses).sum(), torch.cat(logits)[order.to(x.device)]
 
-    def _parts(self, lengths: Tensor, crop: int) -> list[tuple[int | None, slice | Tensor]]:
-        """Return the parts of a batch that pass the model together: their length (None: all there is) and positions."""
-        if len(lengths.unique()) == 1 and lengths[0] == crop:
-            return [(None, part) for part in self.splitter.parts(len(lengths))]
-        groups = [(int(length), (lengths == length).nonzero()[:, 0]) for length in lengths.unique()]
-        return [(length, group[part]) for length, group in groups for part in self.splitter.parts(len(group))]
+    def _parts(self, lengths: Tensor) -> list[slice | Tensor]:
+        """Return the positions of the parts of a batch that pass the model together."""
+        different = lengths.unique()
+        if len(different) == 1 or self.net.takes_lengths:
+            return list(self.splitter.parts(len(lengths)))
+        groups = [(lengths == length).nonzero()[:, 0] for length in different]
+        return [group[part] for group in groups for part in self.splitter.parts(len(group))]
 
     def _gradient(
-        self, x: Tensor, covariates: Tensor | None, truth: Tensor, other: Tensor, share: float, n: int
+        self,
+        x: Tensor,
+        lengths: Tensor,
+        covariates: Tensor | None,
+        truth: Tensor,
+        other: Tensor,
+        share: float,
+        n: int,
     ) -> tuple[Tensor, Tensor]:
         """Add the gradient of some scans to that of a batch of `n`; return their share of its loss, and logits.
 
         `other` has the labels of the scans with which they are mixed, in the proportion 1 - `share`.
         """
         training = self.model.training
-        with _tensor_float(training.precision == "tf32" and x.is_cuda):
+        with tensor_float(training.precision == "tf32" and x.is_cuda):
             with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-                output = self._forward(x, covariates)
+                output = self._forward(x, lengths.tolist(), covariates)
             logits = output.logits.float()
             loss = self._loss(output, logits, truth)
             if training.mixup:

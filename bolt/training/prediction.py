@@ -114,8 +114,13 @@ class Scans:
         return self._length[which].clamp(max=length)
 
     def whole(self, which: Sequence[int]) -> Tensor:
-        """Return whole scans of equal length, (len(which), time, rois), on the device."""
-        return self._take(self._offset[list(which)][:, None] + torch.arange(self.lengths[which[0]]))
+        """Return whole scans, (len(which), longest, rois), on the device.
+
+        What follows the end of a shorter scan has no meaning and must not be read.
+        """
+        lengths = self._length[list(which)]
+        volumes = torch.minimum(torch.arange(int(lengths.max())), lengths[:, None] - 1)
+        return self._take(self._offset[list(which)][:, None] + volumes)
 
     def _take(self, rows: Tensor) -> Tensor:
         """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
@@ -125,37 +130,44 @@ class Scans:
         return pool.data[pool.to_device(rows)]
 
 
-def forward(model: SeriesModel, x: Tensor, covariates: Tensor | None) -> ModelOutput:
-    """Apply a model, with covariates if there are any."""
-    return model(x) if covariates is None else model(x, covariates=covariates)
+def forward(model: SeriesModel, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> ModelOutput:
+    """Apply a model to scans of these lengths, with covariates if there are any."""
+    more: dict[str, Any] = {} if covariates is None else {"covariates": covariates}
+    if len(set(lengths)) > 1:  # only of models that take lengths
+        more["lengths"] = lengths
+    return model(x, **more)
 
 
 def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
-    """Compute logits of all scans at full length, (scans, classes), in evaluation mode.
-
-    Scans of equal length share batches.
-    """
+    """Compute logits of all scans at full length, (scans, classes), in evaluation mode."""
     was_training = model.training
     model.eval()
-    logits, order = [], []
+    batches = _batches(model, scans.lengths)
     with torch.inference_mode():
-        for length in sorted(set(scans.lengths)):
-            same = [i for i, scan_length in enumerate(scans.lengths) if scan_length == length]
-            batch = max(1, VOLUMES_AT_ONCE // length)
-            if isinstance(model, ConnectivityModel):
-                batch = min(batch, MATRICES_AT_ONCE)
-            for first in range(0, len(same), batch):
-                logits.append(_logits(model, scans, same[first : first + batch]))
-            order += same
+        logits = torch.cat([_logits(model, scans, batch) for batch in batches])
     model.train(was_training)
-    return torch.cat(logits)[torch.tensor(order).argsort()]
+    return logits[torch.tensor([i for batch in batches for i in batch]).argsort()]
+
+
+def _batches(model: SeriesModel, lengths: Sequence[int]) -> list[list[int]]:
+    """Divide scans of these lengths into batches, shortest first; of equal length, unless the model takes lengths."""
+    most = MATRICES_AT_ONCE if isinstance(model, ConnectivityModel) else len(lengths)
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        last = batches[-1] if batches else []
+        fits = len(last) < most and (len(last) + 1) * lengths[i] <= VOLUMES_AT_ONCE
+        if last and fits and (model.takes_lengths or lengths[last[0]] == lengths[i]):
+            last.append(i)
+        else:
+            batches.append([i])
+    return batches
 
 
 def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
-    """Compute logits of scans of equal length, (len(which), classes), in smaller batches if memory is short."""
+    """Compute logits of some scans, (len(which), classes), in smaller batches if memory is short."""
     try:
         covariates = None if scans.covariates is None else scans.covariates[which]
-        return forward(model, scans.whole(which), covariates).logits
+        return forward(model, scans.whole(which), [scans.lengths[i] for i in which], covariates).logits
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise

@@ -149,8 +149,9 @@ def _take_turns(trainings: Sequence[Iterator[None]], device: torch.device) -> li
     """Advance each training by one step in turn, until all have ended."""
     errors: list[BoltError | None] = [None] * len(trainings)
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in trainings]
-    for stream in filter(None, streams):
-        stream.wait_stream(torch.cuda.current_stream(device))  # which copies the series
+    for stream in streams:
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(device))  # which copies the series
     waiting = list(range(len(trainings)))
     while waiting:
         for number in tuple(waiting):

@@ -24,13 +24,15 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
+from bolt.models.bolt import BolT
 from bolt.series.cache import SeriesCache
-from bolt.training import loop, runner
+from bolt.training import loop, prediction, runner
 from bolt.training.prediction import Pool, Scans
 from bolt.training.roles import fold_table
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
 from bolt.training.targets import Classes
+from tests.models.conformance import make
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -224,8 +226,8 @@ def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
 
 
 def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
-    seen, real = [], loop._tensor_float
-    monkeypatch.setattr(loop, "_tensor_float", lambda enabled: (seen.append(enabled), real(enabled))[1])
+    seen, real = [], loop.tensor_float
+    monkeypatch.setattr(loop, "tensor_float", lambda enabled: (seen.append(enabled), real(enabled))[1])
     assert equal(weights(finished), weights(run(toy, tmp_path, toy_model(precision="tf32"))))
     assert set(seen) == {False}
     assert read_json(tmp_path / "checkpoint.json")["precision"] == "float32", (
@@ -238,7 +240,7 @@ def test_tf32_is_used_by_matrices_convolutions_and_recurrent_layers_within_a_ste
     monkeypatch.setattr(backends, "fp32_precision", "ieee")  # as `device_of` sets it on a GPU
     precisions = lambda: {b.fp32_precision for b in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)}  # noqa: E731
     assert precisions() == {"ieee"}
-    with loop._tensor_float(True):
+    with loop.tensor_float(True):
         assert precisions() == {"tf32"}
     assert precisions() == {"ieee"}
 
@@ -599,9 +601,11 @@ def test_crops_are_parts_of_their_scan_and_short_scans_are_whole(tmp_path):
     np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
 
 
+@pytest.mark.parametrize("takes_lengths", [True, False])
 @pytest.mark.parametrize("mixup", [0.0, 1.0])
-def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup):
+def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup, takes_lengths):
     """A jump from a scan's end to its start would mark the short scans, which may all be of one site."""
+    monkeypatch.setattr(BolT, "takes_lengths", takes_lengths)
 
     def number(series):
         for values in series:
@@ -609,24 +613,40 @@ def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup):
 
     seen, real = [], loop.Fit._gradient
 
-    def note(self, x, *rest):
-        seen.append(x[..., 0])
-        return real(self, x, *rest)
+    def note(self, x, lengths, *rest):
+        seen.extend(scan[:length, 0] for scan, length in zip(x, lengths, strict=True))
+        assert takes_lengths or len(lengths.unique()) == 1
+        return real(self, x, lengths, *rest)
 
     monkeypatch.setattr(loop.Fit, "_gradient", note)
     run(write_toy(tmp_path, change=number), tmp_path / "run", toy_model(mixup=mixup))
-    assert {x.shape[1] for x in seen} == {18, 20} and sum(map(len, seen)) == 8 * 4
+    assert {len(x) for x in seen} == {18, 20} and len(seen) == 8 * 4
     for x in seen:
-        torch.testing.assert_close(x.diff(dim=1), torch.ones_like(x[:, 1:]))
+        torch.testing.assert_close(x.diff(), torch.ones_like(x[1:]))
+
+
+@pytest.mark.parametrize("takes_lengths", [True, False])
+def test_predictions_do_not_depend_on_the_batch(toy, monkeypatch, takes_lengths):
+    """Scans of different length share a batch of a model that takes lengths, up to a number of volumes."""
+    monkeypatch.setattr(BolT, "takes_lengths", takes_lengths)
+    monkeypatch.setattr(prediction, "VOLUMES_AT_ONCE", 100)
+    net, scans, sizes = make("bolt_small", ROIS, 2).eval(), Scans(Pool(SeriesCache(toy[0]), "cpu"), range(8)), []
+    net.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape[:2]))
+    with torch.inference_mode():
+        alone = torch.cat([net(scans.whole([i])).logits for i in range(8)])
+    sizes.clear()
+    torch.testing.assert_close(prediction.all_logits(net, scans), alone)
+    assert all(n * longest <= 100 for n, longest in sizes)
+    assert len(sizes) == (3 if takes_lengths else 4)
 
 
 def test_crops_of_many_lengths(tmp_path, monkeypatch):
     """Each batch has a length of its own within the range; scans that are shorter are whole."""
     crops, real = [], loop.Fit._step
 
-    def note(self, optimizer, x, crop, lengths, *rest):
-        crops.append((crop, lengths.max().item()))
-        return real(self, optimizer, x, crop, lengths, *rest)
+    def note(self, optimizer, x, lengths, *rest):
+        crops.append((x.shape[1], lengths.max().item()))
+        return real(self, optimizer, x, lengths, *rest)
 
     monkeypatch.setattr(loop.Fit, "_step", note)
     out = run(write_toy(tmp_path), tmp_path / "run", toy_model(crop_range=(0.5, 2), epochs=8, batch_size=2))
