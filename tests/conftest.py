@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 for variable in ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -30,3 +32,9 @@ def pytest_collection_modifyitems(items):
     order = {name: place for place, name in enumerate(LONGEST)}
     assert all((TESTS / name).is_file() for name in LONGEST)
     items.sort(key=lambda item: order.get(item.path.relative_to(TESTS).as_posix(), len(order)))
+
+
+@pytest.fixture
+def every_epoch_saved(monkeypatch):
+    """A training can be resumed after each epoch, however short."""
+    monkeypatch.setattr("bolt.training.checkpoint.SECONDS_BETWEEN_SAVES", 0)

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from bolt.io.files import write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage
-from bolt.training.checkpoint import Progress, load_resume, save_resume
+from bolt.training.checkpoint import Progress, ResumeFile, load_resume
 from bolt.training.device import tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import betas, learning_rate
@@ -77,13 +78,13 @@ class Fit:
         Length of a training crop in volumes.
     fold, seed : int
     out : Path
-        Receives ``history.tsv`` and, after each epoch, the state from which an interrupted training resumes.
+        Receives ``history.tsv`` and, now and then, the state from which an interrupted training resumes.
     fingerprint : str
         Identifies settings and data; a state with another fingerprint is not resumed.
     position : int or None
         Line of the progress bar, among several; None: no bar.
     watch : callable
-        Called with the row of the history after each epoch is saved; an exception ends the training.
+        Called with the row of the history after each epoch; an exception ends the training.
     """
 
     net: SeriesModel
@@ -150,15 +151,18 @@ class Fit:
             log.info("%s: resuming after epoch %d of %d", self.title, done, training.epochs)
             for row in progress.history:
                 self.watch(row)
-        with tqdm(
-            total=training.epochs * steps,
-            initial=done * steps,
-            desc=self.title,
-            unit="step",
-            position=self.position,
-            disable=self.position is None,
-            mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
-        ) as bar:
+        with (
+            closing(ResumeFile(self.out, self.fingerprint)) as resume_file,
+            tqdm(
+                total=training.epochs * steps,
+                initial=done * steps,
+                desc=self.title,
+                unit="step",
+                position=self.position,
+                disable=self.position is None,
+                mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
+            ) as bar,
+        ):
             for epoch in range(done + 1, training.epochs + 1):
                 row = yield from self._epoch(optimizer, epoch, bar)
                 if self.validation:
@@ -172,7 +176,7 @@ class Fit:
                     progress.chosen = {name: value.clone() for name, value in self.used.state_dict().items()}
                 progress.average = self.average.state_dict() if self.average else {}
                 write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
-                save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
+                resume_file.save(self.net, optimizer, progress)
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
         if choose:

@@ -207,11 +207,11 @@ def test_training_leaves_the_random_state_alone():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_an_interrupted_fit_resumes(tmp_path, monkeypatch):
-    from bolt.training import loop
+def test_an_interrupted_fit_resumes(tmp_path, monkeypatch, every_epoch_saved):
+    from bolt.training.checkpoint import ResumeFile
 
     whole = small(epochs=3).fit(SERIES, LABELS)
-    save, epochs = loop.save_resume, []
+    save, epochs = ResumeFile.save, []
 
     def stop_after_two(*arguments):
         save(*arguments)
@@ -219,7 +219,7 @@ def test_an_interrupted_fit_resumes(tmp_path, monkeypatch):
         if len(epochs) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "save_resume", stop_after_two)
+    monkeypatch.setattr(ResumeFile, "save", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         small(epochs=3, folder=tmp_path).fit(SERIES, LABELS)
     epochs[:] = [1, 1]  # from now on count only

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bolt.cli.main import main
@@ -26,7 +29,8 @@ from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
 from bolt.models.bolt import BolT
 from bolt.series.cache import SeriesCache
-from bolt.training import loop, prediction, runner
+from bolt.training import checkpoint, loop, prediction, runner
+from bolt.training.checkpoint import RESUME, ResumeFile
 from bolt.training.prediction import Pool, Scans
 from bolt.training.roles import fold_table
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
@@ -405,13 +409,13 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
     record = Layout(load_config(config[1])).run("dosenbach160", model, 0).fold(0) / "provenance.json"
     require_outputs(record, newer=True)
 
-    def die(out, *_):
-        (out / "history.tsv").write_text("epoch\n1\n")  # that of the new training, so far
+    def die(file, *_):
+        (file.folder / "history.tsv").write_text("epoch\n1\n")  # that of the new training, so far
         os._exit(9)
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(loop, "save_resume", die)
+        monkeypatch.setattr(ResumeFile, "save", die)
         main([*run, "--attempt", "1"])
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -432,7 +436,7 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
     ],
     ids=["last", "best_validation", "bfloat16", "decay_and_clip", "one_cycle", "average_and_crops", "numbers"],
 )
-def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings):
+def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings, every_epoch_saved):
     numbers = settings == "numbers"
     toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
     model = toy_model(epochs=6, **({} if numbers else settings))
@@ -461,7 +465,41 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings
     assert {path.name for path in (tmp_path / "torn").iterdir()} == FINISHED
 
 
-def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch):
+def test_the_state_is_saved_now_and_then(toy, tmp_path, monkeypatch):
+    """And a kill between two saves costs the epochs since the last one."""
+    now, written, real = [0.0], [], ResumeFile._write
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        ResumeFile, "_write", lambda self, tensors, facts: (written.append(facts), real(self, tensors, facts))
+    )
+
+    def watch(row):
+        now[0] += 25
+        if now[0] == 250:
+            raise Killed
+
+    model = toy_model(epochs=20)
+    trainings = [runner.Training(1, 0, tmp_path)]
+    with pytest.raises(Killed):
+        train_folds(*toy, model, DATASET, trainings, device="cpu", watching=lambda training: nullcontext(watch))
+    assert [len(json.loads(facts)["history"]) for facts in written] == [4, 7, 10], "once a minute, after an epoch"
+    with safe_open(tmp_path / RESUME, framework="pt") as file:
+        assert len(json.loads(file.metadata()["progress"])["history"]) == 10
+    monkeypatch.undo()
+    assert equal(weights(run(toy, tmp_path, model)), weights(run(toy, tmp_path / "whole", model)))
+
+
+def test_a_state_that_cannot_be_saved_ends_the_training(toy, tmp_path, monkeypatch, every_epoch_saved):
+    def full(self, *state):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ResumeFile, "_write", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(toy, tmp_path)
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch, every_epoch_saved):
     def dies(*_):
         raise Killed
 
@@ -482,7 +520,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
+from bolt.training import checkpoint
 from tests.training.test_runner import run, toy_model
+checkpoint.SECONDS_BETWEEN_SAVES = 0.2
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 run((folder / "cache", folder / "folds.tsv"), Path(sys.argv[2]), toy_model(epochs=150))

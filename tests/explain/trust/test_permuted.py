@@ -125,7 +125,7 @@ def test_a_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_path: Path) -> No
     assert sorted(p.name for p in run.folder.iterdir()) == ["fold-0", "fold-1"]
 
 
-def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch, every_epoch_saved) -> None:
     run, folds = toy
     train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
     whole = (run.permuted / "checkpoint.safetensors").read_bytes()

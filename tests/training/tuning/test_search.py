@@ -98,7 +98,7 @@ def test_validation_scans_are_read(searched, tmp_path):
     assert trials(tmp_path)["validation_loss"][0] != trials(searched[0])["validation_loss"][0]
 
 
-def test_an_interrupted_search_resumes_unchanged(searched, toy, tmp_path, monkeypatch):
+def test_an_interrupted_search_resumes_unchanged(searched, toy, tmp_path, monkeypatch, every_epoch_saved):
     real, calls = Objective.evaluate, []
 
     def evaluate(self, model, scratch, watch):
