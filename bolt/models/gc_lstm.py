@@ -52,8 +52,9 @@ class GCLSTM(SeriesModel):
     loops. The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to
     eigenvalues in [-1, 1] by its largest possible eigenvalue, 2. The input of an ROI is its row of signed correlations.
 
-    Windows are read one after the other. Unless their matrices are few (`KEPT`), they are not kept, and the backward
-    pass computes them again; memory then holds the matrices of one window only, and of all others the ROI states.
+    Windows are read one after the other; on a GPU, their correlations are computed for many at a time. Unless their
+    matrices are few (`KEPT`), they are not kept, and the backward pass computes them again; memory then holds those of
+    a few windows only, and of all others the ROI states.
     """
 
     def __init__(
@@ -92,43 +93,47 @@ class GCLSTM(SeriesModel):
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
         check_length(x.shape[1], self.min_length)
-        starts = self.window_starts(x.shape[1])
-        state = cell = x.new_zeros(len(x), x.shape[2], self.hidden)
-        total = torch.zeros_like(state)
-        recomputed = torch.is_grad_enabled() and len(starts) * len(x) * x.shape[2] ** 2 > KEPT
-        for start in starts:
-            window = x[:, start : start + self.window]
+        windows = x.unfold(1, self.window, self.stride).mT  # (batch, F, volumes, rois), a view
+        of_window = len(x) * x.shape[2] ** 2
+        recomputed = torch.is_grad_enabled() and windows.shape[1] * of_window > KEPT
+        at_once = max(1, KEPT // of_window) if x.is_cuda else 1  # a CPU's cache rarely holds two
+        state = cell = total = x.new_zeros(len(x), x.shape[2], self.hidden)
+        for part in windows.split(at_once, dim=1):
             if recomputed:
-                state, cell = checkpoint(self._step, window, state, cell, use_reentrant=False, preserve_rng_state=False)
+                states = checkpoint(self._read, part, state, cell, use_reentrant=False, preserve_rng_state=False)
             else:
-                state, cell = self._step(window, state, cell)
-            total = total + state
-        features = (total / len(starts)).mean(1)
+                states = self._read(part, state, cell)
+            state, cell, of_part = states
+            total = total + of_part
+        features = (total / windows.shape[1]).mean(1)
         return ModelOutput(self.classifier(features), features, {})
 
-    def _step(self, window: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Update state and cell, (batch, rois, hidden), by one window (batch, volumes, rois).
+    def _read(self, windows: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Update state and cell, (batch, rois, hidden), by windows (batch, n, volumes, rois); add up the states.
 
-        With * the graph convolution, C the window's correlations and h the state: i, f, g, o = W_x * C + W_h * h + b;
+        With * the graph convolution, C a window's correlations and h the state: i, f, g, o = W_x * C + W_h * h + b;
         c' = σ(f) c + σ(i) tanh(g); h' = σ(o) tanh(c').
         """
-        correlations = pearson(window)
-        graph = scaled_laplacian(correlations)
-        terms = (self.input(correlations) + self.recurrent(state)).chunk(self.order, dim=-1)
-        i, f, g, o = (chebyshev(graph, terms) + self.bias).chunk(4, dim=-1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        return o.sigmoid() * cell.tanh(), cell
+        correlations = pearson(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
+        graphs, inputs, total = scaled_laplacian(correlations), self.input(correlations), torch.zeros_like(state)
+        for graph, given in zip(graphs.unbind(1), inputs.unbind(1), strict=True):
+            terms = (given + self.recurrent(state)).chunk(self.order, dim=-1)
+            i, f, g, o = (chebyshev(graph, terms) + self.bias).chunk(4, dim=-1)
+            cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+            state = o.sigmoid() * cell.tanh()
+            total = total + state
+        return state, cell, total
 
 
 def scaled_laplacian(correlations: Tensor) -> Tensor:
-    """Compute ``-D^(-1/2) A D^(-1/2)``, A being the positive correlations (batch, rois, rois) without loops.
+    """Compute ``-D^(-1/2) A D^(-1/2)``, A being the positive correlations (..., rois, rois) without loops.
 
     Its eigenvalues are in [-1, 1]. An ROI without edges has a row of zeros.
     """
     edges = correlations.clamp(min=0) * (1 - torch.eye(correlations.shape[-1], device=correlations.device))
     degree = edges.sum(-1)
     scale = torch.where(degree > 0, degree, 1).rsqrt()
-    return -scale[:, :, None] * edges * scale[:, None, :]
+    return -scale[..., :, None] * edges * scale[..., None, :]
 
 
 def chebyshev(graph: Tensor, terms: tuple[Tensor, ...]) -> Tensor:

@@ -20,7 +20,7 @@ from bolt.models.layers import BatchNorm, Dropout, check_heads, check_length, ch
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
-PRODUCTS = 2**25  # inner products of ROIs in memory at a time, for the orthogonality term
+PRODUCTS = 2**25  # correlations or inner products of ROIs in memory at a time
 
 
 @register("stagin")
@@ -107,16 +107,18 @@ class STAGIN(SeriesModel):
     def adjacency(self, x: Tensor) -> Tensor:
         """Compute adjacency, 0 or 1, in each window of series (batch, time, rois): (batch, F, rois, rois).
 
-        The correlations are computed window by window, so that memory holds those of one window only.
+        The correlations are computed for several windows at a time, so that memory holds few besides the result.
         """
         check_length(x.shape[1], self.min_length)
-        starts = self.window_starts(x.shape[1])
-        edges = x.new_zeros(len(x), len(starts), x.shape[2], x.shape[2])
-        below = int(round((1 - self.density) * (x.shape[2] ** 2 - 1), 6)) + 1  # number of values up to the percentile
-        for number, start in enumerate(starts):
-            correlations = pearson(x[:, start : start + self.window])
-            threshold = correlations.flatten(1).sort().values[:, below - 1]
-            edges[:, number] = (correlations > threshold[:, None, None]).to(x.dtype)
+        n_rois = x.shape[2]
+        windows = x.unfold(1, self.window, self.stride).mT  # (batch, F, volumes, rois), a view
+        edges = x.new_empty(*windows.shape[:2], n_rois, n_rois)
+        above = n_rois**2 - int(round((1 - self.density) * (n_rois**2 - 1), 6))  # values from the percentile on
+        at_once = max(1, PRODUCTS // (len(x) * n_rois**2))
+        for some, result in zip(windows.split(at_once, 1), edges.split(at_once, 1), strict=True):
+            correlations = pearson(some.flatten(0, 1))
+            threshold = correlations.flatten(1).topk(above, sorted=False).values.amin(1)
+            result.copy_((correlations > threshold[:, None, None]).view_as(result))
         edges.diagonal(dim1=2, dim2=3).fill_(1)
         return edges
 

@@ -247,15 +247,13 @@ class Fit:
         scans, net = self.train.scans, self.net
         if not isinstance(net, ConnectivityModel):
             return scans.crops(batch, crop, random)
-        whole, lengths = self.model.connectivity == "scan", torch.tensor(scans.lengths)[batch]
-        if not whole:  # a scan shorter than a crop is used whole: if it were repeated, some volumes would weigh more
-            lengths = lengths.clamp(max=crop)
+        if self.model.connectivity == "scan":
+            return scans.matrices(net, batch.tolist())
+        lengths = scans.lengths_of(batch, crop)  # a shorter scan is whole: if repeated, some volumes would weigh more
         matrices, order = [], []
         for length in lengths.unique():
             positions = (lengths == length).nonzero()[:, 0]
-            which = batch[positions]
-            series = scans.whole(which.tolist()) if whole else scans.crops(which, int(length), random)
-            matrices.append(net.matrices(series))
+            matrices.append(net.matrices(scans.crops(batch[positions], int(length), random)))
             order.append(positions)
         return torch.cat(matrices)[torch.cat(order).argsort()]
 

@@ -18,6 +18,7 @@ from bolt.training.batch_splitting import memory_owner
 from bolt.training.targets import stored_target
 
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
+MATRICES_KEPT = 2**30  # bytes of connectivity matrices that are computed once for all epochs
 MATRICES_AT_ONCE = 16  # scans per batch of a connectivity model, whose memory depends on ROIs and not on volumes
 
 
@@ -90,6 +91,7 @@ class Scans:
         self.lengths: list[int] = rows["length"].tolist()
         has_covariates = covariates is not None and covariates.shape[1] > 0
         self.covariates = torch.tensor(covariates, device=pool.device) if has_covariates else None
+        self._matrices: dict[int, Tensor] = {}
         self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
         self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
@@ -121,6 +123,22 @@ class Scans:
         lengths = self._length[list(which)]
         volumes = torch.minimum(torch.arange(int(lengths.max())), lengths[:, None] - 1)
         return self._take(self._offset[list(which)][:, None] + volumes)
+
+    def matrices(self, model: ConnectivityModel, which: Sequence[int]) -> Tensor:
+        """Return connectivity matrices of whole scans, (len(which), kinds, rois, rois), on the device.
+
+        They are kept, unless those of all scans would take more than `MATRICES_KEPT`; so give the same model always.
+        """
+        missing = [i for i in which if i not in self._matrices]
+        lengths = [self.lengths[i] for i in missing]
+        computed: dict[int, Tensor] = {}
+        with torch.inference_mode(False), torch.no_grad():  # those kept in a prediction may be trained on
+            for batch in _batches(model, lengths):
+                part = [missing[k] for k in batch]
+                computed |= dict(zip(part, model.matrices(self.whole(part)), strict=True))
+        if computed and next(iter(computed.values())).nbytes * len(self) <= MATRICES_KEPT:
+            self._matrices |= computed
+        return torch.stack([self._matrices[i] if i in self._matrices else computed[i] for i in which])
 
     def _take(self, rows: Tensor) -> Tensor:
         """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
@@ -166,6 +184,8 @@ def _batches(model: SeriesModel, lengths: Sequence[int]) -> list[list[int]]:
 def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
     """Compute logits of some scans, (len(which), classes), in smaller batches if memory is short."""
     try:
+        if isinstance(model, ConnectivityModel):
+            return model.classify(scans.matrices(model, which)).logits
         covariates = None if scans.covariates is None else scans.covariates[which]
         return forward(model, scans.whole(which), [scans.lengths[i] for i in which], covariates).logits
     except (RuntimeError, MemoryError) as error:

@@ -143,6 +143,17 @@ def test_gradients_are_the_same_if_matrices_are_kept(monkeypatch):
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
+def test_windows_read_together_or_apart_give_the_same_states():
+    model, windows = as_configured("gc_lstm", 6, 2, crop=20), torch.randn(2, 5, 12, 6)
+    state = cell = total = torch.zeros(2, 6, model.hidden)
+    for window in windows.split(1, dim=1):
+        state, cell, added = model._read(window, state, cell)
+        total = total + added
+    together = model._read(windows, *(torch.zeros_like(state) for _ in range(2)))
+    for ours, theirs in zip((state, cell, total), together, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_training_and_evaluation_agree_without_dropout():
     model, x = as_configured("gc_lstm", 6, 2, crop=20, dropout=0.0), torch.randn(2, 40, 6)
     with torch.no_grad():

@@ -27,6 +27,7 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
+from bolt.models.bnt import BrainNetworkTransformer
 from bolt.models.bolt import BolT
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, loop, prediction, runner
@@ -36,7 +37,7 @@ from bolt.training.roles import fold_table
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
 from bolt.training.targets import Classes
-from tests.models.conformance import make
+from tests.models.conformance import make, small
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -678,6 +679,19 @@ def test_predictions_do_not_depend_on_the_batch(toy, monkeypatch, takes_lengths)
     torch.testing.assert_close(prediction.all_logits(net, scans), alone)
     assert all(n * longest <= 100 for n, longest in sizes)
     assert len(sizes) == (3 if takes_lengths else 4)
+
+
+def test_connectivity_of_whole_scans_is_computed_once(toy, tmp_path, monkeypatch):
+    """And it may be too large to be kept."""
+    seen, real = [], BrainNetworkTransformer.matrices
+    count = lambda self, x: (seen.extend(x), real(self, x))[1]  # noqa: E731
+    monkeypatch.setattr(BrainNetworkTransformer, "matrices", count)
+    model = small("bnt").model_copy(update={"training": Training(epochs=4, batch_size=4)})
+    whole = run(toy, tmp_path / "whole", model)
+    assert len(seen) == 8 + 2 + 12, "training and validation once, then all scans for the predictions"
+    monkeypatch.setattr(prediction, "MATRICES_KEPT", 0)
+    assert equal(weights(whole), weights(run(toy, tmp_path / "again", model)))
+    assert len(seen) == 22 + 4 * (8 + 2) + 12
 
 
 def test_crops_of_many_lengths(tmp_path, monkeypatch):
