@@ -14,6 +14,7 @@ from bolt.config import load_model
 from bolt.explain.relevance import relevance
 from bolt.io.files import read_table
 from bolt.models.attention import native
+from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, inputs_of, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
@@ -202,3 +203,17 @@ def test_a_gpu_can_train_and_explain_it_deterministically(name, monkeypatch):
         if isinstance(net, BolT):
             relevance(net, x)
     assert not list(filter(NOT_DETERMINISTIC.search, operations.names))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", TORCH)
+def test_it_never_waits_for_the_host(name, training):
+    """Tensors without values: what would read one, or mix devices, raises."""
+    net = make(name, 12, 2).to("meta").train(training)
+    for layer in net.modules():
+        if isinstance(layer, FusedWindowAttention):
+            layer.dropout = 0.0  # its masks need a generator, which this device does not have
+    x = torch.randn(3, max(40, net.min_length), 12, device="meta")
+    output = net(x)
+    (output.logits.square().sum() + sum(output.losses.values())).backward()
+    assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}

@@ -6,13 +6,13 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bolt.io.errors import ConfigError
-from bolt.models.attention import build, native
-from bolt.models.attention import window as plain
+from bolt.models.attention import bands, build, native, window
 from bolt.models.attention.window import Shape
 from bolt.models.attention.windows import one_window, windows_of
 
@@ -30,54 +30,95 @@ def inputs(lengths=(60, 60), cls_token="local", fringe=24, beyond=0, heads=3, d=
     return [tensor.requires_grad_() for tensor in (q, kv, bias)], shape
 
 
+def gathered(q, kv, bias, shape):
+    """Attention, window by window: each token has weights in each of its windows, then the mean."""
+    gather, outputs = shape.windows.gather(shape.fringe, shape.beyond, q.device), []
+    fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
+    for group in (*window._of_windows(q, kv, bias, shape), *window._of_scans(q, kv, bias, shape)):
+        mixed = window._mixed(group, 0.0)
+        outputs += [mixed[:, 0]] if group.n_cls else []
+        if mixed.shape[1] > group.n_cls:
+            fused = window._add_windows(fused, mixed[:, group.n_cls :], gather)
+    return torch.cat([*outputs, fused / gather.times[:, None].to(fused.dtype)] if shape.bold_rows else outputs)
+
+
+CASES = [
+    {},
+    {"lengths": (33, 20, 47)},
+    {"fringe": 0},
+    {"fringe": 72, "beyond": 72},
+    {"d": 7},
+    {"windowed": False},
+    {"windowed": False, "lengths": (33, 20, 47)},
+    {"lengths": (300, 300), "fringe": 5},
+    {"lengths": (150, 320), "fringe": 24, "beyond": 24},
+]
+
+
+@pytest.mark.parametrize("at_once", [1, 2**27])
+@pytest.mark.parametrize("bold_rows", [True, False])
+@pytest.mark.parametrize("cls_token", ["local", "global", "none"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bands_equal_windows_one_by_one(case, cls_token, bold_rows, at_once, monkeypatch):
+    """To the last digits, with gradients; however many scans and heads are computed at once."""
+    if (cls_token == "local" and not case.get("windowed", True)) or (cls_token == "none" and not bold_rows):
+        pytest.skip("local CLS tokens need windows, and some tokens have to be computed")
+    monkeypatch.setitem(bands.AT_ONCE, "cpu", at_once)
+    (q, *rest), shape = inputs(cls_token=cls_token, dtype=torch.float64, **case)
+    if not bold_rows:
+        q, shape = q[: shape.windows.n_cls].detach().requires_grad_(), replace(shape, bold_rows=False)
+    tensors = [q, *rest]
+    ours, theirs = bands.attend(*tensors, shape), gathered(*tensors, shape)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+    given = torch.randn_like(ours)
+    gradients = [torch.autograd.grad(out, tensors, given) for out in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
 @needs_kernel
 @pytest.mark.parametrize("cls_token", ["local", "global", "none"])
-@pytest.mark.parametrize(
-    "case",
-    [{}, {"lengths": (33, 20, 47)}, {"fringe": 0}, {"fringe": 72, "beyond": 72}, {"d": 7}, {"windowed": False}],
-    ids=str,
-)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_equals_torch(case, cls_token):
     if cls_token == "local" and not case.get("windowed", True):
         pytest.skip("local CLS tokens need windows")
     tensors, shape = inputs(cls_token=cls_token, **case)
-    outputs = [way.attend(*tensors, shape) for way in (native, plain)]
+    outputs = [way.attend(*tensors, shape) for way in (native, bands)]
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
     given = torch.randn_like(outputs[0])
     for ours, theirs in zip(*(torch.autograd.grad(out, tensors, given) for out in outputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-    maps = [way.attention_maps(*(t.detach() for t in tensors), shape, given) for way in (native, plain)]
+    maps = [way.attention_maps(*(t.detach() for t in tensors), shape, given) for way in (native, window)]
     for ours, theirs in zip(*maps, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@needs_kernel
+@pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_scores_far_apart(dtype):
+def test_scores_far_apart(dtype, way):
     """A key that outweighs all others by e**200 is in one window of a token and not in the other."""
     tensors, shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=dtype)
     q, kv, bias = (tensor.detach() for tensor in tensors)
     q[:, 0] = 3
     kv[2 + 24, 0] = 300  # volume 24: in the second window, tokens 8 to 27
     tensors = [q.requires_grad_(), kv.requires_grad_(), bias.requires_grad_()]
-    outputs = [way.attend(*tensors, shape) for way in (native, plain)]
+    outputs = [way.attend(*tensors, shape), gathered(*tensors, shape)]
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
     given = torch.randn_like(outputs[0])
     for ours, theirs in zip(*(torch.autograd.grad(out, tensors, given) for out in outputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
 
 
-@needs_kernel
+@pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
-def test_dropout_is_unbiased_and_drops_its_share(dropout):
+def test_dropout_is_unbiased_and_drops_its_share(dropout, way):
     (q, kv, bias), shape = inputs(lengths=(28,), heads=1, d=1)
     with torch.no_grad():
         kv[:, 1:] = 1  # values of one: a row of the output is the sum of its weights
-        whole = native.attend(q, kv, bias, shape)
+        whole = way.attend(q, kv, bias, shape)
         torch.testing.assert_close(whole, torch.ones_like(whole))
-        draws = torch.stack([native.attend(q, kv, bias, shape, dropout) for _ in range(4000)])
+        draws = torch.stack([way.attend(q, kv, bias, shape, dropout) for _ in range(4000)])
         # variance of the mean over P windows of sum_u w (m/(1-p)), masks independent: sum w² p/(1-p), by window
-        weights = next(plain._groups(q, kv, bias, shape)).weights[:, 0]  # (windows, 1 + W, 1 + keys)
+        weights = next(window._of_windows(q, kv, bias, shape)).weights[:, 0]  # (windows, 1 + W, 1 + keys)
         expected = weights.square().sum(-1) * dropout / (1 - dropout)
     alone = expected[0, 1:9].flatten()  # tokens 0 to 7 lie in the first window only
     ours = draws[:, 2:10, 0].var(0)
@@ -87,11 +128,12 @@ def test_dropout_is_unbiased_and_drops_its_share(dropout):
     assert (draws.mean(0) - 1).abs().max() < 5 * (expected.max() / len(draws)).sqrt()
 
 
-@needs_kernel
-def test_both_passes_drop_the_same_weights():
-    tensors, shape = inputs(dtype=torch.float64, heads=2, d=5)
+@pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
+@pytest.mark.parametrize("lengths", [(60, 60), (33, 20, 47)])
+def test_both_passes_drop_the_same_weights(way, lengths):
+    tensors, shape = inputs(lengths, dtype=torch.float64, heads=2, d=5)
     torch.manual_seed(3)
-    out = native.attend(*tensors, shape, 0.3)
+    out = way.attend(*tensors, shape, 0.3)
     given = torch.randn_like(out)
     gradients = torch.autograd.grad(out, tensors, given)
     # numerical derivative along a random direction, with the same seed
@@ -99,7 +141,7 @@ def test_both_passes_drop_the_same_weights():
     ends = []
     for step in (1e-5, -1e-5):
         torch.manual_seed(3)
-        ends.append(native.attend(*(t + step * d for t, d in zip(tensors, directions, strict=True)), shape, 0.3))
+        ends.append(way.attend(*(t + step * d for t, d in zip(tensors, directions, strict=True)), shape, 0.3))
     numerical = ((ends[0] - ends[1]) / 2e-5 * given).sum()
     torch.testing.assert_close(
         sum((g * d).sum() for g, d in zip(gradients, directions, strict=True)), numerical, rtol=1e-6, atol=1e-6
@@ -130,7 +172,7 @@ def supported():
 
 @needs_kernel
 @pytest.mark.parametrize("case", [{}, {"lengths": (33, 20, 47), "d": 7}, {"dtype": torch.float64}], ids=str)
-@pytest.mark.parametrize("level", supported())
+@pytest.mark.parametrize("level", supported() or ["none"])
 def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level, case):
     tensors, shape = inputs(**case)
     given, results = torch.randn_like(tensors[0]), []
@@ -148,7 +190,7 @@ def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level
         torch.testing.assert_close(ours, best, **exact)
     monkeypatch.setenv("BOLT_NATIVE", level)
     native.library.cache_clear()
-    torch.testing.assert_close(native.attend(*tensors, shape), plain.attend(*tensors, shape), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(native.attend(*tensors, shape), bands.attend(*tensors, shape), rtol=1e-4, atol=1e-5)
 
 
 @needs_kernel
@@ -172,8 +214,9 @@ def test_instruction_sets_share_no_function(tmp_path):
 
 
 @pytest.fixture
-def fresh():
+def fresh(monkeypatch):
     """The library is looked for again, and once more after the test."""
+    monkeypatch.delenv("BOLT_NATIVE", raising=False)
     native.library.cache_clear()
     yield
     native.library.cache_clear()
@@ -243,8 +286,25 @@ def test_it_can_be_switched_off(fresh, monkeypatch):
     assert native.library() is None
 
 
-@pytest.mark.parametrize("way", [plain, pytest.param(native, marks=needs_kernel)])
+@pytest.mark.parametrize("way", [window, pytest.param(native, marks=needs_kernel)])
 def test_maps_keep_no_graph(way):
     (q, kv, bias), shape = inputs(lengths=(33,))
     maps = way.attention_maps(q, kv, bias, shape, torch.randn_like(q))
     assert not any(part.requires_grad for part in maps)
+
+
+@pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
+def test_half_precision_is_computed_in_single(way):
+    """With gradients, within autocast as in training with `precision: bfloat16`."""
+    tensors, shape = inputs()
+    half = [tensor.detach().bfloat16().requires_grad_() for tensor in tensors]
+    single = [tensor.detach().float().requires_grad_() for tensor in half]
+    with torch.autocast("cpu", torch.bfloat16):
+        out = way.attend(*half, shape, 0.0)
+    expected = way.attend(*single, shape, 0.0)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out, expected.bfloat16(), rtol=0, atol=0)
+    given = torch.randn_like(out)
+    gradients = torch.autograd.grad(expected, single, given.float())
+    for ours, theirs in zip(torch.autograd.grad(out, half, given), gradients, strict=True):
+        torch.testing.assert_close(ours, theirs.bfloat16(), rtol=0.01, atol=1e-3)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models import layers
-from bolt.models.attention import native, window
+from bolt.models.attention import bands, native, window
 from bolt.models.attention.window import Maps, Shape
 from bolt.models.attention.windows import ClsToken, Windows
 from bolt.models.layers import FeedForward
@@ -28,7 +28,8 @@ class Attended(NamedTuple):
 
     def maps(self, gradient: Tensor) -> Maps:
         """Compute gradient-weighted attention from the gradient of the explained logit with respect to `output`."""
-        return _backend(self.q).attention_maps(self.q, self.kv, self.bias, self.shape, gradient)
+        maps = native.attention_maps if native.usable(self.q) else window.attention_maps
+        return maps(self.q, self.kv, self.bias, self.shape, gradient)
 
 
 class FusedWindowAttention(nn.Module):
@@ -126,7 +127,8 @@ class FusedWindowAttention(nn.Module):
         if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
             apart = window.attend_apart(q, kv, bias, shape, dropout)
             return window.fuse(layers.dropout(self.output(apart), dropout), shape)
-        output = _backend(q).attend(q, kv, bias, shape, dropout)
+        attend = native.attend if native.usable(q) else bands.attend
+        output = attend(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))
         return layers.dropout(self.output(output), dropout)
@@ -163,11 +165,6 @@ class Block(nn.Module):
         attended = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
         tokens = tokens[: len(attended)] + attended
         return tokens + self.mlp(self.mlp_norm(tokens))
-
-
-def _backend(q: Tensor):
-    """Return the module that computes attention on this device."""
-    return native if native.usable(q) else window
 
 
 def _with_following(tokens: Tensor, following: Tensor, windows: Windows, beyond: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The functions of `window` in C++ for the CPU.
+"""`bands.attend` and `window.attention_maps` in C++ for the CPU.
 
 The library (`build`) contains the kernel for several instruction sets and uses the best that the processor has. A wheel
 brings it; otherwise it is compiled on first use (about ten seconds) and kept in the user's cache folder. Without it, on
@@ -59,7 +59,7 @@ def usable(q: Tensor) -> bool:
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """Compute `window.attend`; the seed of dropout comes from torch's generator."""
+    """Compute `bands.attend`; the seed of dropout comes from torch's generator."""
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
     dtype = q.dtype if q.dtype in DTYPES else torch.float32  # half precision is computed in single
     return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)

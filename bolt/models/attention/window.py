@@ -1,6 +1,6 @@
-"""Window attention and fusion in torch, on any device, by gathering the keys of each window.
+"""Window attention in torch by gathering the keys of each window: what needs each window's own weights.
 
-`native` computes the same on a CPU, several times faster; tests keep the two equal.
+These are its explanation, and dropout before fusion. `bands` and `native` compute the rest several times faster.
 """
 
 from __future__ import annotations
@@ -78,51 +78,23 @@ class _Group(NamedTuple):
     n_cls: int  # number of queries that are CLS tokens; they come first
 
 
-def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """Compute the attention of every query within its windows, averaged over windows (equations 1 to 3).
-
-    Parameters
-    ----------
-    q : Tensor
-        (CLS tokens + BOLD tokens, h·d); CLS tokens only if `shape.bold_rows` is false.
-    kv : Tensor
-        Keys and values, (CLS tokens + BOLD keys, 2·h·d).
-    bias : Tensor
-        (h, sum of `shape.bias_sizes`).
-    shape : Shape
-    dropout : float
-        Share of attention weights set to zero.
-
-    Returns
-    -------
-    Tensor
-        Same shape as `q`.
-    """
-    gather = shape.windows.gather(shape.fringe, shape.beyond, q.device)
-    outputs = []
-    fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
-    for group in _groups(q, kv, bias, shape):
-        mixed = _mixed(group, dropout)
-        if group.n_cls:
-            outputs.append(mixed[:, 0])
-        if group.n_cls < mixed.shape[1]:
-            fused = _add_windows(fused, mixed[:, group.n_cls :], gather)
-    if shape.bold_rows:
-        outputs.append(fused / gather.times[:, None].to(fused.dtype))
-    return torch.cat(outputs)
+def attend_globally(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
+    """Compute the attention of the CLS tokens of scans, (CLS tokens, h·d); parameters are those of `bands.attend`."""
+    (group,) = _of_scans(q, kv, bias, shape)
+    return _mixed(group, dropout)[:, 0]
 
 
 def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
     """Compute the attention of every query within each of its windows, without averaging over windows.
 
-    Parameters are those of `attend`, with a CLS token per window.
+    Parameters are those of `bands.attend`, with a CLS token per window.
 
     Returns
     -------
     Tensor
         (windows, 1 + W, h·d); the CLS token comes first. `fuse` averages.
     """
-    (group,) = _groups(q, kv, bias, shape)
+    (group,) = _of_windows(q, kv, bias, shape)
     return _mixed(group, dropout)
 
 
@@ -163,9 +135,9 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
     Parameters
     ----------
     q, kv, bias, shape
-        As for `attend`.
+        As for `bands.attend`.
     gradient : Tensor
-        Gradient of the explained logit with respect to the output of `attend`.
+        Gradient of the explained logit with respect to the output of `bands.attend`.
     """
     windows = shape.windows
     gather = windows.gather(shape.fringe, shape.beyond, q.device)
@@ -176,7 +148,7 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
         q.new_zeros(windows.n_windows, window),
         q.new_zeros(windows.n_cls),
     )
-    for group in _groups(q, kv, bias, shape):
+    for group in (*_of_windows(q, kv, bias, shape), *_of_scans(q, kv, bias, shape)):
         gradients = []
         if group.n_cls:
             gradients.append(gradient[: windows.n_cls, None])
@@ -215,33 +187,40 @@ def _distance(shape: Shape, device: torch.device) -> Tensor:
     return key - query[:, None] + shape.reach - 1
 
 
-def _groups(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
-    """Yield attention weights and values of the windows, then of the global CLS tokens."""
+def _of_windows(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
+    """Yield attention weights and values of the windows, unless no token is computed in them."""
     windows, n_cls = shape.windows, shape.windows.n_cls
     gather = windows.gather(shape.fringe, shape.beyond, q.device)
     near, to_bold, to_cls, to_self = bias.split(shape.bias_sizes, dim=1)
-
-    def group(queries: Tensor, keys: Tensor, outside: Tensor, bias: Tensor, n_cls: int) -> _Group:
-        query, key_value = (
-            tokens.unflatten(-1, (-1, shape.n_heads, q.shape[1] // shape.n_heads)) for tokens in (q, kv)
-        )
-        query = query[queries, 0].transpose(1, 2)
-        key, value = key_value[keys].permute(2, 0, 3, 1, 4)
-        scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2) + bias
-        return _Group(scores.masked_fill(outside[:, None, None], -torch.inf).softmax(-1), value, n_cls)
-
-    from_cls = torch.cat([to_self, to_bold], dim=1)[:, None]
     queries, biases = [], []
     local = windows.cls_token == "local"
     if local:
         queries.append(gather.cls[:, None])
-        biases.append(from_cls)
+        biases.append(torch.cat([to_self, to_bold], dim=1)[:, None])
     if shape.bold_rows:
         queries.append(n_cls + gather.base)
         of_distance = near[:, _distance(shape, q.device)]
         biases.append(torch.cat([to_cls[..., None], of_distance], dim=2) if n_cls else of_distance)
     if queries:
-        yield group(torch.cat(queries, dim=1), gather.keys, gather.outside, torch.cat(biases, dim=1), int(local))
-    if windows.cls_token == "global":
-        cls_tokens = torch.arange(n_cls, device=q.device)[:, None]
-        yield group(cls_tokens, gather.scan_keys, gather.scan_outside, from_cls, 1)
+        chosen = torch.cat(queries, dim=1), gather.keys, gather.outside
+        yield _group(q, kv, shape, *chosen, torch.cat(biases, dim=1), int(local))
+
+
+def _of_scans(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
+    """Yield attention weights and values of the CLS tokens of scans, if there are any."""
+    if shape.windows.cls_token == "global":
+        gather = shape.windows.gather(shape.fringe, shape.beyond, q.device)
+        _, to_bold, _, to_self = bias.split(shape.bias_sizes, dim=1)
+        cls_tokens = torch.arange(shape.windows.n_cls, device=q.device)[:, None]
+        from_cls = torch.cat([to_self, to_bold], dim=1)[:, None]
+        yield _group(q, kv, shape, cls_tokens, gather.scan_keys, gather.scan_outside, from_cls, 1)
+
+
+def _group(
+    q: Tensor, kv: Tensor, shape: Shape, queries: Tensor, keys: Tensor, outside: Tensor, bias: Tensor, n_cls: int
+) -> _Group:
+    query, key_value = (tokens.unflatten(-1, (-1, shape.n_heads, q.shape[1] // shape.n_heads)) for tokens in (q, kv))
+    query = query[queries, 0].transpose(1, 2)
+    key, value = key_value[keys].permute(2, 0, 3, 1, 4)
+    scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2) + bias
+    return _Group(scores.masked_fill(outside[:, None, None], -torch.inf).softmax(-1), value, n_cls)

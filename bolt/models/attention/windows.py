@@ -6,9 +6,9 @@ that scans of different lengths share a batch. Symbols: T volumes, W window, s s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 ClsToken = Literal["local", "global", "none"]
 Tail = Literal["cover", "drop"]
+Kept = TypeVar("Kept")
 
 
 def window_starts(length: int, window: int, stride: int, tail: Tail) -> list[int]:
@@ -58,7 +59,7 @@ class Windows:
     def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
         self.window, self.cls_token = window, cls_token
-        self._gathers: dict[tuple[int, int, torch.device, int], Gather] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -101,16 +102,22 @@ class Windows:
         return torch.tensor(rows)
 
     def gather(self, fringe: int, beyond: int, device: torch.device) -> Gather:
-        """Return the index tensors on `device`, cached for each stream.
+        """Return the index tensors on `device`, cached."""
+        key = ("gather", fringe, beyond)
+        return self.on_device(key, lambda: Gather(*(part.to(device) for part in self._gather(fringe, beyond))), device)
+
+    def on_device(self, key: tuple[Any, ...], build: Callable[[], Kept], device: torch.device) -> Kept:
+        """Return what `build` returns, tensors on `device`; cached for each stream.
 
         A GPU's stream may run ahead of another one that still fills, or still reads, memory that both use.
         """
         stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        key = (fringe, beyond, device, stream)
-        if key not in self._gathers:
+        key = (*key, device, stream)
+        if key not in self._kept:
             with torch.inference_mode(False):  # they outlive the call, and autograd may need them later
-                self._gathers[key] = Gather(*(tensor.to(device) for tensor in self._gather(fringe, beyond)))
-        return self._gathers[key]
+                self._kept[key] = build()
+        kept: Kept = self._kept[key]
+        return kept
 
     def _gather(self, fringe: int, beyond: int) -> Gather:
         """Build the index tensors on the CPU."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bolt.models.parts.precision import full_precision
+
 RIDGE = 1e-10  # relative to the mean variance: makes a covariance of two volumes invertible, affects no other
 
 
@@ -28,7 +30,7 @@ def pearson(x: Tensor) -> Tensor:
     # scale to a largest deviation of 1 first, because squares of tiny deviations underflow to 0
     x = x / x.abs().amax(1, keepdim=True).masked_fill(constant, 1)
     x = x / x.norm(dim=1, keepdim=True).masked_fill(constant, 1)
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x.device):
         return (x.mT @ x).clamp(-1, 1)
 
 
