@@ -1,0 +1,318 @@
+"""Measure BolT on a GPU, and check all models there: one table, in at most eight minutes.
+
+    python benchmarks/gpu.py --out gpu.tsv
+
+Rows: training steps of the paper's model (crops of 100 and 600 volumes), in float32, tf32 and bfloat16; prediction and
+relevance; folds trained one by one and side by side; and checks: every network equals itself on the CPU, a training
+step never waits for the host, a killed training resumes with the same weights. With ``--device cpu --tiny`` the same
+runs anywhere, to test the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from bolt_speed import MATRICES, alternate, floor_operations
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from bolt.config import Dataset, Model, known, load_model
+from bolt.explain.relevance import relevance
+from bolt.io.files import read_table, write_table
+from bolt.models.bolt import BolT
+from bolt.models.registry import create_model, has_epochs, with_facts
+from bolt.training.device import device_of, tensor_float
+from bolt.training.runner import Training, train_folds
+
+PRECISIONS = ("float32", "tf32", "bfloat16")
+N_ROIS = 400
+SIZES = {100: 32, 600: 32}
+"""Volumes of a crop in the paper (ABIDE-I, HCP-Rest), and its batch size."""
+REPEATS = 10
+LARGEST = {"logits": 1e-3, "gradients": 1e-2}
+"""Differences between devices, relative to the largest value, above which a check fails; sums of float32 in another
+order differ by less."""
+TINY = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 6}
+COLUMNS = {
+    "measure": "what was measured or checked",
+    "size": "batch and volumes, or the model",
+    "precision": "of matrix products",
+    "value": "median of the repetitions",
+    "unit": "of the value",
+    "memory_mb": "peak of torch's allocator, MB",
+    "roofline": "least operations of an exact BolT, over what matrix products alone would take",
+    "busy": "share of the time in which the GPU computed",
+}
+Row = dict[str, Any]
+
+
+class Bench:
+    """What is measured, and where.
+
+    Parameters
+    ----------
+    device : torch.device
+    tiny : bool
+        A small model and few scans, to test the benchmark.
+    """
+
+    def __init__(self, device: torch.device, tiny: bool) -> None:
+        self.device, self.tiny = device, tiny
+        self.on_gpu = device.type == "cuda"
+        self.repeats = 2 if tiny else REPEATS
+        self.n_rois = 12 if tiny else N_ROIS
+        self.sizes = {24: 4} if tiny else SIZES
+
+    def bolt(self) -> BolT:
+        """Return the paper's model."""
+        torch.manual_seed(0)
+        net: BolT = create_model("bolt", self.n_rois, 2, **load_model("bolt").hyper | (TINY if self.tiny else {}))
+        return net.to(self.device)
+
+    def batch(self, n: int, volumes: int) -> tuple[Tensor, Tensor]:
+        """Return random scans and classes."""
+        random = torch.Generator().manual_seed(1)
+        x = torch.randn(n, volumes, self.n_rois, generator=random)
+        return x.to(self.device), torch.randint(2, (n,), generator=random).to(self.device)
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """Return the median duration; the first repetition is not counted."""
+        return float(np.median(alternate([action], self.repeats, self.device.type)[0]))
+
+    def peak(self, action: Callable[[], object]) -> float:
+        """Return the peak memory of an action in MB; NaN on a CPU."""
+        if not self.on_gpu:
+            return float("nan")
+        torch.cuda.reset_peak_memory_stats()
+        action()
+        return torch.cuda.max_memory_allocated() / 1e6
+
+    def busy(self, action: Callable[[], object]) -> float:
+        """Return the share of the time in which kernels ran; NaN on a CPU."""
+        if not self.on_gpu:
+            return float("nan")
+        activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities) as profile:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            action()
+            torch.cuda.synchronize()
+            wall = time.perf_counter() - start
+        events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return sum(event.time_range.elapsed_us() for event in events) / 1e6 / wall
+
+    def rate(self, precision: str) -> float:
+        """Return the operations per second of the fastest linear layer."""
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        best = 0.0
+        with tensor_float(precision == "tf32" and self.on_gpu):
+            for n, k, m in [(64, 64, 64)] if self.tiny else MATRICES:
+                x, w = (torch.randn(shape, device=self.device, dtype=dtype) for shape in ((n, k), (k, m)))
+                best = max(best, 2 * n * k * m / self.seconds(lambda x=x, w=w: x @ w))  # type: ignore[misc]
+        return best
+
+    def step(self, net: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: str) -> None:
+        """Take a training step, as `bolt.training.loop` does."""
+        optimizer.zero_grad()
+        with tensor_float(precision == "tf32" and self.on_gpu):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+                output = net(x)
+            (cross_entropy(output.logits.float(), y) + sum(output.losses.values())).backward()
+        optimizer.step()
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+    def steps(self) -> Iterator[Row]:
+        """Measure training, prediction and relevance of the paper's model."""
+        for precision in PRECISIONS:
+            rate = self.rate(precision)
+            for volumes, n in self.sizes.items():
+                (x, y), net = self.batch(n, volumes), self.bolt().train()
+                optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+                act = lambda o=optimizer, net=net, x=x, y=y: self.step(net, o, x, y, precision)  # noqa: B023, E731
+                seconds = self.seconds(act)
+                least = floor_operations(n, volumes, True) / rate if not self.tiny else float("nan")
+                row = {"size": f"{n} × {volumes}", "precision": precision, "unit": "ms"}
+                more = {"memory_mb": self.peak(act), "roofline": least / seconds, "busy": self.busy(act)}
+                yield {"measure": "training step", "value": 1e3 * seconds, **row, **more}
+        for volumes, n in self.sizes.items():
+            (x, _), net = self.batch(n, volumes), self.bolt().eval()
+            row = {"size": f"{n} × {volumes}", "precision": "float32", "unit": "ms"}
+
+            def predict(net: BolT = net, x: Tensor = x) -> None:
+                with torch.inference_mode():
+                    net(x)
+
+            def explain(net: BolT = net, x: Tensor = x) -> None:
+                relevance(net, x[:1])
+
+            for measure, act in (("prediction", predict), ("relevance of one scan", explain)):
+                yield {"measure": measure, "value": 1e3 * self.seconds(act), "memory_mb": self.peak(act), **row}
+
+    def folds(self, folder: Path) -> Iterator[Row]:
+        """Train two epochs of four folds of random scans, one by one and side by side."""
+        cache, folds, dataset = made_up(folder, self.n_rois, 8 if self.tiny else 256, 24 if self.tiny else 150)
+        for name in ("one by one", "side by side"):
+            trainings = [Training(fold, 0, folder / name / str(fold)) for fold in range(2 if self.tiny else 4)]
+            start = time.perf_counter()
+            for some in [trainings] if name == "side by side" else [[training] for training in trainings]:
+                errors = train_folds(
+                    cache, folds, self.model(2), dataset, some, device=self.device.type, progress=False
+                )
+                assert not any(errors), errors
+            row = {"measure": f"folds {name}", "size": f"{len(trainings)} folds", "precision": "float32", "unit": "s"}
+            yield row | {"value": time.perf_counter() - start}
+
+    def model(self, epochs: int) -> Model:
+        """Return the paper's model, trained for few epochs."""
+        model = load_model("bolt")
+        training = model.training.model_copy(update={"epochs": epochs, "batch_size": 4 if self.tiny else 32})
+        return model.model_copy(update={"training": training, "hyper": model.hyper | (TINY if self.tiny else {})})
+
+    def equal(self) -> Iterator[Row]:
+        """Compare logits and gradients of every network with those on the CPU."""
+        for name in known("model"):
+            model = load_model(name)
+            if not has_epochs(model.model):
+                continue
+            settings = with_facts(model.model, model.hyper, {"crop": 60, "tr": 2.0})
+            torch.manual_seed(0)
+            net = create_model(model.model, 40, 2, **settings)
+            x = torch.randn(4, max(60, net.min_length), 40)
+            found = []
+            for device in (torch.device("cpu"), self.device):
+                net.zero_grad()
+                output = net.to(device).eval()(x.to(device))
+                (output.logits.square().sum() + sum(output.losses.values())).backward()
+                gradients = [p.grad.flatten().cpu() for p in net.parameters() if p.grad is not None]
+                found.append({"logits": output.logits.detach().cpu(), "gradients": torch.cat(gradients)})
+            for what, largest in LARGEST.items():
+                cpu, other = (values[what] for values in found)
+                difference = float((cpu - other).abs().max() / cpu.abs().max().clamp(min=1e-12))
+                if difference > largest:
+                    raise SystemExit(f"{name}: {what} differ from those of the CPU by {difference:.1e}")
+                row = {"measure": f"largest difference of {what}", "size": name, "precision": "float32"}
+                yield row | {"value": difference, "unit": "of the largest"}
+
+    def syncs(self) -> Iterator[Row]:
+        """Take a training step that would fail if it waited for the host."""
+        (volumes, n), *_ = self.sizes.items()
+        (x, y), net = self.batch(n, volumes), self.bolt().train()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+        self.step(net, optimizer, x, y, "float32")  # builds what is cached
+        if self.on_gpu:
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            self.step(net, optimizer, x, y, "float32")
+        finally:
+            if self.on_gpu:
+                torch.cuda.set_sync_debug_mode("default")
+        yield {"measure": "waits for the host in a step", "size": f"{n} × {volumes}", "value": 0, "unit": ""}
+
+    def resumes(self, folder: Path) -> Iterator[Row]:
+        """Kill a training, resume it, and compare its weights with one that was not killed."""
+        made_up(folder, self.n_rois, 8 if self.tiny else 64, 24 if self.tiny else 150)
+        options = ["--device", self.device.type, *(["--tiny"] if self.tiny else [])]
+
+        def start(out: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, __file__, *options, "--train", folder, folder / out])
+
+        assert start("whole").wait() == 0
+        killed = start("killed")
+        while killed.poll() is None and not (folder / "killed/resume.safetensors").is_file():
+            time.sleep(0.02)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        epochs = len(read_table(folder / "killed/history.tsv"))
+        assert start("killed").wait() == 0
+        whole, torn = ((folder / name / "checkpoint.safetensors").read_bytes() for name in ("whole", "killed"))
+        if whole != torn:
+            raise SystemExit("a killed training resumes with other weights")
+        yield {"measure": "killed and resumed, same weights", "size": f"after epoch {epochs}", "value": 1, "unit": ""}
+
+    def train(self, folder: Path, out: Path) -> None:
+        """Train a fold, saving its state every epoch."""
+        from bolt.training import checkpoint
+
+        checkpoint.SECONDS_BETWEEN_SAVES = 0
+        paths, trainings = (folder / "cache", folder / "folds.tsv"), [Training(0, 0, out)]
+        (error,) = train_folds(
+            *paths, self.model(12), dataset_in(folder), trainings, device=self.device.type, progress=False
+        )
+        if error:
+            raise error
+
+
+def made_up(folder: Path, n_rois: int, n: int, volumes: int) -> tuple[Path, Path, Dataset]:
+    """Write a cache of random scans and four folds; return their paths, and the dataset."""
+    random, cache = np.random.default_rng(0), folder / "cache"
+    names = [f"sub-{number:04d}" for number in range(n)]
+    people = pd.DataFrame({"scan_id": names, "subject": names, "group": names})
+    index = people.assign(site="a", label=["no", "yes"] * (n // 2), offset=np.arange(n) * volumes, length=volumes)
+    rois = pd.DataFrame({"value": range(1, n_rois + 1), "name": "r", "network": "n", "hemisphere": "L"})
+    parts = np.arange(n) // 2 % 4  # two neighbours are of both classes
+    folds = [
+        people.assign(fold=fold, role=np.array(["test", "validation", "train", "train"])[(parts - fold) % 4])
+        for fold in range(4)
+    ]
+    cache.mkdir(parents=True)
+    np.save(cache / "series.npy", random.standard_normal((n * volumes, n_rois)).astype(np.float32))
+    index.to_csv(cache / "index.tsv", sep="\t", index=False)
+    rois.to_csv(cache / "rois.tsv", sep="\t", index=False)
+    (cache / "manifest.json").write_text(json.dumps({"n_rois": n_rois}))
+    pd.concat(folds).to_csv(folder / "folds.tsv", sep="\t", index=False)
+    return cache, folder / "folds.tsv", dataset_in(folder)
+
+
+def dataset_in(folder: Path) -> Dataset:
+    """Return the dataset that `made_up` writes."""
+    return Dataset(name="made_up", source="series", path=folder, label="label", classes=["no", "yes"], crop=100)
+
+
+def about(device: torch.device) -> str:
+    """Describe machine and versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return f"{name}, torch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}"
+
+
+def main() -> None:
+    """Measure everything, print the table, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a small model: a test of the benchmark")
+    parser.add_argument("--out", type=Path, help="table to write")
+    parser.add_argument("--train", type=Path, nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    bench = Bench(device_of(options.device, None), options.tiny)
+    if options.train:
+        bench.train(*options.train)
+        return
+    start, rows = time.perf_counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        folds, killed = Path(folder, "folds"), Path(folder, "killed")
+        parts = bench.syncs(), bench.equal(), bench.steps(), bench.folds(folds), bench.resumes(killed)
+        for row in chain.from_iterable(parts):
+            rows.append(row)
+            shown = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+            print(*shown, sep="  ", flush=True)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    print(f"{about(bench.device)}; {time.perf_counter() - start:.0f} s")
+    if options.out:
+        write_table(table.round(6), options.out, COLUMNS | {"measure": f"{COLUMNS['measure']}; {about(bench.device)}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The benchmark of GPUs, on a CPU at a tiny size: every measurement and check is made."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bolt.config import ROOT, known, load_model
+from bolt.io.files import read_table
+from bolt.models.registry import has_epochs
+
+
+@pytest.mark.slow
+def test_everything_is_measured_and_checked(tmp_path):
+    command = [sys.executable, ROOT / "benchmarks/gpu.py", "--device", "cpu", "--tiny", "--out", tmp_path / "gpu.tsv"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    table = read_table(tmp_path / "gpu.tsv")
+    of = table.groupby("measure")
+    assert of.get_group("training step")["precision"].tolist() == ["float32", "tf32", "bfloat16"]
+    assert set(of.get_group("largest difference of gradients")["size"]) == {
+        name for name in known("model") if has_epochs(load_model(name).model)
+    }
+    assert {"prediction", "relevance of one scan", "folds one by one", "folds side by side"} <= set(of.groups)
+    assert {"waits for the host in a step", "killed and resumed, same weights"} <= set(of.groups)
+    assert table["value"].notna().all()
