@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.explain.explainable import has_importance
 from bolt.io.errors import DataError
 from bolt.report.contents import write_report_page
 from bolt.report.html import Block, Chapter
@@ -46,12 +47,13 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
 
 @dataclass
 class Story:
-    """What is known about one run; `chapters` are those of each page."""
+    """What is known about one run; `note` says what of an ensemble is explained, `chapters` are those of each page."""
 
     title: str
     anchor: str
     verdicts: list[Verdict]
     believed: str
+    note: str
     chapters: dict[str, list[Chapter]]
 
 
@@ -79,7 +81,18 @@ def story_of(study: Study, run: ModelRun) -> Story | None:
         return None
     draw_overview(study, run)
     chapters = {page: _chapters(study, run, parts) for page, parts in CHAPTERS.items()}
-    return Story(run_title(study, run), run_anchor(run), verdicts, believed(verdicts), chapters)
+    return Story(run_title(study, run), run_anchor(run), verdicts, believed(verdicts), _note(study, run), chapters)
+
+
+def _note(study: Study, run: ModelRun) -> str:
+    """Say which part of an ensemble is explained."""
+    model = study.models[run.model]
+    if not model.members:
+        return ""
+    title = next(member.title for member in model.members if has_importance(member))
+    others = sum(not has_importance(member) for member in model.members)
+    unseen = " What the others read is not shown." if others else ""
+    return f"Of the {len(model.members)} models that this one combines, the first {title} is explained.{unseen}"
 
 
 def _chapters(study: Study, run: ModelRun, headings: Mapping[str, tuple[Part, ...]]) -> list[Chapter]:

@@ -20,6 +20,7 @@ from bolt.config import Model, load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.evaluate.paired import FEWEST_FOLDS
+from bolt.explain.explainable import has_importance
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
@@ -44,6 +45,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         networks=[model for model in models if has_epochs(model.model)],
         network_text=network_text,
         members_text=members_text,
+        explained_ensembles=[model for model in study.models.values() if model.members and has_importance(model)],
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         carried=_carried(study),

@@ -265,4 +265,7 @@ def test_an_ensemble_is_described_with_its_members(tmp_path):
     assert text.count("ridge, a kernel ridge regression") == 1
     words, references = cite(methods(settings(tmp_path, models=["bolt_hybrid"])))
     assert any("Genest" in reference for reference in references) and "@" not in "".join(words)
-    assert "ensembles" not in " ".join(methods(settings(tmp_path, models=["ridge"])))
+    assert "Of an ensemble, the first BolT was explained" in text
+    for models in (["ridge"], ["bolt"]):
+        assert "ensemble" not in " ".join(methods(settings(tmp_path, models=models)))
+    assert "Of an ensemble" not in " ".join(methods(settings(tmp_path, models=["ensemble", "bolt"])))
