@@ -2,9 +2,9 @@
 
     python -m benchmarks.abide_tuned [SCHEME RUN]
 
-keeps the predictions of a finished run and writes the table of all that are kept. RUN is the folder ``results`` of
-``snakemake --configfile config/examples/abide1.yaml tuned`` (SCHEME ``folds``), of the same with ``abide1_sites.yaml``
-(``sites``), or of ``tuned_learning_curve`` (``curve``).
+keeps the predictions of a finished run, and writes table and figure of all that are kept. RUN is the folder ``results``
+of ``snakemake --configfile config/examples/abide1.yaml tuned`` (SCHEME ``folds``), of the same with
+``abide1_sites.yaml`` (``sites``), or of ``tuned_learning_curve`` (``curve``).
 
 The area under the ROC curve is the share of correctly ordered pairs of an autistic and another person of the same
 fold, so that differences between folds (or sites) do not count. Intervals are from the bootstrap over people, within
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -28,7 +29,9 @@ from bolt.experiments.entries import rows_of
 from bolt.io.files import read_table, write_table
 
 HERE = Path(__file__).parent
-PREDICTIONS, TABLE = HERE / "abide_tuned_predictions.tsv", HERE / "abide_tuned.tsv"
+PREDICTIONS, TABLE, FIGURE = (HERE / f"abide_tuned{end}" for end in ("_predictions.tsv", ".tsv", ".png"))
+TITLES = {"folds": "Ten folds", "sites": "Each institution left out"}
+NOT_DRAWN = ("Majority", "Site only")
 EXPERIMENTS = {"folds": "tuned", "sites": "tuned", "curve": "tuned_learning_curve"}
 REFERENCE = {"folds": "BolT + linear models", "sites": "BolT + linear models", "curve": "BolT + linear models, 100%"}
 SEEN = range(5)  # folds whose test scans a trial had seen from which the first settings of bolt_tuned come
@@ -149,6 +152,28 @@ def tabulate() -> None:
     write_table(pd.DataFrame(lines)[list(COLUMNS)].round(4), TABLE, COLUMNS)
 
 
+def draw() -> None:
+    """Draw the areas of both schemes with their intervals, and the learning curve if it is kept."""
+    table = read_table(TABLE)
+    curve = table[table["scheme"] == "curve"]
+    figure, axes = plt.subplots(1, 3 if len(curve) else 2, figsize=(12 if len(curve) else 8, 3.6), layout="constrained")
+    for axis, (scheme, title) in zip(axes, TITLES.items(), strict=False):
+        rows = table[(table["scheme"] == scheme) & ~table["row"].isin(NOT_DRAWN)].sort_values("auc")
+        errors = np.abs(rows[["low", "high"]].to_numpy().T - rows["auc"].to_numpy())
+        axis.errorbar(rows["auc"], rows["row"], xerr=errors, fmt="o", color="#1f6e8c", capsize=2)
+        axis.set(title=title, xlabel="AUC, 95 % interval", xlim=(0.55, 0.83))
+        axis.grid(axis="x", alpha=0.3)
+    for name, rows in curve.groupby(curve["row"].str.rsplit(", ", n=1).str[0], sort=False):
+        shares = rows["row"].str.extract(r"(\d+)%$")[0].astype(int)
+        axes[2].plot(shares, rows["auc"], "o-", label=name)
+        axes[2].fill_between(shares, rows["low"], rows["high"], alpha=0.12)
+    if len(curve):
+        axes[2].set(title="Learning curve, ten folds", xlabel="share of the training subjects (%)", ylabel="AUC")
+        axes[2].grid(alpha=0.3)
+        axes[2].legend(frameon=False)
+    figure.savefig(FIGURE, dpi=150)
+
+
 def main() -> None:
     """Keep a run, if one is given, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -158,6 +183,7 @@ def main() -> None:
     if options.run:
         keep(options.scheme, options.run)
     tabulate()
+    draw()
     print(read_table(TABLE).to_string(index=False))
 
 
