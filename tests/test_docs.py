@@ -22,7 +22,15 @@ from tests.series.test_parcellate import save
 
 PAGES_WITH_COMMANDS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {
-    *("needs your data", "needs the network", "needs a cluster", "needs conda", "needs containers", "takes days"),
+    *(
+        "needs your data",
+        "needs the network",
+        "needs a cluster",
+        "needs a GPU",
+        "needs conda",
+        "needs containers",
+        "takes days",
+    ),
     *("an excerpt of the code", "shows what is installed"),
 }
 
