@@ -15,6 +15,7 @@ import pandas as pd
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Dataset, Model
+from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json, write_status, write_table, write_yaml
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
@@ -25,7 +26,7 @@ from bolt.training.features import Trained, class_target, save_trained
 from bolt.training.members import features_of, member_folder
 from bolt.training.modules import training_modules
 from bolt.training.outputs import write_predictions
-from bolt.training.roles import Training
+from bolt.training.roles import Training, fold_table
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ def _train(
     fold, seed, out = training
     model = model.for_fold(fold)
     parts = list(_members(model, training))
+    folds = _of_share(series, folds, model, training)
     for member, of_member in parts:
         _train_member(series, folds, member, dataset, of_member, train)
     tables = [_predictions(of_member.folder) for _, of_member in parts]
@@ -122,8 +124,21 @@ def _members(model: Model, training: Training) -> Iterator[tuple[Model, Training
     for number, member in enumerate(model.members):
         seed = training.seed + ANOTHER_SEED * names.count(member.run_name)
         names.append(member.run_name)
-        part = member.model_copy(update={"train_share": member.train_share * model.train_share})
-        yield part, Training(training.fold, seed, member_folder(training.folder, number, member.name))
+        yield member, Training(training.fold, seed, member_folder(training.folder, number, member.name))
+
+
+def _of_share(series: SeriesCache, folds: Path, model: Model, training: Training) -> Path:
+    """Return folds with a share of the training subjects, if not all are used: the same for all members.
+
+    Each member would draw its own, by its own seed.
+    """
+    if model.train_share == 1:
+        return folds
+    kept = fold_table(series, folds, training.fold, share=model.train_share, seed=training.seed)["scan_id"]
+    rows = read_table(folds, text=("scan_id", "subject", "group"))
+    file = training.folder / "members" / "folds.tsv"
+    write_table(rows[(rows["fold"] == training.fold) & rows["scan_id"].isin(kept)], file, FOLD_COLUMNS)
+    return file
 
 
 def _train_member(

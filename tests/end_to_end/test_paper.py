@@ -13,7 +13,7 @@ from tests.snake import snakemake, write_yaml
 
 N = 24
 PAPER = ("comparison", "ablation", "window_size")
-EXTRAS = ("baselines", "windows_only", "learning_curve")
+EXTRAS = ("baselines", "windows_only", "learning_curve", "tuned", "tuned_learning_curve")
 TRAINED = PAPER + EXTRAS
 
 

@@ -59,6 +59,18 @@ def test_it_has_the_files_of_any_run(hybrid):
     assert len(read_json(hybrid / "checkpoint.json")["model"]["members"]) == 3
 
 
+def test_all_members_learn_from_the_same_share_of_the_subjects(folder, hybrid):
+    """Although each has its own seed, by which it would draw another share."""
+    part = train(folder, pool(BOLT, svm(), BOLT, train_share=0.5), "share")
+    tables = [read_table(path) for path in sorted(part.glob("members/*/predictions.tsv"))]
+    used = [
+        set(table.loc[table["role"] == "train", "scan_id"]) for table in [*tables, read_table(part / "predictions.tsv")]
+    ]
+    whole = set(read_table(hybrid / "predictions.tsv").query("role == 'train'")["scan_id"])
+    assert len(tables) == 3 and all(scans == used[0] for scans in used)
+    assert used[0] < whole and len(used[0]) == len(whole) / 2
+
+
 def test_a_member_named_twice_has_two_seeds(hybrid):
     first, again = (read_json(hybrid / f"members/{name}/checkpoint.json")["seed"] for name in ("0-bolt", "2-bolt"))
     assert first != again
