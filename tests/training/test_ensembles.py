@@ -63,12 +63,11 @@ def test_all_members_learn_from_the_same_share_of_the_subjects(folder, hybrid):
     """Although each has its own seed, by which it would draw another share."""
     part = train(folder, pool(BOLT, svm(), BOLT, train_share=0.5), "share")
     tables = [read_table(path) for path in sorted(part.glob("members/*/predictions.tsv"))]
-    used = [
-        set(table.loc[table["role"] == "train", "scan_id"]) for table in [*tables, read_table(part / "predictions.tsv")]
-    ]
+    tables.append(read_table(part / "predictions.tsv"))
+    used = [set(table.loc[table["role"] == "train", "scan_id"]) for table in tables]
     whole = set(read_table(hybrid / "predictions.tsv").query("role == 'train'")["scan_id"])
-    assert len(tables) == 3 and all(scans == used[0] for scans in used)
-    assert used[0] < whole and len(used[0]) == len(whole) / 2
+    assert len(tables) == 4 and all(scans == used[0] for scans in used)
+    assert used[0] < whole and 0.4 < len(used[0]) / len(whole) < 0.6  # families are kept together
 
 
 def test_a_member_named_twice_has_two_seeds(hybrid):
