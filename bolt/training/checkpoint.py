@@ -74,7 +74,7 @@ class ResumeFile:
         """Save the state after an epoch, if it is time to."""
         if time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
             return
-        self.close()
+        self._wait()
         tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
         for group in ("chosen", "average"):
             tensors |= {f"{group}.{name}": value for name, value in getattr(progress, group).items()}
@@ -85,7 +85,14 @@ class ResumeFile:
         self._saved = time.monotonic()
 
     def close(self) -> None:
-        """Wait until the file is complete, and raise what prevented it."""
+        """Wait until the file is complete, and end the thread."""
+        try:
+            self._wait()
+        finally:
+            self._thread.shutdown()
+
+    def _wait(self) -> None:
+        """Raise what prevented the last file from being written."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()

@@ -7,6 +7,7 @@ import torch
 from bolt.config import load_model
 from bolt.explain.importance import importance_of
 from bolt.io.files import read_json, read_table
+from bolt.series.cache import SeriesCache
 from bolt.training.runner import Training, load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, small
 from tests.training.test_runner import DATASET, TEXT, write_toy
@@ -27,8 +28,6 @@ def test_a_network_is_trained_deterministically_and_predicts_as_on_the_cpu(tmp_p
     assert read_json(tmp_path / "one/checkpoint.json")["precision"] == precision
     one, two = ((tmp_path / out / "checkpoint.safetensors").read_bytes() for out in ("one", "two"))
     assert one == two
-    from bolt.series.cache import SeriesCache
-
     net, info = load_checkpoint(tmp_path / "one")
     predicted = read_table(tmp_path / "one/predictions.tsv", text=TEXT)
     on_cpu = predict(net, SeriesCache(toy[0]), range(len(predicted)), "cpu", info=info)

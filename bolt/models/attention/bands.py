@@ -37,8 +37,9 @@ LEAST = 1e-20
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
     """Compute the attention of every query within its windows, averaged over windows (equations 1 to 3).
 
-    Half precision is computed in single. If scores of a token differ by more than 46 between its windows, a CPU
-    computes its scan in double precision; a GPU, which would have to wait for that decision, gives NaN above 87.
+    Half precision is computed in single. A scan with a token whose scores differ by more than 46 between its windows is
+    computed in double precision. Training with dropout on a GPU does not wait for that decision: there, differences
+    above 87 give NaN, which the training loop refuses.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def _parts(
         queries = _by_head(q[some.rows], shape.n_heads) * scale
         part = _Part(queries, k, v, cls_k, cls_v, *_bias_of(bias, shape, some), scale, some)
         weights = _weigh(part)
-        if q.device.type == "cpu" and q.dtype == torch.float32 and weights.z.min() < LEAST:
+        if q.dtype == torch.float32 and (q.device.type == "cpu" or not dropout) and _too_far_apart(weights):
             part = part.double()
             weights = _weigh(part)
         yield part, weights, _Masks(part, dropout, random)
@@ -196,6 +197,11 @@ def _weigh(part: _Part) -> _Weights:
     e, cls_e = e.sub_(top).exp_(), cls_e.sub_(top).exp_()
     z = (_to_windows(e, bands.reach) + cls_e).masked_fill(~member, 1)
     return _Weights(e, cls_e, z, member / (bands.times * z))
+
+
+def _too_far_apart(weights: _Weights) -> bool:
+    """Return whether scores differ so much between windows that a normaliser has lost digits; a GPU waits for this."""
+    return bool(weights.z.min() < LEAST)
 
 
 class _Masks:
