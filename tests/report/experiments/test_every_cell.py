@@ -126,6 +126,8 @@ def test_calibration_and_intervals() -> None:
     }  # lower losses are better
     assert sheet.bold == best
     assert "most frequent class has an accuracy of 40.7" in sheet.caption
+    kinds = sheet.caption.split("Intervals are ")[1].split("; families")[0]
+    assert all(name.removesuffix(" [95 %]") in kinds for name in list(sheet.frame)[1:6])
     few = results()
     few.loc[(few["row"] == "BolT") & (few["metric"] == "auc"), ["low", "high"]] = None
     assert calibration("T", few, entries()).frame["AUC [95 %]"][0] == "13.0 [too few]"
