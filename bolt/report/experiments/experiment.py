@@ -156,7 +156,7 @@ def performance(
             "mean of the paper outside our 95 % interval."
         )
     if "fidelity" in rows[0]:
-        caption += f" {FIDELITY}"
+        caption += f" {FIDELITY}{f' {DASH}: not stated.' if part['fidelity'].isna().any() else ''}"
     notes = [*notes_of(_reconstructed(part)), *_notes(part), *_baseline_notes(tests, entries, reference)]
     return Sheet(title, pd.DataFrame(rows), f"{caption} {BOLD}", _best(part, entries, metrics), notes)
 

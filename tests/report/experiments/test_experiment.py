@@ -98,6 +98,7 @@ def test_a_reconstructed_method_is_marked_in_every_table_and_in_the_figure(tmp_p
     for text in ((tmp_path / f"comparison.{end}").read_text() for end in ("md", "tex")):
         assert "IFT-Net is reconstructed: Widths are chosen here" in text and "BolT is" not in text
     text = (tmp_path / "comparison.md").read_text()
+    assert "result of the original. –: not stated. Bold" in text
     assert "| IFT-Net | reconstructed |" in text and "| BolT | exact |" in text and "| LSTM | – |" in text
     text = (tmp_path / "comparison.tex").read_text()
     assert "IFT-Net & reconstructed &" in text and "BolT & exact &" in text
