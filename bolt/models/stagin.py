@@ -55,8 +55,6 @@ class STAGIN(SeriesModel):
 
     The summaries of windows are summed over time, as published, so longer scans have larger logits.
 
-    Unlike the published code, training does not cycle Adam's momentum against the learning rate.
-
     An ROI is always its own neighbour, even if it is constant within a window and has no correlations.
     """
 
