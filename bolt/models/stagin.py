@@ -118,7 +118,8 @@ class STAGIN(SeriesModel):
         for some, result in zip(windows.split(at_once, 1), edges.split(at_once, 1), strict=True):
             correlations = pearson(some.flatten(0, 1))
             threshold = correlations.flatten(1).topk(above, sorted=False).values.amin(1)
-            result.copy_((correlations > threshold[:, None, None]).view_as(result))
+            chosen = correlations > threshold[:, None, None]
+            result.copy_((chosen & chosen.mT).view_as(result))  # a product may round a pair's two values differently
         edges.diagonal(dim1=2, dim2=3).fill_(1)
         return edges
 
