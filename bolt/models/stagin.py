@@ -138,10 +138,16 @@ class STAGIN(SeriesModel):
             summaries.append(summary(nodes).sum(1))
             logits.append(classifier(summaries[-1]))
             if self.training:
-                parts = nodes.flatten(0, 1).split(max(1, PRODUCTS // nodes.shape[2] ** 2))
-                terms.append(torch.cat([checkpoint(similarity, part, use_reentrant=False) for part in parts]).mean())
+                terms.append(self._similarity(nodes.flatten(0, 1)).mean())
         losses = {"orthogonality": self.orthogonality_weight * torch.stack(terms).sum()} if terms else {}
         return ModelOutput(torch.stack(logits).sum(0), torch.stack(summaries, 1), losses)
+
+    def _similarity(self, nodes: Tensor) -> Tensor:
+        """Compute `similarity`; inner products are kept for the backward pass if those of all layers are few."""
+        if len(self.graphs) * len(nodes) * nodes.shape[1] ** 2 <= PRODUCTS:
+            return similarity(nodes)
+        parts = nodes.split(max(1, PRODUCTS // nodes.shape[1] ** 2))
+        return torch.cat([checkpoint(similarity, part, use_reentrant=False) for part in parts])
 
 
 class GraphLayer(nn.Module):
