@@ -41,6 +41,10 @@ class SeriesModel(nn.Module):
     takes_lengths : bool
         Whether the forward pass takes the volumes of each scan as `lengths`, so that scans of different length share a
         batch.
+    scans_interact : bool
+        Whether the scans of a training batch interact: by batch normalisation, or by `label_losses`. Such batches are
+        not split, and unless it takes lengths, all their crops are as long as their shortest scan. (Training finds this
+        out itself; the attribute tells those who describe a model without building it.)
 
     Notes
     -----
@@ -52,6 +56,7 @@ class SeriesModel(nn.Module):
     inputs = "series"
     min_length: int = 1
     takes_lengths = False
+    scans_interact = False
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:

@@ -132,6 +132,8 @@ class BrainGNN(ConnectivityModel):
     of edges, but reads correlations without Fisher's z and keeps the last epoch.
     """
 
+    scans_interact = True
+
     def __init__(
         self,
         n_rois: int,

@@ -41,6 +41,8 @@ class HATNet(SeriesModel):
         On the output of each layer; on the weights of words and bags.
     """
 
+    scans_interact = True
+
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
         """Return the volumes that give one bag after the convolutions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bolt.config import Dataset, Model, Training
-from bolt.models.registry import inputs_of
+from bolt.models.registry import crops_alike, inputs_of
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 SETTINGS = {
@@ -50,7 +50,8 @@ def _inputs(model: Model, dataset: Dataset) -> str:
     """Describe what a training step sees of a scan."""
     shortest, longest = model.training.crop_lengths(dataset.crop)
     range_ = f"{shortest} to {longest}" if shortest < longest else f"at most {longest}"
-    crops = f"random crops of {range_} volumes (shorter scans whole)"
+    alike = "in batches with shorter scans, as long as the shortest"
+    crops = f"random crops of {range_} volumes ({alike if crops_alike(model.model) else 'shorter scans whole'})"
     if inputs_of(model.model) == "connectivity":
         seen = "connectivity matrices of " + ("whole scans" if model.connectivity == "scan" else crops)
     else:
