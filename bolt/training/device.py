@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from bolt.io.errors import ConfigError
 
@@ -52,6 +53,11 @@ def device_of(device: str, threads: int | None) -> torch.device:
     reason = "as configured" if device == "cpu" else f"no GPU: {_absence()}"
     _announce(f"device: CPU, {torch.get_num_threads()} threads ({reason})")
     return torch.device("cpu")
+
+
+def copied_to(device: torch.device, values: Tensor) -> Tensor:
+    """Copy from host memory; to a GPU without making it wait."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def _compute_exactly() -> None:

@@ -15,6 +15,7 @@ from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
 from bolt.training.batch_splitting import memory_owner
+from bolt.training.device import copied_to
 from bolt.training.targets import stored_target
 
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
@@ -58,7 +59,7 @@ class Pool:
 
     def to_device(self, values: Tensor) -> Tensor:
         """Copy from host memory; to a GPU without blocking."""
-        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
+        return copied_to(self.device, values)
 
 
 class Scans:
