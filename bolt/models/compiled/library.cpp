@@ -1,4 +1,4 @@
-// Entry points of the attention library: choose the copy of kernel.cpp for this processor and run it on several threads.
+// Entry points of the library: choose the copy of kernel.cpp for this processor and run it on several threads.
 #include "call.h"
 
 // Copies of kernel.cpp in this library, best first, and whether the processor can run them; see build.py for their flags.

@@ -1,5 +1,5 @@
 // FW-MSA on the CPU: attention within overlapping windows and fusion of its outputs; forward pass, backward pass, and the
-// gradient-weighted maps of Algorithm 1. Compiled once per instruction set (build.py), chosen by native.cpp; `window.py`
+// gradient-weighted maps of Algorithm 1. Compiled once per instruction set (build.py), chosen by library.cpp; `attention/window.py`
 // documents inputs and outputs.
 //
 // The score of a query and a BOLD key does not depend on the window, and fusion is a mean. So for a token t in P windows

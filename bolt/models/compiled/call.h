@@ -1,4 +1,4 @@
-// What Python passes to the library (`_Call` in native.py), and what native.cpp passes to each copy of kernel.cpp.
+// What Python passes to the library (`_Call` in attention/native.py), and what library.cpp passes to each copy of kernel.cpp.
 #pragma once
 #include <cstdint>
 
