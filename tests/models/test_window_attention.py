@@ -36,7 +36,7 @@ def gathered(q, kv, bias, shape):
     gather, outputs = shape.windows.gather(shape.fringe, shape.beyond, q.device), []
     fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
     for group in (*window._of_windows(q, kv, bias, shape), *window._of_scans(q, kv, bias, shape)):
-        mixed = window._mixed(group, 0.0)
+        mixed = window._mixed(group)
         outputs += [mixed[:, 0]] if group.n_cls else []
         if mixed.shape[1] > group.n_cls:
             fused = window._add_windows(fused, mixed[:, group.n_cls :], gather)
@@ -213,7 +213,7 @@ def test_instruction_sets_share_no_function(tmp_path):
         table = subprocess.run(["nm", tmp_path / "part.o"], capture_output=True, text=True, check=True).stdout
         symbols = [line.split()[1:] for line in table.splitlines() if " U " not in line]  # type and name
         visible = {name.lstrip("_") for kind, name in symbols if not kind.islower() or kind in "uvw"}
-        assert visible == {f"{level}_float", f"{level}_double"}
+        assert visible == {f"{level}_{name}" for name in ("float", "double", "mask")}
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bolt.models.attention.drop import Drop, draw_drop
 from bolt.models.attention.window import Maps, Shape
 from bolt.models.compiled.library import library
 
@@ -30,7 +31,7 @@ class _Call(ctypes.Structure):
             "n_scans", "n_heads", "head_dim", "window", "fringe", "reach", "cls_positions", "window_positions",
             "cls_kind", "bold_rows", "n_cls", "threads", "pass", "is_double",
         )),
-        ("dropout", ctypes.c_double),
+        ("dropped", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
             "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
@@ -45,10 +46,10 @@ def usable(q: Tensor) -> bool:
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """Compute `bands.attend`; the seed of dropout comes from torch's generator."""
-    seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
+    """Compute `bands.attend`."""
+    drop = draw_drop(dropout)
     dtype = q.dtype if q.dtype in DTYPES else torch.float32  # half precision is computed in single
-    return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)
+    return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, drop).to(q.dtype)
 
 
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:
@@ -72,24 +73,24 @@ class _Attend(torch.autograd.Function):
     """Attention with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float, seed: int) -> Tensor:
+    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None) -> Tensor:
         q, kv, bias = q.contiguous(), kv.contiguous(), bias.contiguous()
         ctx.save_for_backward(q, kv, bias)
-        ctx.rest = (shape, dropout, seed)
+        ctx.rest = (shape, drop)
         out = torch.empty_like(q)
-        _run("forward", q, kv, bias, shape, {"out": out}, dropout, seed)
+        _run("forward", q, kv, bias, shape, {"out": out}, drop)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, kv, bias = ctx.saved_tensors
-        shape, dropout, seed = ctx.rest
+        shape, drop = ctx.rest
         dq, dkv = torch.empty_like(q), torch.empty_like(kv)
         dbias = bias.new_empty(len(shape.windows.lengths), *bias.shape)
         arrays = {"gradient": gradient.contiguous(), "dq": dq, "dkv": dkv, "dbias": dbias}
-        _run("backward", q, kv, bias, shape, arrays, dropout, seed)
-        return dq, dkv, dbias.sum(0), None, None, None
+        _run("backward", q, kv, bias, shape, arrays, drop)
+        return dq, dkv, dbias.sum(0), None, None
 
 
 def _run(
@@ -99,8 +100,7 @@ def _run(
     bias: Tensor,
     shape: Shape,
     arrays: dict[str, Tensor],
-    dropout: float = 0.0,
-    seed: int = 0,
+    drop: Drop | None = None,
 ) -> None:
     """Run a pass of the kernel: ``forward``, ``backward`` or ``relevance``."""
     kernel = library()
@@ -127,8 +127,8 @@ def _run(
         n_cls=windows.n_cls,
         threads=torch.get_num_threads(),
         is_double=q.dtype == torch.float64,
-        dropout=dropout,
-        seed=seed,
+        dropped=drop.dropped if drop else 0,
+        seed=drop.seed if drop else 0,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
         **_thread_functions(),
         **{"pass": PASSES.index(function)},
