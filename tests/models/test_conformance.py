@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from bolt.cli.model_table import FAMILIES
 from bolt.config import load_model
@@ -214,3 +215,29 @@ def test_it_never_waits_for_the_host(name, training, monkeypatch):
     output = net(x)
     (output.logits.square().sum() + sum(output.losses.values())).backward()
     assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}
+
+
+class _Random(TorchDispatchMode):
+    """Collects the operations that draw from the generator of the device `meta`."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        result = operation(*arguments, **(keywords or {}))
+        draws = torch.Tag.nondeterministic_seeded in operation.tags
+        if draws and any(isinstance(part, torch.Tensor) and part.is_meta for part in tree_leaves(result)):
+            self.names.add(str(operation))
+        return result
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_its_random_numbers_come_from_the_host(name, monkeypatch):
+    """So that they are the same on every device."""
+    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)
+    net = make(name, 12, 2).to("meta").train()
+    x = torch.randn(3, max(40, net.min_length), 12, device="meta")
+    with _Random() as random:
+        net(x)
+    assert not random.names

@@ -93,6 +93,31 @@ def test_kernel_equals_torch(case, cls_token):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@needs_kernel
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("at_once", [1, 2**12, 2**27])
+@pytest.mark.parametrize("bold_rows", [True, False])
+@pytest.mark.parametrize("cls_token", ["local", "global", "none"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernel_and_torch_drop_the_same_weights(case, cls_token, bold_rows, at_once, dtype, tolerance, monkeypatch):
+    """To the last digits, with gradients; however many scans and heads torch computes at once."""
+    if (cls_token == "local" and not case.get("windowed", True)) or (cls_token == "none" and not bold_rows):
+        pytest.skip("local CLS tokens need windows, and some tokens have to be computed")
+    monkeypatch.setitem(bands.AT_ONCE, "cpu", at_once)
+    (q, *rest), shape = inputs(cls_token=cls_token, dtype=dtype, **case)
+    if not bold_rows:
+        q, shape = q[: shape.windows.n_cls].detach().requires_grad_(), replace(shape, bold_rows=False)
+    given, results, states = torch.randn_like(q), [], []
+    for way in (native, bands):
+        torch.manual_seed(5)
+        out = way.attend(q, *rest, shape, 0.3)
+        states.append(torch.get_rng_state())
+        results.append([out, *torch.autograd.grad(out, (q, *rest), given)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.detach().abs().max()))
+    assert torch.equal(*states), "they draw as many numbers"
+
+
 @pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scores_far_apart(dtype, way):
@@ -193,7 +218,12 @@ def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level
         torch.testing.assert_close(ours, best, **exact)
     monkeypatch.setenv("BOLT_NATIVE", level)
     library.library.cache_clear()
-    torch.testing.assert_close(native.attend(*tensors, shape), bands.attend(*tensors, shape), rtol=1e-4, atol=1e-5)
+    for dropout in (0.0, 0.3):
+        outputs = []
+        for way in (native, bands):
+            torch.manual_seed(1)
+            outputs.append(way.attend(*tensors, shape, dropout))
+        torch.testing.assert_close(*outputs, **exact)
 
 
 @needs_kernel
