@@ -1,8 +1,9 @@
-"""Masks of dropout from a counter: known answers of Philox, the same bits wherever they are computed, and their share."""
+"""Masks of dropout from a counter: known answers of Philox, the same bits wherever they are computed, their share."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_a_gpu_equals_a_cpu(in_triton, monkeypatch):
 
 
 def test_a_gpu_without_triton_uses_torch(monkeypatch, caplog):
-    monkeypatch.setitem(__import__("sys").modules, "bolt.models.parts.triton_masks", None)
+    monkeypatch.setitem(sys.modules, "bolt.models.parts.triton_masks", None)
     masks._triton.cache_clear()
     with caplog.at_level("INFO"):
         assert masks._triton() is None
