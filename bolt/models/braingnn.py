@@ -173,6 +173,11 @@ class BrainGNN(ConnectivityModel):
         )
         self.classifier = nn.Linear(inner, n_classes)
 
+    @property
+    def matrix_settings(self) -> tuple[float, bool]:
+        """Return the share of edges, and whether all are used."""
+        return self.edge_share, self.complete
+
     def matrices(self, x: Tensor) -> Tensor:
         """Compute Fisher's z of the correlations (diagonal 0) and the edge weights, (batch, 2, rois, rois)."""
         covariance = ledoit_wolf(x)

@@ -120,8 +120,9 @@ class Fit:
     def computed_by(self) -> dict[str, str]:
         """Return the device of the training, and the precision of its matrix products there."""
         device, precision = self.train.truth.device, self.model.training.precision
+        precision = "float32" if precision == "tf32" and not has_tensor_float(device) else precision
         if device.type == "cpu":
-            return {"device": "cpu", "precision": "float32" if precision == "tf32" else precision}
+            return {"device": "cpu", "precision": precision}
         return {"device": f"cuda: {torch.cuda.get_device_name(device)}", "precision": precision}
 
     @property
