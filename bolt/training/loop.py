@@ -27,7 +27,7 @@ from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage, needs_equal_lengths
 from bolt.training.batches import Batch, Places, mixed, restored
 from bolt.training.checkpoint import Progress, ResumeFile, load_resume
-from bolt.training.device import copied_to, tensor_float
+from bolt.training.device import copied_to, has_tensor_float, tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import betas, learning_rate
 from bolt.training.seeding import Key, epoch_generator, seed_step

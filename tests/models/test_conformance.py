@@ -205,6 +205,18 @@ def test_a_gpu_can_train_and_explain_it_deterministically(name, monkeypatch):
     assert not list(filter(NOT_DETERMINISTIC.search, operations.names))
 
 
+@pytest.mark.parametrize("name", TORCH)
+def test_bfloat16_without_the_kernel_has_gradients_of_single_precision(name, monkeypatch):
+    """As on a GPU: products are rounded, weights and their gradients are not."""
+    monkeypatch.setattr(native, "usable", lambda q: False)
+    net = make(name, 12, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = net(torch.randn(3, max(40, net.min_length), 12))
+    (output.logits.float().square().sum() + sum(output.losses.values())).backward()
+    gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+    assert gradients and all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients)
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", TORCH)
 def test_it_never_waits_for_the_host(name, training, monkeypatch):
