@@ -14,6 +14,7 @@ from bolt.atlases.description import atlas_folder
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
 from bolt.datasets.participants import SELECTION, join_subjects, read_csv, refuse_duplicates, select_subjects
+from bolt.datasets.spaces import refuse_confounds
 from bolt.download.fetch import fetch, is_remote, join, local_path
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_yaml
@@ -99,7 +100,8 @@ def check(dataset: Dataset, config: Config) -> None:
     Raises
     ------
     ConfigError
-        Series of another atlas than the configured one, images in another space, or a missing folder.
+        Series of another atlas than the configured one; images in another space, or denoising that they cannot have; a
+        missing folder.
     """
     about, where = dataset.abide, f"dataset '{dataset.name}'"
     names = list(config.atlas_places)
@@ -118,6 +120,9 @@ def check(dataset: Dataset, config: Config) -> None:
             where=where,
             hint=f"Set it to {SPACES['cpac']}, with pipeline {' or '.join(SPACES)}; or choose ready series",
         )
+    if not dataset.ready_series:
+        lack = f"images of pipeline '{about.pipeline}' do not have: the project removed nuisance signals from them"
+        refuse_confounds(config, where, lack, ". 'abide: strategy' chooses among the variants that it published")
     if not is_remote(about.base) and not local_path(about.base).is_dir():
         raise ConfigError(f"no such folder: {about.base}", where=where, hint="Correct 'abide: base'")
 

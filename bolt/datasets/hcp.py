@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.config import ROOT, Bucket, Config, Dataset, load_denoise, nearest
+from bolt.config import ROOT, Bucket, Config, Dataset, nearest
 from bolt.config.layout import Layout
 from bolt.datasets.hcp_files import (
     HEADER_BYTES,
@@ -34,6 +34,7 @@ from bolt.datasets.hcp_files import (
     write_events,
 )
 from bolt.datasets.participants import join_subjects, read_timing, select_subjects
+from bolt.datasets.spaces import refuse_confounds
 from bolt.download.fetch import fetch
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_yaml, write_bytes, write_table
@@ -90,13 +91,7 @@ def check(dataset: Dataset, config: Config) -> None:
             where=where,
             hint=f"Set it to {SPACE}",
         )
-    denoise = load_denoise(config.denoise)
-    if denoise.confounds or denoise.strategy:
-        raise ConfigError(
-            f"denoising '{denoise.name}' needs fMRIPrep's table of confounds, which HCP does not have",
-            where=where,
-            hint="Set 'denoise' to none, or to a strategy that only filters or detrends",
-        )
+    refuse_confounds(config, where, "HCP does not have")
     if not dataset.downloaded and not dataset.path.is_dir():
         raise ConfigError(f"no such folder: {dataset.path}", where=where, hint="Set 'path' to the folder of subjects")
     for table in (subjects_table(dataset), dataset.hcp.restricted_table):

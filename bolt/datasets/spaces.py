@@ -1,4 +1,4 @@
-"""The template space of preprocessed images: which one of those that a dataset has is read."""
+"""What is read of preprocessed images: their template space, and the tables of confounds that denoising needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bolt.atlases.description import describe_atlas
 from bolt.atlases.spaces import serves
 from bolt.config import AROMA, Config, Dataset, load_denoise
+from bolt.io.errors import ConfigError
 from bolt.io.volumes import space_of
 
 
@@ -57,3 +58,30 @@ def use_space_of_images(config: Config, dataset: Dataset) -> tuple[Config, str]:
         if usable:
             break
     return config, ""
+
+
+def refuse_confounds(config: Config, where: str, lack: str, hint: str = "") -> None:
+    """Refuse denoising that needs a table of confounds, for images that come without one.
+
+    Parameters
+    ----------
+    config : Config
+    where : str
+        The dataset, for the error.
+    lack : str
+        Whose images lack what, in words that follow ", which".
+    hint : str
+        A further way out.
+
+    Raises
+    ------
+    ConfigError
+        The configured strategy does more than filter or detrend.
+    """
+    denoise = load_denoise(config.denoise)
+    if denoise.confounds or denoise.strategy:
+        raise ConfigError(
+            f"denoising '{denoise.name}' needs fMRIPrep's table of confounds, which {lack}",
+            where=where,
+            hint=f"Set 'denoise' to none, or to a strategy that only filters or detrends{hint}",
+        )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bolt.cli.main import main
-from bolt.config import Config, Dataset, load_config, load_dataset
+from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
 from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
@@ -151,17 +151,6 @@ def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
     check_names(native, raw)
     with pytest.raises(ConfigError, match="preprocessed already"):
         check_names(native, dataset(derivatives))
-
-
-@pytest.mark.parametrize("strategy", ["24p", "simple"])
-def test_ready_series_are_not_said_to_be_denoised(tmp_path, strategy):
-    """The name of the strategy would be part of every path, while nothing was done."""
-    series = load_dataset("abide1").model_copy(update={"path": tmp_path})
-    assert series.ready_series
-    config = Config(dataset="abide1", atlases=["cc200"], denoise=strategy)
-    with pytest.raises(ConfigError, match=f"provides ROI series, .* denoising '{strategy}' would change nothing"):
-        check_names(config, series)
-    check_names(config.model_copy(update={"denoise": "none"}), series)
 
 
 def at_resolutions(derivatives, voxels):
