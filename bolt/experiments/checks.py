@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from bolt.config import Config, Experiment, Model, Row
-from bolt.experiments.entries import paper_table
+from bolt.config.layout import Layout
+from bolt.experiments.entries import paper_table, searched_model
 from bolt.explain.explainable import has_importance
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
@@ -84,6 +85,44 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
                 hint="Remove the row",
             )
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
+
+
+def check_choices(config: Config, rows: Rows) -> str:
+    """Refuse to use values that no search has chosen yet (`search: use`); a run's models depend on them.
+
+    Parameters
+    ----------
+    config : Config
+    rows : sequence of (Row, Model)
+        Of all experiments that are asked for.
+
+    Returns
+    -------
+    str
+        Which models have such values, and which keep those of their own files; empty without `search: use`.
+
+    Raises
+    ------
+    ConfigError
+        None of the rows' models has such values, or one that 'search: models' names lacks them.
+    """
+    models = sorted({Path(row.model).stem for row, _ in rows})
+    if not (config.search.use and models):
+        return ""
+    lacking = [name for name in models if searched_model(name, config) is None]
+    named = [name for name in (Path(place).stem for place in config.search.models) if name in lacking]
+    if named or lacking == models:
+        wanted = ", ".join(named or (["bolt"] if "bolt" in models else models))
+        raise ConfigError(
+            f"no search has chosen values for model {wanted} (in {Layout(config).shared_choice('<model>').parent}), so "
+            "'search: use' would train the values of config/models",
+            where="search: use",
+            hint="First run, for every dataset: "
+            f"snakemake search --config 'search={{scheme: shared, models: [{wanted}]}}'",
+        )
+    used = ", ".join(name for name in models if name not in lacking)
+    own = f"; {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} those of config/models" if lacking else ""
+    return f"Note: values that a search chose are used for {used}{own}."
 
 
 def _check_settings(model: Model, where: str) -> None:

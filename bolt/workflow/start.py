@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from bolt.config import Model, Row
 from bolt.config.own_files import with_own_files
-from bolt.experiments.checks import check_experiment, lacks_reference
+from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path
@@ -55,6 +56,8 @@ def start(
                 print(note, file=sys.stderr)
             for check in checks(run):
                 check()
+            if note := check_choices(run.config, _rows_asked_for(run, targets)):
+                print(note, file=sys.stderr)
         return run
     except BoltError as error:
         sys.tracebacklimit = 0
@@ -82,6 +85,14 @@ def _prepares(run: Run, targets: Collection[str]) -> bool:
         return path.relative_to(results).parts[0].split(".")[0] if results in path.parents else target
 
     return PREPARING.issuperset(map(name, targets)) if targets else run.dataset.label is None
+
+
+def _rows_asked_for(run: Run, targets: Collection[str]) -> list[tuple[Row, Model]]:
+    """Return the rows of the experiments that the command line asks for, by target or by file."""
+    folder = run.layout.paper.absolute()
+    names = {Path(target).stem if folder in Path(target).absolute().parents else target for target in targets}
+    asked = names.union(*(run.asked(target) for target in ("paper", "extras") if target in names))
+    return [row for name, rows in run.experiment_rows.items() if name in asked for row in rows]
 
 
 def checks(run: Run) -> list[Callable[[], object]]:

@@ -142,3 +142,38 @@ def test_the_targets_paper_and_extras_are_dry_runs_of_their_own(tmp_path):
         said = int(re.search(r"(\d+) jobs", last_line(done.stdout))[1])
         assert said == sum(jobs(done.stdout).values()) - 1
     assert made == {"paper": {"ablation"}, "extras": {"windows_only", "one"}}
+
+
+def test_values_that_no_search_has_chosen_are_not_used(tmp_path):
+    """The trainings would be those of config/models, under the name of searched ones."""
+    config = configured(tmp_path, search={"use": True, "scheme": "shared", "n_trials": 1})
+    refused = "no search has chosen values for model tiny .in results/paper/search.*First run, for every dataset"
+    for target in ("extras", "one", "results/paper/two.tsv"):
+        done = snakemake(tmp_path, "-n", target, config=config)
+        assert done.returncode != 0 and re.search(refused, done.stdout), done.stdout
+        assert "snakemake search --config 'search={scheme: shared, models: [tiny]}'" in done.stdout
+    assert snakemake(tmp_path, "-n", config=config).returncode == 0  # the report has no experiments
+    assert snakemake(tmp_path, "-n", "search", config=config).returncode == 0
+    choice = tmp_path / "results/paper/search/tiny.yaml"
+    choice.parent.mkdir(parents=True)
+    write_yaml(choice, TINY_MODEL | {"hyper": TINY_MODEL["hyper"] | {"hidden": 32}})
+    plain = snakemake(tmp_path, "-n", "one", "--config", "search={use: false}", config=config).stdout
+    done = snakemake(tmp_path, "-n", "one", config=config)
+    assert done.returncode == 0 and "Note: values that a search chose are used for tiny." in done.stdout
+    trained, others = (set(re.findall(r"(tiny-\w+)/seed-0/fold", out)) for out in (done.stdout, plain))
+    assert len(trained) == len(others) == 2 and not trained & others
+
+
+def test_of_some_models_searched_it_is_said_which(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = {"title": "Both", "rows": [{"model": "svm"}, {"model": "bolt"}]}
+    both = str(write_yaml(tmp_path / "both.yaml", rows))
+    config = read_yaml(series_dataset(tmp_path, experiments=[both], search={"use": True}))
+    choice = tmp_path / "results/paper/search/svm.yaml"
+    choice.parent.mkdir(parents=True)
+    write_yaml(choice, {"model": "svm", "hyper": {"C": 0.5}})
+    start(config, targets=["both"])
+    said = capsys.readouterr().err
+    assert "values that a search chose are used for svm; bolt has those of config/models." in said
+    with pytest.raises(SystemExit, match=r"no search has chosen values for model bolt .*models: \[bolt\]"):
+        start(config | {"search": {"use": True, "models": ["svm", "bolt"]}}, targets=["both"])
