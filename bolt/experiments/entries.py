@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolt.config import ROOT, Config, Experiment, Model, Quick, Row, known, load_experiment, load_model, parse
+from bolt.config import (
+    ROOT,
+    Config,
+    Dataset,
+    Experiment,
+    Model,
+    Quick,
+    Row,
+    known,
+    load_dataset,
+    load_experiment,
+    load_model,
+    parse,
+)
 from bolt.config.layout import Layout
 from bolt.config.models import Fidelity
 from bolt.config.study import Study
@@ -44,7 +57,7 @@ class Entry:
     paper : dict
         Columns and values that identify this row in the paper's own table (`paper_table`); empty if it has no such row.
     paper_dataset : str
-        Which of the paper's datasets this is; empty if it is none of them.
+        Which of the paper's datasets this is (`paper_dataset`); empty if it is none of them.
     line : str
         In a sweep: the line of its figure to which the row belongs; else empty.
     value : float or None
@@ -141,7 +154,7 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             value=row.value,
             explanations=[] if note else [layout.run(atlas, model, seed).explanation for seed in config.seeds],
             outer=config.folds.outer,
-            paper_dataset=dataset.paper or "",
+            paper_dataset=paper_dataset(dataset),
         )
         for atlas in atlases
         for row, model, note in judged
@@ -249,6 +262,15 @@ def available(config: Config) -> dict[str, Experiment]:
     """Return all experiments by name: those configured, and those in `config/experiments`."""
     names = {name: name for name in known("experiment")} | config.experiment_places
     return {name: load_experiment(place) for name, place in names.items()}
+
+
+def paper_dataset(dataset: Dataset) -> str:
+    """Return with which of the paper's datasets results are compared: none if label or classes are others."""
+    if dataset.paper is None:
+        return ""
+    original = load_dataset(dataset.paper)
+    same = (dataset.label, dataset.classes) == (original.label, original.classes)
+    return dataset.paper if same else ""
 
 
 def paper_table(name: str) -> Path:

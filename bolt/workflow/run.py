@@ -15,7 +15,15 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
-from bolt.experiments.entries import EXPLAINED_BY, available, entries, paper_table, rows_of, trained_models
+from bolt.experiments.entries import (
+    EXPLAINED_BY,
+    available,
+    entries,
+    paper_dataset,
+    paper_table,
+    rows_of,
+    trained_models,
+)
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
@@ -37,6 +45,10 @@ RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", 
 MANY_THREADS = (
     "Note: with 'preprocess: threads' above 1, a T1w that is normalised again gives other results "
     "(docs/preprocessing.md); with 1, the same to the last bit."
+)
+OTHER_LABEL = (
+    "Note: dataset '{name}' predicts another label, or other classes, than '{paper}' ('paper' in its file): the "
+    "paper's results are not shown beside its own."
 )
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
@@ -64,6 +76,8 @@ class Run(ScanFiles):
         self.notes = [note] if note else []
         if dataset.source in ("bids", "phantom") and config.preprocess.threads > 1:
             self.notes.append(MANY_THREADS)
+        if dataset.paper is not None and not paper_dataset(dataset):
+            self.notes.append(OTHER_LABEL.format(name=dataset.name, paper=dataset.paper))
         self.config, self.dataset, self.layout = self.study.config, self.study.dataset, self.study.layout
         self.models = self.study.models
         check_experiment_names(self.config, RESERVED)
@@ -160,7 +174,7 @@ class Run(ScanFiles):
         """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
         table = paper_table(name)
         titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
-        about = [self.dataset.paper, self.dataset.coloured]
+        about = [paper_dataset(self.dataset), self.dataset.coloured]
         return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None, about])
 
     # ---- models --------------------------------------------------------------------------------

@@ -10,16 +10,18 @@ import pytest
 
 from bolt.config import ROOT, Config, load_dataset, load_experiment
 from bolt.evaluate.classes import METRICS
-from bolt.experiments.entries import entries
+from bolt.experiments.entries import entries, paper_dataset
 from bolt.experiments.results import paper_values, with_paper
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, sha256
 from bolt.report.tables.landmarks import paper_of
+from bolt.workflow.run import Run
 from tests.snake import write_yaml
 
 CHECKED = {
     "ablation": "287a914c5865002618d6df241c3eff8ce68ed818e0ced01515002001dc365dea",
     "comparison": "384dbb1335f9de18ac32fe3e64c1679110d69f87c86e0ea11d4dfcac149e9903",
+    "complexity": "afae236ca11fb88a73657cc19d5646fef89a52f918495803696828dd89d99983",
     "landmarks": "272a94044a122da0ffb29eb751328a51f2d21dfcb3e81357deca307735b57add",
     "window_size": "313784d9e32d3ea6c935a7f5aa9fdd94bbe2607cc310c81553c44c8f91a70185",
 }
@@ -51,6 +53,10 @@ COMPARISON = {  # accuracy on Schaefer-400 and AUC on AAL-116: HCP at rest, HCP 
     "hatnet": ((85.72, 99.37, 64.66), (87.43, 99.96, 66.52)),
     "bolt": ((91.85, 99.66, 71.28), (94.29, 99.99, 74.30)),
 }
+
+
+def test_every_table_of_the_paper_is_checked() -> None:
+    assert sorted(CHECKED) == sorted(file.stem for file in (ROOT / "config/experiments/paper").glob("*.tsv"))
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -112,6 +118,28 @@ def test_a_copied_dataset_file_keeps_the_papers_values(tmp_path: Path) -> None:
         table = shown(str(copy), ["schaefer400"], name)
         assert len(table) == n and set(table["dataset"]) == {"my_hcp"}, name
     assert len(paper_of(load_dataset(str(copy)).paper, "schaefer400")) == 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"label": "Race", "classes": ["a", "b"]}, {"classes": ["female", "other"]}, {"classes": ["male", "female"]}],
+)
+def test_a_copy_that_predicts_something_else_is_not_compared_with_the_paper(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    """In another order of the classes, recall and precision are of the other class."""
+    keys = read_yaml(ROOT / "config/datasets/hcp_rest.yaml")
+    other, same = tmp_path / "other.yaml", tmp_path / "same.yaml"
+    assert keys["paper"] == "hcp_rest" and keys["classes"] != changes["classes"]
+    write_yaml(other, keys | changes)
+    write_yaml(same, keys | {"crop": 300, "description": "Mine."})
+    for name in ("comparison", "ablation", "window_size"):
+        assert shown(str(other), ["schaefer400"], name).empty and len(shown(str(same), ["schaefer400"], name))
+    run, copy = (Run({"dataset": str(file), "atlases": ["schaefer400"], "models": ["bolt"]}) for file in (other, same))
+    assert paper_dataset(run.dataset) == "" and paper_dataset(copy.dataset) == "hcp_rest"
+    assert any("'other' predicts another label, or other classes, than 'hcp_rest'" in note for note in run.notes)
+    assert not copy.notes
+    assert run.experiment_settings("comparison") != copy.experiment_settings("comparison")  # the table is made anew
 
 
 def test_what_the_paper_does_not_have_stays_empty() -> None:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.experiments.entries import paper_dataset
 from bolt.report.figures.landmarks import Curve, draw_curves
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import run_figure
@@ -47,7 +48,7 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
         "precision in per cent."
     )
     blocks: list[Block] = [
-        Table(landmark_table(table, paper_of(study.dataset.paper, run.atlas)), caption, file),
+        Table(landmark_table(table, paper_of(paper_dataset(study.dataset), run.atlas)), caption, file),
         Text(MEANING.format(fixed=(study.dataset.classes or [""])[-1])),
         Text(FITTED + (INNER if "inner" in set(table["importance"]) else SUGGEST_INNER)),
     ]

@@ -374,6 +374,17 @@ def test_planted_moments_and_position_alone_must_lie_in_their_ranges(
     says(ask("planted regions", evidence), SUPPORTED, "0.0001")
 
 
+def test_planted_regions_may_be_found_although_none_is_called_important(tmp_path: Path) -> None:
+    """Mean weights can find them where no fold alone does: the green verdict does not contradict the red one."""
+    evidence = Evidence(tmp_path, tmp_path, 5, truth=tmp_path / "truth.tsv")
+    known = {"selected": True, "n_folds": 2, "selection_frequency": 0.5}
+    write([{"name": f"ROI {i}", **known} for i in range(3)], tmp_path / "roi_weights.tsv", ROI_COLUMNS)
+    write([{"measure": "planted ROIs, p", "value": 0.0001, "high": 0.01, "passed": "true"}], evidence.truth, TRUTH)
+    says(ask("regions", evidence), NOT_SUPPORTED, "no single region should be called important")
+    words = "among those with the largest mean weights (whether or not single folds agree on them) is 0.0001"
+    says(ask("planted regions", evidence), SUPPORTED, words)
+
+
 def test_questions_are_counted_by_their_answers() -> None:
     found = [Verdict("s", "q", "c", state=state) for state in (NOT_TESTED, SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)]
     assert counted(found) == "Of 4 questions about this explanation: 1 supported, 2 not supported, 1 not tested."
