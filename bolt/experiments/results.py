@@ -42,6 +42,7 @@ RESULT_COLUMNS = {
     "expected_folds": "Folds of the cross-validation; 0: the row cannot be run on this dataset, see note",
     "missing_folds": "The other folds",
     "n_scans": "Number of test scans of the finished folds",
+    "n_all_scans": "Number of scans that all folds of the cross-validation test",
     "low": "Lower end of the mean's 95 % interval; families (else subjects) are independent; n/a: too few of them",
     "high": "Upper end of that interval",
     "pooled": "Value over all test scans of the finished folds together",
@@ -71,6 +72,11 @@ SITE_COLUMNS = {
     "low": "Lower end of its 95 % interval; n/a: too few families (else subjects)",
     "high": "Upper end",
 }
+SCOPE_COLUMNS = {
+    "expected_folds": "Folds of the cross-validation",
+    "n_all_scans": RESULT_COLUMNS["n_all_scans"],
+}
+"""What paired tests are a part of."""
 FAMILY_COLUMNS = {
     "dataset": "Dataset",
     "family": "Family of methods, as named in the models' files",
@@ -129,6 +135,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         "expected_folds": len(due(entry)),
         "missing_folds": ", ".join(map(str, gathered.missing)) or None,
         "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
+        "n_all_scans": gathered.predictions["scan_id"].nunique() if len(tests) else 0,
         "note": entry.note or "; ".join(dict.fromkeys(gathered.missing.values())) or None,
         "fidelity": fidelity.level if (fidelity := entry.model.fidelity) else None,
         "fidelity_note": fidelity.note if fidelity else None,
@@ -306,17 +313,33 @@ def family_table(results: pd.DataFrame, entries: Sequence[Entry], reference: str
 
 
 def paired_tests(entries: Sequence[Entry], gathered: Sequence[Gathered], reference: str) -> pd.DataFrame:
-    """Test each row against the reference on the same dataset and atlas: `KEYS`, ``reference`` and `TEST_COLUMNS`."""
+    """Test each row against the reference on the same dataset and atlas.
+
+    Returns
+    -------
+    DataFrame
+        `KEYS`, ``reference``, `TEST_COLUMNS` and `SCOPE_COLUMNS`.
+    """
     parts: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
-    classes = {}
+    classes: dict[str, Sequence[str] | None] = {}
+    scopes: dict[tuple[str, str], tuple[int, set[str]]] = {}
     for entry, (predictions, _) in zip(entries, gathered, strict=True):
         if len(predictions):
+            place = entry.dataset, entry.atlas
+            n_folds, scans = scopes.get(place, (0, set()))
+            scopes[place] = max(n_folds, len(due(entry))), scans | set(predictions["scan_id"])
             parts.setdefault((entry.dataset, entry.atlas), {})[entry.row] = predictions
             classes[entry.dataset] = entry.classes or None
     tables = [
-        compare_all(rows, reference, classes[dataset]).assign(dataset=dataset, atlas=atlas, reference=reference)
+        compare_all(rows, reference, classes[dataset]).assign(
+            dataset=dataset,
+            atlas=atlas,
+            reference=reference,
+            expected_folds=scopes[dataset, atlas][0],
+            n_all_scans=len(scopes[dataset, atlas][1]),
+        )
         for (dataset, atlas), rows in parts.items()
         if reference in rows and len(rows) > 1
     ]
-    columns = [*KEYS, "reference", *TEST_COLUMNS]
+    columns = [*KEYS, "reference", *TEST_COLUMNS, *SCOPE_COLUMNS]
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)

@@ -71,7 +71,10 @@ def _metadata(about: dict[str, Any], classes: Any, licence: str | None, title: s
         if metric["value"] is not None
     ]
     task = {"type": "time-series-classification" if classes else "time-series-regression"}
-    result = {"task": task, "dataset": {"name": about["dataset"], "type": about["dataset"]}, "metrics": values}
+    dataset: dict[str, Any] = {"name": about["dataset"], "type": about["dataset"]}
+    if about["runs"]["tested"]:
+        dataset["args"] = {"tested": about["runs"]["tested"]}
+    result = {"task": task, "dataset": dataset, "metrics": values}
     head: dict[str, Any] = {"license": licence} if licence else {}
     head |= {
         "library_name": "bolt-fmri",

@@ -19,6 +19,7 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.models.parts.temperature import fit_temperature
 from bolt.packs.cohort import summarise_cohort
+from bolt.report.tables.scope import scope_text
 from bolt.series.cache import SeriesCache
 
 
@@ -29,7 +30,8 @@ class Facts:
     Attributes
     ----------
     about : dict
-        JSON: label, atlas, rois, series (how they were made), cohort, metrics, temperature, runs.
+        JSON: label, atlas, rois, series (how they were made), cohort, metrics, temperature, runs (`tested`: how many of
+        all folds and scans the metrics are of, if not all).
     connectivity : (R (R - 1) / 2,) array
         Mean of the training cohort.
     """
@@ -89,8 +91,9 @@ def describe_run(place: RunPlace) -> Facts:
     """
     tests, done, failed = test_predictions(place)
     study, cache = _study(place), place.cache
-    classes = study.dataset.classes
-    in_folds = np.flatnonzero(cache.index["scan_id"].isin(roles_in(place).index))
+    classes, roles = study.dataset.classes, roles_in(place)
+    in_folds = np.flatnonzero(cache.index["scan_id"].isin(roles.index))
+    tested = tests["fold"].nunique(), roles.shape[1], tests["scan_id"].nunique(), len(in_folds)
     cohort, connectivity = summarise_cohort(cache, in_folds.tolist())
     about: dict[str, Any] = {
         "dataset": study.dataset.name,
@@ -101,7 +104,12 @@ def describe_run(place: RunPlace) -> Facts:
         "series": _series(place, study),
         "cohort": cohort,
         "scheme": study.config.folds.scheme,
-        "runs": {"trained": done, "failed": failed, "seeds": sorted(tests["seed"].unique().tolist())},
+        "runs": {
+            "trained": done,
+            "failed": failed,
+            "seeds": sorted(tests["seed"].unique().tolist()),
+            "tested": scope_text(*tested),
+        },
         "metrics": _metrics(tests, classes),
         "temperature": None if classes is None else _temperature(tests, classes),
     }

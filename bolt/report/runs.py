@@ -6,12 +6,20 @@ from pathlib import Path
 
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
+from bolt.io.files import read_json
+from bolt.report.tables.scope import scope_of
 
 
 def run_title(study: Study, run: ModelRun) -> str:
     """Return what a run is called for readers."""
     seed = f", seed {run.seed}" if len(study.config.seeds) > 1 else ""
     return f"{study.models[run.model].name} on {run.atlas}{seed}"
+
+
+def run_scope(run: ModelRun) -> str:
+    """Return how many of all folds and scans a run was tested on; empty if on all, or if it was not evaluated."""
+    summary = run.folder / "summary.json"
+    return scope_of(read_json(summary)) if summary.is_file() else ""
 
 
 def run_anchor(run: ModelRun) -> str:

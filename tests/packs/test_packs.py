@@ -36,7 +36,7 @@ from tests.caches import scan_table, split
 SITES = ["north", "south"]
 
 
-def build_run(folder: Path, model: str, seeds=(0, 1), **changes):
+def build_run(folder: Path, model: str, seeds=(0, 1), outer=3, run=None, **changes):
     """The results of a small study with one model, as the workflow leaves them; returns the model's folder."""
     rng = np.random.default_rng(0)
     about = {"site": [SITES[i // 2 % 2] for i in range(24)], "age": rng.integers(20, 50, 24).astype(float)}
@@ -47,7 +47,7 @@ def build_run(folder: Path, model: str, seeds=(0, 1), **changes):
     cache = results / "cache" / "toy" / "space-none"
     cache.parent.mkdir(parents=True)
     made.rename(cache)
-    folds = split(results, table, outer=3)
+    folds = split(results, table, outer=outer)
     config = Config(dataset="toy", atlases=["toy"], models=[model])
     write_yaml(config.model_dump(mode="json"), results / "config.yaml")
     dataset = Dataset(
@@ -55,7 +55,9 @@ def build_run(folder: Path, model: str, seeds=(0, 1), **changes):
     )
     settings = load_model(model).model_copy(update=changes)
     runs = results / "runs" / "toy" / "space-none" / settings.run_name
-    trainings = [Training(fold, seed, runs / f"seed-{seed}" / f"fold-{fold}") for seed in seeds for fold in range(3)]
+    trainings = [
+        Training(fold, seed, runs / f"seed-{seed}" / f"fold-{fold}") for seed in seeds for fold in run or range(outer)
+    ]
     runner = train_features if model == "svm" else train_folds
     assert runner(cache, folds, settings, dataset, trainings, device="cpu") == [None] * len(trainings)
     for training in trainings:
@@ -509,7 +511,7 @@ def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
 def test_a_pack_of_one_seed_is_described_by_that_seed(run, tmp_path):
     pack(argparse.Namespace(run=run / "seed-1", out=tmp_path / "model", licence=None))
     about = read_json(tmp_path / "model" / "model.json")
-    assert about["runs"] == {"trained": 3, "failed": 0, "seeds": [1]} and len(about["members"]) == 3
+    assert about["runs"] == {"trained": 3, "failed": 0, "seeds": [1], "tested": ""} and len(about["members"]) == 3
     pack(argparse.Namespace(run=run / "seed-1" / "fold-2", out=tmp_path / "one", licence=None))
     card = (tmp_path / "one" / "README.md").read_text()
     assert "In 8 scans of the training cohort" in card and "the mean of" not in card

@@ -19,6 +19,7 @@ from bolt.experiments.results import (
     FAMILY_COLUMNS,
     KEYS,
     RESULT_COLUMNS,
+    SCOPE_COLUMNS,
     SITE_COLUMNS,
     TEST_COLUMNS,
     family_table,
@@ -50,8 +51,9 @@ from bolt.report.tables.numbers import (
     percent,
     signed,
 )
+from bolt.report.tables.scope import joined, part_text, scopes_of
 
-TESTS_COLUMNS = {**KEYS, "reference": "Row that is tested against", **TEST_COLUMNS}
+TESTS_COLUMNS = {**KEYS, "reference": "Row that is tested against", **TEST_COLUMNS, **SCOPE_COLUMNS}
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
 """Source of spread to its column of the results."""
 WITH_INTERVALS = "accuracy", "auc", "balanced_accuracy", "brier", "log_loss"
@@ -76,7 +78,7 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     """
     found = [gather(entry) for entry in entries]
     numbers = [summaries(entry, runs) for entry, runs in zip(entries, found, strict=True)]
-    results = with_paper(_joined(numbers, RESULT_COLUMNS), entries, paper_values(experiment))
+    results = with_paper(_of_all_scans(_joined(numbers, RESULT_COLUMNS)), entries, paper_values(experiment))
     tests = paired_tests(entries, found, experiment.reference)
     by_site = _joined([sites(entry, runs) for entry, runs in zip(entries, found, strict=True)], SITE_COLUMNS)
     families = family_table(results, entries, experiment.reference)
@@ -92,10 +94,16 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
         *as_in_paper(experiment, entries, results),
         *_sheets(experiment, entries, results, tests, families),
     ]
-    pictures = {picture.name: "All rows with their 95 % intervals"}
+    scopes = {
+        f"{row}, {name}, {atlas}": text
+        for (name, atlas), part in results.groupby(["dataset", "atlas"], sort=False)
+        for row, text in scopes_of(part).items()
+    }
+    tested = "".join(f". {text}" for text in joined(scopes))
+    pictures = {picture.name: f"All rows with their 95 % intervals{tested}"}
     if has_sites(by_site):
         draw_sites(by_site, out / f"{experiment.name}_sites.png")
-        pictures[f"{experiment.name}_sites.png"] = "Rows at each site with their 95 % intervals"
+        pictures[f"{experiment.name}_sites.png"] = f"Rows at each site with their 95 % intervals{tested}"
     write_sheets(experiment, sheets, out, pictures, first=1)
     write_table(results, out / f"{experiment.name}.tsv", RESULT_COLUMNS)
 
@@ -103,6 +111,11 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
 def _joined(tables: Sequence[pd.DataFrame], columns: dict[str, str]) -> pd.DataFrame:
     filled = [table for table in tables if len(table)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(columns))
+
+
+def _of_all_scans(results: pd.DataFrame) -> pd.DataFrame:
+    """Count the scans of a dataset and atlas by the row that has most of them: others may learn from a share."""
+    return results.assign(n_all_scans=results.groupby(["dataset", "atlas"])["n_all_scans"].transform("max"))
 
 
 def _sheets(
@@ -157,7 +170,8 @@ def performance(
         )
     if "fidelity" in rows[0]:
         caption += f" {FIDELITY}{f' {DASH}: not stated.' if part['fidelity'].isna().any() else ''}"
-    notes = [*notes_of(_reconstructed(part)), *_notes(part), *_baseline_notes(tests, entries, reference)]
+    notes = [*joined(scopes_of(part)), *notes_of(_reconstructed(part)), *_notes(part)]
+    notes += _baseline_notes(tests, entries, reference)
     return Sheet(title, pd.DataFrame(rows), f"{caption} {BOLD}", _best(part, entries, metrics), notes)
 
 
@@ -178,7 +192,7 @@ def spread(title: str, part: pd.DataFrame) -> Sheet:
         "(ddof 1), the change if the whole cross-validation were repeated; and over the seeds of a fold (ddof 1, root "
         "mean variance over folds), the change if one fold were repeated."
     )
-    return Sheet(title, pd.DataFrame(rows), caption)
+    return Sheet(title, pd.DataFrame(rows), caption, notes=joined(scopes_of(part)))
 
 
 def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> Sheet:
@@ -204,7 +218,7 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         f"probabilities were scaled by a temperature fitted to each fold's validation scans. {BOLD}"
     )
     best = {(row, with_interval(metric)) for metric in NOT_IN_PAPER for row, _ in _best(part, entries, [metric])}
-    return Sheet(title, pd.DataFrame(rows), caption, best)
+    return Sheet(title, pd.DataFrame(rows), caption, best, joined(scopes_of(part)))
 
 
 def with_interval(metric: str) -> str:
@@ -218,7 +232,9 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
     metric = "accuracy" if of_classes else "mae"
     shown = _format_of(metric)
     tests = tests[tests["metric"] == metric]
-    frame = pd.DataFrame({"": tests["row"], "folds": tests["n_folds"].map(str), "scans": tests["n_scans"].map(str)})
+    frame = pd.DataFrame({"": tests["row"]})
+    for name, n, n_all in (("folds", "n_folds", "expected_folds"), ("scans", "n_scans", "n_all_scans")):
+        frame[name] = list(map(part_text, tests[n], tests[n_all]))
     frame["difference over folds"] = [signed(d, shown) for d in tests["difference"]]
     frame["over scans"] = [signed(d, shown) for d in tests["pooled_difference"]]
     done = [test for test in TEST_NAMES if tests[test].notna().any()]
@@ -254,7 +270,7 @@ def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:
         names = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected resampled t-test"}
         named = "; ".join(names[test] for test in done)
         caption += f" In brackets two-sided p-values, Holm-corrected for the rows of each column: {named}."
-    return Sheet(title, pd.DataFrame(rows), caption)
+    return Sheet(title, pd.DataFrame(rows), caption, notes=joined(scopes_of(tests)))
 
 
 def family_sheet(families: pd.DataFrame, reference: str, unknown: Mapping[str, str] | None = None) -> Sheet:

@@ -11,6 +11,7 @@ import pandas as pd
 from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
+from bolt.experiments.results import due, gather
 from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
 from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.io.errors import DataError
@@ -20,6 +21,7 @@ from bolt.report.figures.landmarks import Curve, draw_curves
 from bolt.report.tables.explanation import landmark_table
 from bolt.report.tables.landmarks import paper_of, read_landmarks
 from bolt.report.tables.markup import Sheet, write_sheets
+from bolt.report.tables.scope import joined, scope_text
 
 WHERE: dict[str, Any] = {
     "dataset": "Dataset",
@@ -56,6 +58,7 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
         Nothing is explained.
     """
     rows, curves, subsets, sheets, explained = [], [], [], [], []
+    scopes: dict[str, str] = {}
     titles = dataset_titles(entries)
     for entry in in_papers_order(entries, FIGURE_ORDER):
         tables = _over_seeds(entry, "landmarks.tsv", list(KEYS))
@@ -69,7 +72,10 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
             "Mean ± standard deviation over folds; accuracy, recall and precision in per cent. The paper does not "
             "state whether volumes or subjects are classified, and has random volumes as its only control."
         )
-        sheets.append(Sheet(title, landmark_table(tables, paper), caption))
+        scope = _scope(entry)
+        shown = landmark_table(tables, paper, expected=_expected(entry))
+        sheets.append(Sheet(title, shown, caption, notes=[scope] if scope else []))
+        scopes[title] = scope
         curve = _over_seeds(entry, "subsets.tsv", ["offset", "level"])
         if curve is not None and len(curve):
             curves.append(Curve(title, curve, tables, 1 / len(entry.classes)))
@@ -83,13 +89,32 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
     empty = pd.DataFrame(columns=[*WHERE, *SUBSET_COLUMNS])
     subset_table = pd.concat(subsets)[[*WHERE, *SUBSET_COLUMNS]] if subsets else empty
     write_table(subset_table, out / f"{experiment.name}_subsets.tsv", {**WHERE, **SUBSET_COLUMNS})
-    sheets = [*_as_in_paper(experiment, explained), *sheets]
-    figures = {f"{experiment.name}.png": "Accuracy and importance against rank of importance"} if curves else {}
+    notes = joined(scopes)
+    sheets = [*_as_in_paper(experiment, explained, notes), *sheets]
+    about = ". ".join(["Accuracy and importance against rank of importance", *notes])
+    figures = {f"{experiment.name}.png": about} if curves else {}
     write_sheets(experiment, sheets, out, figures)
     write_table(pd.concat(rows, ignore_index=True), out / f"{experiment.name}.tsv", COLUMNS)
 
 
-def _as_in_paper(experiment: Experiment, explained: Sequence[tuple[Entry, pd.DataFrame]]) -> list[Sheet]:
+def _expected(entry: Entry) -> int:
+    """Return the folds of the cross-validation, times seeds."""
+    return entry.outer * len(entry.explanations)
+
+
+def _scope(entry: Entry) -> str:
+    """Return how much of the dataset was tested by the models that are explained."""
+    predictions, missing = gather(entry)
+    scans = (
+        predictions.loc[kept, "scan_id"].nunique() if len(predictions) else 0
+        for kept in (predictions["role"] == "test", slice(None))
+    )
+    return scope_text(len(due(entry)) - len(missing), len(due(entry)), *scans)
+
+
+def _as_in_paper(
+    experiment: Experiment, explained: Sequence[tuple[Entry, pd.DataFrame]], notes: list[str]
+) -> list[Sheet]:
     """Return the regressions on important and on random volumes as the paper's table has them."""
     if experiment.paper is None:
         return []
@@ -115,7 +140,7 @@ def _as_in_paper(experiment: Experiment, explained: Sequence[tuple[Entry, pd.Dat
         "As in the paper: logistic regressions that classify single volumes, per cent, mean ± standard deviation over "
         "test folds (and seeds, if there are several); bold: the better one."
     )
-    return [Sheet(f"{experiment.paper.shows.split(' and ')[0]}", pd.DataFrame(rows), caption, bold)]
+    return [Sheet(f"{experiment.paper.shows.split(' and ')[0]}", pd.DataFrame(rows), caption, bold, notes)]
 
 
 def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None:
@@ -138,6 +163,6 @@ def _rows(entry: Entry, table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFram
         dataset=entry.dataset,
         atlas=entry.atlas,
         row=entry.row,
-        expected_folds=entry.outer * len(entry.explanations),
+        expected_folds=_expected(entry),
         difference=both["mean"] - both["paper_mean"],
     )[list(COLUMNS)]

@@ -14,6 +14,7 @@ from bolt.report.tables.baselines import sees_brain
 from bolt.report.tables.fidelity import EXPLAINED, marked, notes_of, reconstructed
 from bolt.report.tables.markup import Sheet
 from bolt.report.tables.numbers import DASH, decimal
+from bolt.report.tables.scope import scope_text
 
 DATASETS = {"hcp_rest": "HCP-Rest", "hcp_task": "HCP-Task", "abide1": "ABIDE-I"}
 """The paper's datasets, in the order of its tables."""
@@ -150,12 +151,16 @@ def _best(entries: Sequence[Entry], values: pd.DataFrame) -> set[tuple[str, str,
     return best
 
 
+def _scope(value: pd.Series) -> str:
+    return scope_text(*(int(value[name]) for name in ("n_folds", "expected_folds", "n_scans", "n_all_scans")))
+
+
 def _missing(entries: Sequence[Entry], values: pd.DataFrame) -> list[str]:
     """State which rows lack folds."""
     lines, titles = [], dataset_titles(entries)
     for entry in entries:
         accuracy = values.loc[_key(entry, "accuracy")]
         if entry.note or accuracy["n_folds"] < accuracy["expected_folds"]:
-            folds = entry.note or f"{accuracy['n_folds']:.0f} of {accuracy['expected_folds']:.0f} folds"
+            folds = entry.note or _scope(accuracy)
             lines.append(f"{titles[entry.dataset]}, {ATLASES.get(entry.atlas, entry.atlas)}, {entry.row}: {folds}")
     return lines

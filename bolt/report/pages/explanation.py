@@ -14,7 +14,7 @@ from bolt.explain.explainable import has_importance
 from bolt.io.errors import DataError
 from bolt.report.contents import write_report_page
 from bolt.report.html import Block, Chapter
-from bolt.report.runs import run_anchor, run_title
+from bolt.report.runs import run_anchor, run_scope, run_title
 from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.explanation.connections import connections_blocks
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
@@ -49,7 +49,11 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
 
 @dataclass
 class Story:
-    """What is known about one run; `note` says what of an ensemble is explained, `chapters` are those of each page."""
+    """What is known about one run.
+
+    `note` says what of an ensemble is explained, `chapters` are those of each page, `scope` says how many of all folds
+    and scans were tested.
+    """
 
     title: str
     anchor: str
@@ -57,6 +61,7 @@ class Story:
     believed: str
     note: str
     chapters: dict[str, list[Chapter]]
+    scope: str
 
 
 def write_explanation(study: Study) -> None:
@@ -83,7 +88,8 @@ def story_of(study: Study, run: ModelRun) -> Story | None:
         return None
     draw_overview(study, run)
     chapters = {page: _chapters(study, run, parts) for page, parts in CHAPTERS.items()}
-    return Story(run_title(study, run), run_anchor(run), verdicts, believed(verdicts), _note(study, run), chapters)
+    title, anchor, note = run_title(study, run), run_anchor(run), _note(study, run)
+    return Story(title, anchor, verdicts, believed(verdicts), note, chapters, run_scope(run))
 
 
 def _note(study: Study, run: ModelRun) -> str:

@@ -24,9 +24,10 @@ from bolt.jobs.versions import versions
 from bolt.report.contents import ABOUT, PAGES, pages_of, write_report_page
 from bolt.report.html import Chapter
 from bolt.report.pages.subjects import Subject, index_exclusions, write_subjects
+from bolt.report.runs import run_scope
 from bolt.report.sections.bibliography import bibtex
 from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
-from bolt.report.sections.comparison import Compared, comparison, gathered, reference
+from bolt.report.sections.comparison import Compared, comparison, gathered, reference, reference_run
 from bolt.report.sections.costs import costs_section
 from bolt.report.sections.explanation.absent import unexplained
 from bolt.report.sections.findings import findings
@@ -68,6 +69,7 @@ def write_report(study: Study) -> None:
         "index.html",
         facts=_facts(study, used, exclusions),
         truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        scope=run_scope(reference_run(study)),
         findings=findings(study, compared),  # repeats the tests of the cohort
         contents={file: ABOUT[file] for file in pages if file in ABOUT},
         unexplained={} if "explanation.html" in pages else unexplained(study),
@@ -142,13 +144,22 @@ def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[s
         "scans included": f"{len(used)} of {len(used) + exclusions['scan_id'].nunique()}",
         "subjects": str(used["subject"].nunique()),
         **_label(study.dataset, used),
-        "folds": str(study.config.folds.outer),
+        "folds": _folds(study),
         "atlases": ", ".join(study.config.atlas_places),
         "models": ", ".join(names),
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())
     return facts
+
+
+def _folds(study: Study) -> str:
+    """Return how many folds there are, and how many of them are run if not all."""
+    folds = study.config.folds
+    counts = sorted({len(folds.of(model.name)) for model in study.models.values()})
+    if counts == [folds.outer]:
+        return str(folds.outer)
+    return f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} of {folds.outer}"
 
 
 def _label(dataset: Dataset, used: pd.DataFrame) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from bolt.config import Model
+from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.experiments.entries import Entry
 from bolt.experiments.results import Gathered, gather, paired_tests, sites, summaries
@@ -15,11 +16,12 @@ from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
 from bolt.report.figures.sites import MOST, draw_sites, has_sites
 from bolt.report.html import Block, Chapter, Picture, Table, Text
-from bolt.report.runs import figure_folder, run_title
+from bolt.report.runs import figure_folder, run_scope, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
 from bolt.report.tables.fidelity import RECONSTRUCTED
 from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS
+from bolt.report.tables.scope import joined
 
 CAPTION = (
     "Test scans pooled over folds, with 95 % intervals, and mean ± standard deviation over folds. All models have the "
@@ -44,6 +46,8 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
     if len(evaluated) < 2:
         return None
     rows = rows or gathered(study)
+    scopes = joined({run_title(study, run): run_scope(run) for run in study.runs if run_title(study, run) in evaluated})
+    tested: list[Block] = [Text(f"{'. '.join(scopes)}.", warning=True)] if scopes else []
     side_by_side = _with_fidelity(study, readable.comparison(evaluated))
     blocks: list[Block] = [Table(side_by_side, CAPTION.format(kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
     if study.dataset.classes:
@@ -59,7 +63,7 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
         numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
-    return Chapter("All models side by side", blocks + reconstructed(study) + tests)
+    return Chapter("All models side by side", tested + blocks + reconstructed(study) + tests)
 
 
 def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:
@@ -102,6 +106,7 @@ def _gathered(study: Study, atlas: str) -> Compared:
             folders=[study.layout.run(atlas, model, seed).folder for seed in study.config.seeds],
             folds=study.config.folds.of(model.name),
             classes=study.dataset.classes or [],
+            outer=study.config.folds.outer,
         )
         for model in study.models.values()
     ]
@@ -123,6 +128,11 @@ def reference(study: Study) -> Model:
     """Return the first configured BolT model, else the first model."""
     models = list(study.models.values())
     return next((model for model in models if model.model == "bolt"), models[0])
+
+
+def reference_run(study: Study) -> ModelRun:
+    """Return the run that the first screen is about: of the reference, with the first atlas and seed."""
+    return next(run for run in study.runs if study.models[run.model] is reference(study))
 
 
 def baseline_warnings(study: Study, entries: Sequence[Entry], gathered: Sequence[Gathered]) -> list[Block]:

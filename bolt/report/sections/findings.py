@@ -22,10 +22,11 @@ from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
 from bolt.report.html import Picture
 from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
-from bolt.report.sections.comparison import Compared, reference
+from bolt.report.sections.comparison import Compared, reference_run
 from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import is_better, sees_brain
 from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
+from bolt.report.tables.scope import joined, scope_of
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 MODELS = "{metric} over all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
@@ -62,7 +63,7 @@ class Findings:
 
 def findings(study: Study, compared: Mapping[str, Compared]) -> Findings:
     """Summarise the study; `compared` are the models of each atlas (`comparison.gathered`)."""
-    run = next(run for run in study.runs if study.models[run.model] is reference(study))
+    run = reference_run(study)
     found = Findings({})
     if text := _predicted(study, run, *compared[run.atlas]):
         found.sentences[PREDICTED] = text
@@ -85,8 +86,8 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
         return ""
     model, summary = study.models[run.model], summaries[run_title(study, run)]
     pooled, label, metric = summary["pooled"], study.dataset.label, _metric(study)
-    n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
-    scans = f"{number(n)} test scans" if n == n_all else f"{number(n)} of {number(n_all)} scans, those tested so far"
+    scope = scope_of(summary)
+    scans = f"test scans ({scope})" if scope else f"{number(pooled['n_scans'])} test scans"
     classes = study.dataset.classes or []
     what = f"{' or '.join(classes)} in" if len(classes) == 2 else f"{label} of"
     parts = [f"{model.shown} predicts {what} {scans} with {_with_interval(pooled, metric)}"]
@@ -179,7 +180,9 @@ def _pictures(study: Study, run: ModelRun, caution: str) -> list[Picture]:
         rows = {models[title].shown: (found["pooled"], sees_brain(models[title])) for title, found in summaries.items()}
         file = figure_folder(study.layout) / "models.png"
         figures.overview(rows, _metric(study), file)
-        pictures.append(Picture(file, MODELS.format(metric=metric_name(_metric(study)))))
+        scopes = joined({title: scope_of(summary) for title, summary in summaries.items()})
+        caption = " ".join([MODELS.format(metric=metric_name(_metric(study))), *(f"{scope}." for scope in scopes)])
+        pictures.append(Picture(file, caption))
     overview = run_figure(study, run, "overview")
     if overview.is_file() and verdicts_of(study, run):
         pictures.append(Picture(overview, caution + OVERVIEW))

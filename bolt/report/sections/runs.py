@@ -12,7 +12,7 @@ from bolt.evaluate.intervals import FEWEST_GROUPS
 from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Chapter, Picture, Table, Text
-from bolt.report.runs import run_figure, run_title
+from bolt.report.runs import run_figure, run_scope, run_title
 from bolt.report.sections.explanation.measures import averaged
 from bolt.report.tables import readable
 from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, decimal, p_value
@@ -50,7 +50,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
     kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
     blocks: list[Block] = [
         *_unfinished(metrics),
-        *_part(summary["pooled"], metrics),
+        *_part(study, run),
         Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit, kinds=kinds), file),
     ]
     blocks += _chance(summary.get("chance"))
@@ -73,13 +73,13 @@ def _unfinished(metrics: pd.DataFrame) -> list[Block]:
     return [Text(f"Without fold {', '.join(folds)}: not finished, see the table.", warning=True)]
 
 
-def _part(pooled: dict | None, metrics: pd.DataFrame) -> list[Block]:
-    """State how many of the folds and scans were tested, if not all were asked for."""
-    asked = len(metrics) - 2
-    if not pooled or pooled.get("outer_folds", asked) == asked:
+def _part(study: Study, run: ModelRun) -> list[Block]:
+    """State how many of the folds and scans were tested, if not all were, and how many were asked for."""
+    scope, asked = run_scope(run), len(study.config.folds.of(study.models[run.model].name))
+    if not scope:
         return []
-    done, tested = int((metrics["state"] == "ok").sum()), f"{pooled['n_scans']} of {pooled['n_all_scans']} scans tested"
-    return [Text(f"{done} of {pooled['outer_folds']} folds, {tested} ('folds: run' asks for {asked}).", warning=True)]
+    wish = "" if asked == study.config.folds.outer else f" ('folds: run' asks for {asked})"
+    return [Text(f"{scope}{wish}.", warning=True)]
 
 
 def _chance(found: dict | None) -> list[Block]:

@@ -11,6 +11,7 @@ from bolt.config import Model
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, percent, signed
+from bolt.report.tables.scope import part_text
 
 ALPHA = 0.05
 
@@ -86,6 +87,7 @@ def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | N
     if p is None or pd.isna(p) or difference is None or pd.isna(difference):
         return None
     shown: Formatter = (lambda d: f"{percent(d)} points") if metric == "accuracy" else (lambda d: decimal(d, 3))
-    how = f"corrected t-test over {row['n_folds']:.0f} folds" if over_folds else "sign flips per subject or family"
+    folds = part_text(row["n_folds"], row.get("expected_folds", row["n_folds"])) if over_folds else ""
+    how = f"corrected t-test over {folds} folds" if over_folds else "sign flips per subject or family"
     words = f"{metric_name(metric)} {signed(difference, shown)} ({how})"
     return {"gain": -difference if metric in LOWER_IS_BETTER else difference, "p": p, "words": words}

@@ -64,8 +64,11 @@ SUMMARIES = ("mean", "lowest", "highest")
 """Rows of ``stability.tsv`` over all pairs."""
 
 
-def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """Return mean ± sd over folds of the landmark regressions (``landmarks.tsv``), the paper's values below."""
+def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -> pd.DataFrame:
+    """Return mean ± sd over folds of the landmark regressions (``landmarks.tsv``), the paper's values below.
+
+    `expected` are all folds of the cross-validation, of each seed in the table.
+    """
     keys = ["fold", "importance", "tokens", "level"]
     indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
     by_scan, by_subject = (indexed.xs(level, level="level")[list(METRICS)] for level in ("scan", "subject"))
@@ -78,7 +81,8 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
                 continue
             mean, sd = (indexed.loc[(fold, importance, tokens, level)] for fold in ("mean", "sd"))
             values = {metric_name(m): mean_sd(mean[m], sd[m], shown_as(m)) for m in METRICS}
-            rows.append({"prediction per": level_name, "volumes": volumes, **values, "folds": f"{mean['n_test']:.0f}"})
+            folds = f"{mean['n_test']:.0f} of {expected}"
+            rows.append({"prediction per": level_name, "volumes": volumes, **values, "folds": folds})
     for tokens, part in paper.groupby("tokens", sort=False):
         known = part.set_index("metric")
         values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"], shown_as(m)) for m in METRICS}

@@ -25,6 +25,7 @@ from bolt.report.tables.numbers import (
     percent,
     shown_as,
 )
+from bolt.report.tables.scope import part_text
 
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
@@ -119,8 +120,7 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
 
 def _tested(pooled: Mapping[str, Any]) -> str:
     """Return the number of test scans, and of how many if not all of them were tested."""
-    n, n_all = pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"])
-    return number(n) if n == n_all else f"{number(n)} of {number(n_all)}"
+    return part_text(pooled["n_scans"], pooled.get("n_all_scans", pooled["n_scans"]))
 
 
 def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
@@ -149,6 +149,8 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
     for value in numbers[numbers["mean"].notna()].to_dict("records"):
         shown = number if value["metric"] in NUMBER_METRICS else shown_as(value["metric"])
         row = {"": f"{value['row']} on {value['atlas']}", "metric": metric_name(value["metric"])}
+        row |= {"test scans": part_text(value["n_scans"], value["n_all_scans"])}
+        row["folds"] = f"{value['n_folds']} of {value['expected_folds']}"
         row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
         rows.append(row | {"sd over folds": shown(value["sd"]), "sd over seeds": shown(value["sd_seeds"])})
     return pd.DataFrame(rows)

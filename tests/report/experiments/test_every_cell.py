@@ -39,7 +39,7 @@ def results() -> pd.DataFrame:
             difference = (1 if r % 2 else -1) * (10 * r + m) / 1000
             missing, note = MISSING.get(row, (None, None))
             about = {"dataset": "d", "atlas": "a", "row": row, "metric": metric, "n_folds": done, "note": note}
-            about |= {"expected_folds": expected, "missing_folds": missing, "n_scans": 1000 * r}
+            about |= {"expected_folds": expected, "missing_folds": missing, "n_scans": 1000 * r, "n_all_scans": 9000}
             about |= {"difference": difference, "paper_inside": "false" if (r + m) % 2 else "true"}
             rows.append(about | values)
     return pd.DataFrame(rows).reindex(columns=list(RESULT_COLUMNS))
@@ -73,6 +73,7 @@ def test_performance_beside_the_paper() -> None:
     ]  # fmt: skip
     assert sheet.bold == {(1, "accuracy"), (1, "recall"), (1, "precision"), (1, "AUC")}  # whole rows that see the brain
     assert sheet.notes == [
+        "cut: 3 of 7 folds, 3000 of 9000 scans tested",
         "cut: without fold 2, 4: loss is NaN",
         "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +1.1 points (sign "
         "flips per subject or family), p = 0.3 (Holm-corrected). BolT may rely on the same information",
@@ -84,7 +85,8 @@ def test_notes_stand_in_the_order_of_the_rows() -> None:
     table.loc[table["row"] == "none", "note"] = "W = 200 is longer than the crop"
     table.loc[table["row"] == "BolT", ["note", "missing_folds"]] = ["stopped", "1"]
     assert performance("T", table.iloc[::-1], entries(), "").notes == [
-        "none: W = 200 is longer than the crop", "cut: without fold 2, 4: loss is NaN", "BolT: without fold 1: stopped",
+        "cut: 3 of 7 folds, 3000 of 9000 scans tested", "none: W = 200 is longer than the crop",
+        "cut: without fold 2, 4: loss is NaN", "BolT: without fold 1: stopped",
     ]  # fmt: skip
 
 
@@ -124,7 +126,7 @@ def test_calibration_and_intervals() -> None:
         (0, "Brier score [95 %]"),
         (0, "log loss [95 %]"),
     }  # lower losses are better
-    assert sheet.bold == best
+    assert sheet.bold == best and sheet.notes == ["cut: 3 of 7 folds, 3000 of 9000 scans tested"]
     assert "most frequent class has an accuracy of 40.7" in sheet.caption
     kinds = sheet.caption.split("Intervals are ")[1].split("; families")[0]
     assert all(name.removesuffix(" [95 %]") in kinds for name in list(sheet.frame)[1:6])
@@ -171,7 +173,7 @@ def compared() -> pd.DataFrame:
             values |= {"difference": sign * (r + m / 10) / 100, "pooled_difference": -sign * (5 + r + m / 10) / 100}
             counts = {"n_folds": 10 * r, "n_scans": 100 * r, "n_groups": 90 * r}
             rows.append({"row": row, "metric": metric, **counts, **values, "note": "too few folds" if r == 2 else None})
-    return pd.DataFrame(rows)[["row", *TEST_COLUMNS]]
+    return pd.DataFrame(rows)[["row", *TEST_COLUMNS]].assign(expected_folds=20, n_all_scans=400)
 
 
 def test_paired_tests_of_accuracy() -> None:
@@ -184,8 +186,8 @@ def test_paired_tests_of_accuracy() -> None:
         "permutation: p (Holm)",
     ]  # fmt: skip
     assert sheet.frame.to_numpy().tolist() == [
-        ["LSTM", "10", "100", "+1.0", "−6.0", "0.16 (0.19)", "0.17 (0.2)", "0.18 (0.21)"],
-        ["SVM", "20", "200", "−2.0", "+7.0", "< 0.001 (0.61)", "0.59 (0.0012)", "1 (0.63)"],
+        ["LSTM", "10 of 20", "100 of 400", "+1.0", "−6.0", "0.16 (0.19)", "0.17 (0.2)", "0.18 (0.21)"],
+        ["SVM", "20", "200 of 400", "−2.0", "+7.0", "< 0.001 (0.61)", "0.59 (0.0012)", "1 (0.63)"],
     ]
     assert sheet.notes == ["SVM: too few folds"] and sheet.caption.startswith("Accuracy, per cent: reference minus row")
 
@@ -201,6 +203,7 @@ def test_paired_tests_of_numbers() -> None:
 
 def test_tests_over_folds_of_every_metric() -> None:
     sheet = fold_tests("T", compared())
+    assert sheet.notes == ["LSTM: 10 of 20 folds, 100 of 400 scans tested"]
     assert list(sheet.frame) == [
         "", *METRICS[:3], "AUC", "balanced accuracy", "Brier score", "log loss",
     ]  # fmt: skip

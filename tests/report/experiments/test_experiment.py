@@ -118,7 +118,9 @@ def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:
     }
     rows += [replace(rows[0], row=name, model=Model(name="floor", **keys)) for name, keys in floors.items()]
     table = pd.DataFrame({"row": [row.row for row in rows], "metric": "accuracy", "mean": [0.6, 0.5, 0.9, 0.8]})
-    table = table.assign(n_folds=10, expected_folds=10).reindex(columns=list(RESULT_COLUMNS))
+    table = table.assign(n_folds=10, expected_folds=10, n_scans=50, n_all_scans=50).reindex(
+        columns=list(RESULT_COLUMNS)
+    )
     sheet = performance("T", table, rows, "none")
     assert sheet.bold == {(0, "accuracy")} and "no brain data" in sheet.caption
 

@@ -39,7 +39,7 @@ def filled(name: str, *datasets: str) -> tuple[list[Entry], pd.DataFrame]:
         for i, e in enumerate(found)
         for k, m in enumerate(METRICS)
     ]
-    table = pd.DataFrame(rows).assign(sd=0.01234, n_folds=10, expected_folds=10)
+    table = pd.DataFrame(rows).assign(sd=0.01234, n_folds=10, expected_folds=10, n_scans=100, n_all_scans=100)
     return found, table.reindex(columns=list(RESULT_COLUMNS))
 
 
@@ -107,10 +107,10 @@ def test_two_datasets_that_are_the_same_of_the_paper_keep_their_names() -> None:
 
 def test_a_row_without_all_folds_is_named_and_never_bold() -> None:
     found, table = filled("window_size", "hcp_rest")
-    table.loc[table["row"] == "BolT, W = 200", "n_folds"] = 7
+    table.loc[table["row"] == "BolT, W = 200", ["n_folds", "n_scans"]] = [7, 70]
     [sheet] = as_in_paper(load_experiment("window_size"), found, table)
     assert {i for i, _ in sheet.bold} == {2, 6}
-    assert sheet.notes[0] == "HCP-Rest, Schaefer, BolT, W = 200: 7 of 10 folds"
+    assert sheet.notes[0] == "HCP-Rest, Schaefer, BolT, W = 200: 7 of 10 folds, 70 of 100 scans tested"
 
 
 def test_other_experiments_have_no_such_table() -> None:

@@ -43,7 +43,7 @@ def test_the_first_sentence_has_performance_chance_and_the_other_model(tmp_path:
     assert "an accuracy of 75.0 % (95 % interval 65.0 to 85.0 %); always naming the largest class gives" in text
     assert "better than chance (permuted labels, p = 0.001)" in text and "not shown" not in text
     assert "It is not clearly better than other (AUC 0.61), the strongest other model." in text  # equal predictions
-    assert re.search(r"\d+ of 11 scans, those tested so far", text)
+    assert "predicts control or patient in test scans (2 of 3 folds, 8 of 11 scans tested) with an AUC" in text
 
 
 @pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better"), (2.0, "not clearly better")])

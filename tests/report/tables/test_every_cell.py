@@ -138,17 +138,17 @@ def test_a_metric_of_too_few_groups_has_no_interval() -> None:
 def test_seeds_and_folds_are_apart() -> None:
     numbers = pd.DataFrame(
         [
-            ("BolT", "aal116", "accuracy", 0.71, 0.62, 0.83, 0.054, 0.0151),
-            ("BolT", "aal116", "log_loss", 0.612, 0.523, 0.734, 0.0545, 0.0156),
-            ("LSTM", "aal116", "accuracy", np.nan, np.nan, np.nan, np.nan, np.nan),
+            ("BolT", "aal116", "accuracy", 0.71, 0.62, 0.83, 0.054, 0.0151, 3, 44),
+            ("BolT", "aal116", "log_loss", 0.612, 0.523, 0.734, 0.0545, 0.0156, 4, 88),
+            ("LSTM", "aal116", "accuracy", np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0),
         ],
-        columns=["row", "atlas", "metric", "mean", "low", "high", "sd", "sd_seeds"],
-    )
+        columns=["row", "atlas", "metric", "mean", "low", "high", "sd", "sd_seeds", "n_folds", "n_scans"],
+    ).assign(expected_folds=4, n_all_scans=88)
     table = readable.seeds(numbers)
-    assert list(table) == ["", "metric", "mean [95 %]", "sd over folds", "sd over seeds"]
+    assert list(table) == ["", "metric", "test scans", "folds", "mean [95 %]", "sd over folds", "sd over seeds"]
     assert rows(table) == [
-        ["BolT on aal116", "accuracy", "71.0 [62.0, 83.0]", "5.4", "1.5"],
-        ["BolT on aal116", "log loss", "0.612 [0.523, 0.734]", "0.0545", "0.0156"],
+        ["BolT on aal116", "accuracy", "44 of 88", "3 of 4", "71.0 [62.0, 83.0]", "5.4", "1.5"],
+        ["BolT on aal116", "log loss", "88", "4 of 4", "0.612 [0.523, 0.734]", "0.0545", "0.0156"],
     ]
 
 
@@ -447,18 +447,26 @@ def test_landmark_regressions() -> None:
         for tokens, start in (("random", 0.9), ("important", 0.7))
         for m, metric in enumerate(METRICS)
     )
-    table = explanation.landmark_table(found, paper)
+    table = explanation.landmark_table(found, paper, expected=9)
     assert list(table) == ["prediction per", "volumes", "accuracy", "recall", "precision", "AUC", "folds"]
     assert rows(table) == [
-        ["subject (majority vote)", "important", "10.1 ± 40.1", "11.1 ± 41.1", "12.1 ± 42.1", "0.131 ± 0.431", "5"],
-        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "0.132 ± 0.432", "5"],
-        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "0.133 ± 0.433", "5"],
-        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "0.231 ± 0.531", "5"],
-        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "0.232 ± 0.532", "5"],
-        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "0.233 ± 0.533", "5"],
-        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "0.331 ± 0.631", "5"],
-        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "0.332 ± 0.632", "5"],
-        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "0.333 ± 0.633", "5"],
+        [
+            "subject (majority vote)",
+            "important",
+            "10.1 ± 40.1",
+            "11.1 ± 41.1",
+            "12.1 ± 42.1",
+            "0.131 ± 0.431",
+            "5 of 9",
+        ],
+        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "0.132 ± 0.432", "5 of 9"],
+        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "0.133 ± 0.433", "5 of 9"],
+        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "0.231 ± 0.531", "5 of 9"],
+        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "0.232 ± 0.532", "5 of 9"],
+        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "0.233 ± 0.533", "5 of 9"],
+        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "0.331 ± 0.631", "5 of 9"],
+        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "0.332 ± 0.632", "5 of 9"],
+        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "0.333 ± 0.633", "5 of 9"],
         ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "0.930 ± 1.030", "–"],
         ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "0.730 ± 0.830", "–"],
     ]

@@ -40,7 +40,7 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     if not file.is_file():
         return []
     explain = study.config.explain
-    table = read_landmarks(file)
+    table, paper = read_landmarks(file), paper_of(paper_dataset(study.dataset), run.atlas)
     caption = (
         f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
         f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "
@@ -48,7 +48,7 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
         "precision in per cent."
     )
     blocks: list[Block] = [
-        Table(landmark_table(table, paper_of(paper_dataset(study.dataset), run.atlas)), caption, file),
+        Table(landmark_table(table, paper, expected=study.config.folds.outer), caption, file),
         Text(MEANING.format(fixed=(study.dataset.classes or [""])[-1])),
         Text(FITTED + (INNER if "inner" in set(table["importance"]) else SUGGEST_INNER)),
     ]
