@@ -2,8 +2,8 @@
 
 import pytest
 
-from bolt.config import load_dataset
-from bolt.io.files import read_json, read_table
+from bolt.config import ROOT, load_dataset
+from bolt.io.files import read_json, read_table, read_yaml
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.snake import TINY_MODEL, snakemake, write_yaml
 
@@ -17,8 +17,11 @@ def configure(folder, endpoint):
     bucket = {"name": "hcp-openaccess", "prefix": "HCP_1200", "profile": "hcp", "endpoint": endpoint}
     data["hcp"] = {"bucket": bucket, "restricted_table": "restricted.csv"}
     model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
+    timing = read_yaml(ROOT / "config/experiments/task_timing.yaml") | {"rows": [{"row": "BolT", "model": str(model)}]}
     keys = {"dataset": str(write_yaml(folder / "hcp_tiny.yaml", data)), "models": [str(model)]}
-    return write_yaml(folder / "config.yaml", keys | {"atlases": ["dosenbach160"], "folds": {"outer": 3}})
+    keys |= {"experiments": [str(write_yaml(folder / "task_timing.yaml", timing))]}
+    keys |= {"atlases": ["dosenbach160"], "folds": {"outer": 3, "side_by_side": True}}
+    return write_yaml(folder / "config.yaml", keys | {"explain": {"masked_task": "GAMBLING"}})
 
 
 @pytest.mark.slow
@@ -41,6 +44,8 @@ def test_from_a_bucket_to_cache_and_folds(tmp_path):
         assert done.returncode == 0, done.stdout
         nothing_to_do = snakemake(tmp_path, "folds", config=config, env=env)
         assert "Nothing to be done" in nothing_to_do.stdout
+        drawn = snakemake(tmp_path, "task_timing", config=config, env=env)
+        assert drawn.returncode == 0, drawn.stdout
     results = tmp_path / "results/hcp_tiny"
     scans = read_table(results / "scans.tsv")
     assert len(scans) == 10 and scans.exclude_reason.isna().all()
@@ -57,7 +62,22 @@ def test_from_a_bucket_to_cache_and_folds(tmp_path):
     assert len(list((results / "events").glob("*_events.tsv"))) == 10
     status = tmp_path / "work/hcp_tiny/downloads/sub-100206_task-GAMBLING_dir-LR/status.json"
     assert read_json(status)["state"] == "ok"
+    task_timing(tmp_path / "results/paper")
     assert secrets_in(tmp_path, service.secret, service.key, "planted-secret") == []
+
+
+def task_timing(paper):
+    """The paper's Figure 3, which needs events: (a) importance over the tasks, (b) the masked task."""
+    curves = read_table(paper / "task_timing.tsv", text=("class", "task", "run"))
+    assert sorted(curves["class"].unique()) == TASKS and set(curves["dataset"]) == {"hcp_tiny"}
+    text = (paper / "task_timing.md").read_text()
+    for part in "ab":
+        (picture,) = paper.glob(f"task_timing_hcp_tiny_dosenbach160_tiny-*_{part}.png")
+        assert f"]({picture.name})" in text and picture.stat().st_size > 20_000
+        assert all(picture.with_suffix(ending).stat().st_size > 5000 for ending in (".svg", ".pdf"))
+        words = picture.with_suffix(".svg").read_text()
+        events = [name for name in ("fear", "neut", "loss", "win") if f">{name}</text>" in words]
+        assert events == (["fear", "neut"] if part == "a" else ["loss", "win"])
 
 
 def secrets_in(folder, *secrets):

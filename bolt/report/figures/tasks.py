@@ -45,10 +45,13 @@ def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path, *, strips:
             axis.set_title(f"{names[key]} ({n} scan{'s' if n > 1 else ''})")
             if strips:
                 picture = _draw_strip(axis, curve, scale)
+        few = len(keys) < 3  # one line of a label would be longer than they are high
+        then = "\n" if few else " "
         if strips:
-            figure.colorbar(picture, ax=grid, label="mean relative importance", shrink=0.4, aspect=30, pad=0.01)
+            shape: dict[str, Any] = {"shrink": 1.0, "aspect": 10 * len(keys)} if few else {"shrink": 0.4, "aspect": 30}
+            figure.colorbar(picture, ax=grid, label=f"mean relative{then}importance", pad=0.01, **shape)
         grid[-1, 0].set_xlabel("time (s)")
-        figure.supylabel("relative importance (1: the scan's mean)", fontsize=9)
+        figure.supylabel(f"relative importance{then}(1: the scan's mean)", fontsize=9, multialignment="center")
 
 
 def _draw_strip(axis: Axes, curve: pd.DataFrame, scale: dict[str, Any]) -> Any:

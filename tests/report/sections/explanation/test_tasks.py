@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bolt.config import Config
 from bolt.config.layout import ModelRun
@@ -45,6 +47,21 @@ def test_a_panel_a_task_and_blocks_only_where_scans_agree(tmp_path: Path) -> Non
     draw_tasks(curves[curves["class"] == "MOTOR"], blocks[blocks["class"] == "MOTOR"], tmp_path / "jitter.png")
     assert not has_colour(tmp_path / "jitter.png", MANY[0], 20)
     assert "1 event type at times" in (tmp_path / "jitter.svg").read_text()
+
+
+@pytest.mark.parametrize("names", [["WM"], ["WM", "MOTOR"], ["WM", "MOTOR", "SOCIAL"]])
+def test_labels_fit_beside_few_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr("bolt.report.figures.style._save", lambda figure, out: drawn.append(figure))
+    curves, blocks = pd.concat([curve(name, 60) for name in names]), block("WM", "0bk", 5, 20)
+    draw_tasks(curves, blocks, tmp_path / "tasks.png", strips=True)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    labels = [text for text in figure.findobj(Text) if "importance" in text.get_text()]
+    assert len(labels) == 2
+    for label in labels:
+        box = label.get_window_extent()
+        assert box.y0 >= 0 and box.y1 <= figure.bbox.height and box.x0 >= 0 and box.x1 <= figure.bbox.width, label
 
 
 def test_names_of_panels_say_what_tells_them_apart() -> None:
