@@ -1,5 +1,7 @@
 """Every table and figure of the paper, and the extras, on the phantom's series: all rows are trained for one epoch."""
 
+import fnmatch
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from bolt.config import Simulate, load_experiment
 from bolt.datasets.phantom.signal import make_series
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.workflow.run import Run
+from tests.paper_list import belongs, listed, with_formats
 from tests.provenances import check_provenance
 from tests.snake import snakemake, write_yaml
 
@@ -90,6 +93,29 @@ def test_figures_of_explanations_are_drawn(made):
     assert (made / "results/paper/landmarks.png").stat().st_size > 10_000
     table = read_table(made / "results/paper/brain_maps.tsv", text=("class",))
     assert set(table["class"]) == {"control", "patient"} and set(table["dataset"]) == {"small"}
+
+
+@pytest.mark.slow
+def test_every_file_of_the_list_is_there_and_no_other(made):
+    """`docs/paper.md` lists what each command makes; these series have no tasks, so that there is no task timing."""
+    paper, listed_files = made / "results/paper", listed("small")
+    present = {path.relative_to(paper).as_posix() for path in paper.rglob("*") if path.is_file()}
+    assert {name for name in present if not (paper / name).stat().st_size} == set()
+    asked = [name for name in listed_files if name != "task_timing"]
+    for command in asked:
+        for pattern in listed_files[command]:
+            for each in with_formats(pattern):
+                assert fnmatch.filter(present, each), each
+    commands = {name: listed_files[name] for name in asked} | {name: ["{}.png"] for name in (*EXTRAS, "spectra")}
+    strangers = {
+        name
+        for name in present
+        if not any(
+            belongs(name, command, [pattern.format(command) for pattern in patterns], trained=command in TRAINED)
+            for command, patterns in commands.items()
+        )
+    }
+    assert strangers == set()
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from bolt.report.experiments.paper_layout import as_in_paper, in_papers_order
 from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
+from tests.paper_list import belongs, listed
 
 SHEETS = {
     "ablation": ["Atlas", "CLS", "Windowing", "Fusion", "Cross Attn.", "CWR"],
@@ -141,6 +142,24 @@ def test_every_table_and_figure_is_in_the_list_of_the_documentation() -> None:
         assert any(line.startswith(f"| Table {number}") for line in listed)
     assert all(any(re.match(rf"\| Figures? (1, )?{n}[:,]", line) for line in listed) for n in range(2, 8))
     assert all(f"`{name}`" in text for name in EXTRAS)
+
+
+def test_the_list_names_the_files_of_every_command() -> None:
+    """Which the workflow makes: tests/end_to_end/test_paper.py."""
+    found = listed("mine")
+    assert sorted(found) == PAPER
+    assert {name: files[0] for name, files in found.items()} == {
+        **{name: f"{name}.md" for name in PAPER},
+        "brain_maps": "brain_maps_mine_*.png",
+        "task_timing": "task_timing_mine_*_a.png",
+    }
+    assert found["task_timing"][1] == "task_timing_mine_*_b.png" and found["complexity"][1] == "complexity.png"
+    assert {*found["comparison"]} == {"comparison.md", "comparison_families.tsv"}
+    assert [name for name in ("comparison.tex", "comparison_sites.svg", "comparison_tests.tsv", "comparison.jpg")
+            if belongs(name, "comparison", found["comparison"], trained=True)] == [
+        "comparison.tex", "comparison_sites.svg", "comparison_tests.tsv",
+    ]  # fmt: skip
+    assert not belongs("brain_maps_other_x.png", "brain_maps", found["brain_maps"], trained=False)
 
 
 def test_formulas_stand_beside_exponents() -> None:
