@@ -41,6 +41,8 @@ class SeriesModel(nn.Module):
     takes_lengths : bool
         Whether the forward pass takes the volumes of each scan as `lengths`, so that scans of different length share a
         batch.
+    whole_windows : bool
+        Whether volumes after the last whole window are not read. (BolT has the setting `tail` for that.)
 
     Notes
     -----
@@ -52,6 +54,7 @@ class SeriesModel(nn.Module):
     inputs = "series"
     min_length: int = 1
     takes_lengths = False
+    whole_windows = False
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
@@ -78,9 +81,15 @@ class ConnectivityModel(SeriesModel):
 
     The two steps are separate because in training the matrices of a scan may come from a crop or from its whole series
     (`connectivity: scan` in the model's configuration), and whole series differ in length.
+
+    Attributes
+    ----------
+    matrices_in_words : str
+        What `matrices` computes, for the methods text.
     """
 
     inputs = "connectivity"
+    matrices_in_words = "connectivity matrices"
     min_length = 2
 
     def matrices(self, x: Tensor) -> Tensor:

@@ -60,6 +60,8 @@ class STAGIN(SeriesModel):
     An ROI is always its own neighbour, even if it is constant within a window and has no correlations.
     """
 
+    whole_windows = True
+
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
         """Return the window."""
