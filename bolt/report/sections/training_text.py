@@ -193,7 +193,7 @@ def _regularisation(model: Model, dataset: Dataset) -> list[str]:
     ]
     if parts and _setting(model, "dropout_before_fusion"):
         parts[0] = parts[0].replace(
-            ")", "; applied to the output of attention in each window, before windows were averaged)"
+            ")", "; that of the output of attention was applied in each window, before windows were averaged)"
         )
     if t.mixup:
         parts.append(f"mixup of pairs of scans [@mixup] (α = {number(t.mixup)})")
