@@ -191,7 +191,7 @@ def _regularisation(model: Model, dataset: Dataset) -> list[str]:
         for name, words in SETTINGS.items()
         if (value := _setting(model, name)) and _has_effect(name, model, dataset)
     ]
-    if parts and _setting(model, "dropout_before_fusion"):
+    if _setting(model, "dropout") and _setting(model, "dropout_before_fusion"):
         parts[0] = parts[0].replace(
             ")", "; that of the output of attention was applied in each window, before windows were averaged)"
         )
