@@ -55,7 +55,7 @@ def compare_input(claims: Claims, used: Witness) -> None:
         assert (windows == crop[: lengths[-1]]).all(axis=(1, 2)).any()  # neither wrapped nor shuffled
         assert lengths[-1] == len(scan) or shortest <= lengths[-1] <= longest
     assert {len(scan) for scan, _ in used.crops} == {SHORT, LONG} or "% of the training" in claims
-    assert max(lengths) == longest or shortest < longest
+    assert max(lengths) == longest and (shortest == longest or min(lengths) == shortest)
     if isinstance(used.fit.net, ConnectivityModel):
         assert all(len(crop) <= len(scan) for scan, crop in used.crops)
         return
