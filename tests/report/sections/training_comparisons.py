@@ -77,7 +77,7 @@ def compare_windows(claims: Claims, used: Witness) -> None:
     assert shortened == ("because" in claims)
     if shortened:
         wanted, least = claims.numbers("not # s, because a training crop would otherwise hold fewer than #")
-        assert wanted == settings["window_seconds"]
+        assert wanted == settings["window_seconds"] and least == settings["least_windows"]
         assert (CROP - wanted / TR) // stride + 1 < least
         assert (CROP - volumes) // stride + 1 == least or volumes == CROP // 2
 
