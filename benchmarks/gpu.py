@@ -4,8 +4,9 @@
 
 Rows: training steps of the paper's model (crops of 100 and 600 volumes), in float32, tf32 and bfloat16; prediction and
 relevance; folds trained one by one and side by side; and checks: every network equals itself on the CPU, a training
-step never waits for the host, a killed training resumes with the same weights. With ``--device cpu --tiny`` the same
-runs anywhere, to test the benchmark.
+step never waits for the host, folds give the same weights either way, a killed training resumes with the same weights.
+A check that fails is a row like any other, so that the rest is measured; the command then ends with status 1. With
+``--device cpu --tiny`` the same runs anywhere, to test the benchmark.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,6 @@ import pandas as pd
 import torch
 from bolt_speed import MATRICES, alternate, floor_operations
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from bolt.config import Dataset, Model, known, load_model
 from bolt.explain.relevance import relevance
@@ -36,7 +37,10 @@ from bolt.io.files import read_table, write_table
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, has_epochs, with_facts
 from bolt.training.device import device_of, tensor_float
+from bolt.training.loop import Fit
 from bolt.training.runner import Training, train_folds
+from bolt.training.seeding import seed_step
+from bolt.training.targets import Classes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 N_ROIS = 400
@@ -51,8 +55,9 @@ COLUMNS = {
     "measure": "what was measured or checked",
     "size": "batch and volumes, or the model",
     "precision": "of matrix products",
-    "value": "median of the repetitions",
+    "value": "median of the repetitions; of a check: the largest difference, or 1 if it holds and 0 if not",
     "unit": "of the value",
+    "failed": "what is wrong, where a check fails",
     "memory_mb": "peak of torch's allocator, MB",
     "roofline": "least operations of an exact BolT, over what matrix products alone would take",
     "busy": "share of the time in which the GPU computed",
@@ -101,19 +106,20 @@ class Bench:
         action()
         return torch.cuda.max_memory_allocated() / 1e6
 
-    def busy(self, action: Callable[[], object]) -> float:
-        """Return the share of the time in which kernels ran; NaN on a CPU."""
+    def busy(self, action: Callable[[], object], seconds: float) -> float:
+        """Return for which share of an action's usual duration kernels run; NaN on a CPU."""
         if not self.on_gpu:
             return float("nan")
         activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
         with torch.profiler.profile(activities=activities) as profile:
-            torch.cuda.synchronize()
-            start = time.perf_counter()
             action()
             torch.cuda.synchronize()
-            wall = time.perf_counter() - start
-        events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        return sum(event.time_range.elapsed_us() for event in events) / 1e6 / wall
+        kernels = [
+            event.time_range.elapsed_us()
+            for event in profile.events()
+            if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+        ]
+        return sum(kernels) / 1e6 / seconds if kernels else float("nan")
 
     def rate(self, precision: str) -> float:
         """Return the operations per second of the fastest linear layer."""
@@ -122,32 +128,50 @@ class Bench:
         with tensor_float(precision == "tf32" and self.on_gpu):
             for n, k, m in [(64, 64, 64)] if self.tiny else MATRICES:
                 x, w = (torch.randn(shape, device=self.device, dtype=dtype) for shape in ((n, k), (k, m)))
-                best = max(best, 2 * n * k * m / self.seconds(lambda x=x, w=w: x @ w))  # type: ignore[misc]
+                together = [x] * (1 if self.tiny else 20)  # one product is too short to be timed alone
+                seconds = self.seconds(lambda xs=together, w=w: [x @ w for x in xs])  # type: ignore[misc]
+                best = max(best, 2 * n * k * m * len(together) / seconds)
         return best
 
-    def step(self, net: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: str) -> None:
-        """Take a training step, as `bolt.training.loop` does."""
-        optimizer.zero_grad()
-        with tensor_float(precision == "tf32" and self.on_gpu):
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                output = net(x)
-            (cross_entropy(output.logits.float(), y) + sum(output.losses.values())).backward()
-        optimizer.step()
+    def steps_of(self, net: BolT, **training: object) -> Callable[..., object]:
+        """Return what takes a step of `bolt.training.loop` from series, lengths and classes."""
+        model = load_model("bolt")
+        model = model.model_copy(update={"training": model.training.model_copy(update=training)})
+        fit = Fit(net.train(), None, None, Classes(["no", "yes"]), model, 100, 0, 0, Path(), "")  # type: ignore[arg-type]
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+
+        def step(x: Tensor, lengths: Tensor, y: Tensor) -> object:
+            return fit._step(optimizer, x, lengths, None, y, lambda: seed_step(0, 0))
+
+        return step
 
     # ---- rows --------------------------------------------------------------------------------------------------------
-    def steps(self) -> Iterator[Row]:
-        """Measure training, prediction and relevance of the paper's model."""
+    def training_steps(self) -> Iterator[Row]:
+        """Measure training steps of the paper's model, also on scans of different length, as ABIDE-I has them."""
         for precision in PRECISIONS:
             rate = self.rate(precision)
             for volumes, n in self.sizes.items():
-                (x, y), net = self.batch(n, volumes), self.bolt().train()
-                optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-                act = lambda o=optimizer, net=net, x=x, y=y: self.step(net, o, x, y, precision)  # noqa: B023, E731
+                (x, y), step = self.batch(n, volumes), self.steps_of(self.bolt(), precision=precision)
+                act = partial(step, x, torch.full((n,), volumes), y)
                 seconds = self.seconds(act)
                 least = floor_operations(n, volumes, True) / rate if not self.tiny else float("nan")
                 row = {"size": f"{n} × {volumes}", "precision": precision, "unit": "ms"}
-                more = {"memory_mb": self.peak(act), "roofline": least / seconds, "busy": self.busy(act)}
+                more = {"memory_mb": self.peak(act), "roofline": least / seconds, "busy": self.busy(act, seconds)}
                 yield {"measure": "training step", "value": 1e3 * seconds, **row, **more}
+        (volumes, n), *_ = self.sizes.items()
+        (x, y), step = self.batch(n, volumes), self.steps_of(self.bolt())
+        few = iter([(i % 3) + 1 for i in range(self.repeats + 1)])
+
+        def ragged() -> None:
+            lengths = torch.full((n,), volumes)
+            lengths[: next(few)] = volumes * 3 // 4
+            step(x, lengths, y)
+
+        row = {"size": f"{n} × {volumes}, some shorter", "precision": "float32", "unit": "ms"}
+        yield {"measure": "training step", "value": 1e3 * self.seconds(ragged), **row}
+
+    def forward_passes(self) -> Iterator[Row]:
+        """Measure prediction and relevance of the paper's model."""
         for volumes, n in self.sizes.items():
             (x, _), net = self.batch(n, volumes), self.bolt().eval()
             row = {"size": f"{n} × {volumes}", "precision": "float32", "unit": "ms"}
@@ -163,23 +187,31 @@ class Bench:
                 yield {"measure": measure, "value": 1e3 * self.seconds(act), "memory_mb": self.peak(act), **row}
 
     def folds(self, folder: Path) -> Iterator[Row]:
-        """Train two epochs of four folds of random scans, one by one and side by side."""
-        cache, folds, dataset = made_up(folder, self.n_rois, 8 if self.tiny else 256, 24 if self.tiny else 150)
-        for name in ("one by one", "side by side"):
-            trainings = [Training(fold, 0, folder / name / str(fold)) for fold in range(2 if self.tiny else 4)]
-            start = time.perf_counter()
-            for some in [trainings] if name == "side by side" else [[training] for training in trainings]:
-                errors = train_folds(
-                    cache, folds, self.model(2), dataset, some, device=self.device.type, progress=False
-                )
-                assert not any(errors), errors
-            row = {"measure": f"folds {name}", "size": f"{len(trainings)} folds", "precision": "float32", "unit": "s"}
-            yield row | {"value": time.perf_counter() - start}
+        """Train four folds of random scans, one by one and side by side, and compare their weights."""
+        for number, (volumes, batch) in enumerate(self.sizes.items()):
+            n, length = (8, 36) if self.tiny else (1024 // 4**number, volumes * 3 // 2)
+            cache, folds, dataset = made_up(folder / str(volumes), self.n_rois, n, length, volumes)
+            for precision in PRECISIONS:
+                found = []
+                size = {"size": f"4 folds of {n // 2} × {volumes}", "precision": precision}
+                for name in ("one by one", "side by side"):
+                    out = folder / str(volumes) / precision / name
+                    trainings = [Training(fold, 0, out / str(fold)) for fold in range(4)]
+                    start = time.perf_counter()
+                    for some in [trainings] if name == "side by side" else [[training] for training in trainings]:
+                        errors = train_folds(
+                            cache, folds, self.model(5, batch, precision), dataset, some,
+                            device=self.device.type, progress=False,
+                        )  # fmt: skip
+                        assert not any(errors), errors
+                    yield {"measure": f"folds {name}", "unit": "s", "value": time.perf_counter() - start, **size}
+                    found.append([(t.folder / "checkpoint.safetensors").read_bytes() for t in trainings])
+                yield check("folds side by side, same weights", found[0] == found[1], "weights differ", **size)
 
-    def model(self, epochs: int) -> Model:
+    def model(self, epochs: int, batch: int, precision: str = "float32") -> Model:
         """Return the paper's model, trained for few epochs."""
-        model = load_model("bolt")
-        training = model.training.model_copy(update={"epochs": epochs, "batch_size": 4 if self.tiny else 32})
+        model, settings = load_model("bolt"), {"epochs": epochs, "batch_size": batch, "precision": precision}
+        training = model.training.model_copy(update=settings)
         return model.model_copy(update={"training": training, "hyper": model.hyper | (TINY if self.tiny else {})})
 
     def equal(self) -> Iterator[Row]:
@@ -203,29 +235,41 @@ class Bench:
             for what, largest in LARGEST.items():
                 cpu, other = (values[what] for values in found)
                 difference = float((cpu - other).abs().max() / cpu.abs().max().clamp(min=1e-12))
-                if difference > largest:
-                    raise SystemExit(f"{name}: {what} differ from those of the CPU by {difference:.1e}")
                 row = {"measure": f"largest difference of {what}", "size": name, "precision": "float32"}
-                yield row | {"value": difference, "unit": "of the largest"}
+                row |= {"value": difference, "unit": "of the largest"}
+                yield row | ({} if difference <= largest else {"failed": f"above {largest:g}"})
 
     def syncs(self) -> Iterator[Row]:
-        """Take a training step that would fail if it waited for the host."""
+        """Take training steps that would fail if they waited for the host, with all that a step may include."""
         (volumes, n), *_ = self.sizes.items()
-        (x, y), net = self.batch(n, volumes), self.bolt().train()
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-        self.step(net, optimizer, x, y, "float32")  # builds what is cached
-        if self.on_gpu:
-            torch.cuda.set_sync_debug_mode("error")
-        try:
-            self.step(net, optimizer, x, y, "float32")
-        finally:
-            if self.on_gpu:
-                torch.cuda.set_sync_debug_mode("default")
-        yield {"measure": "waits for the host in a step", "size": f"{n} × {volumes}", "value": 0, "unit": ""}
+        (x, y), lengths = self.batch(n, volumes), torch.full((n,), volumes)
+        shorter = lengths.clone()
+        shorter[0] = volumes * 3 // 4
+        cases = {
+            "alone": (lengths, {}),
+            "scans of different length": (shorter, {}),
+            "mixed scans, averaged weights, clipped gradient": (
+                shorter,
+                {"mixup": 0.4, "average_weights": 0.99, "clip_gradient": 1.0},
+            ),
+        }
+        for name, (used, settings) in cases.items():
+            step, failed = self.steps_of(self.bolt(), **settings), ""
+            step(x, used, y)  # builds what is cached
+            try:
+                if self.on_gpu:
+                    torch.cuda.set_sync_debug_mode("error")
+                step(x, used, y)
+            except RuntimeError as error:
+                failed = str(error).splitlines()[0]
+            finally:
+                if self.on_gpu:
+                    torch.cuda.set_sync_debug_mode("default")
+            yield check("a step never waits for the host", not failed, failed, size=f"{n} × {volumes}, {name}")
 
     def resumes(self, folder: Path) -> Iterator[Row]:
         """Kill a training, resume it, and compare its weights with one that was not killed."""
-        made_up(folder, self.n_rois, 8 if self.tiny else 64, 24 if self.tiny else 150)
+        made_up(folder, self.n_rois, 8 if self.tiny else 64, 24 if self.tiny else 150, 100)
         options = ["--device", self.device.type, *(["--tiny"] if self.tiny else [])]
 
         def start(out: str) -> subprocess.Popen[bytes]:
@@ -236,13 +280,13 @@ class Bench:
         while killed.poll() is None and not (folder / "killed/resume.safetensors").is_file():
             time.sleep(0.02)
         killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        was_killed = killed.wait() == -signal.SIGKILL
         epochs = len(read_table(folder / "killed/history.tsv"))
         assert start("killed").wait() == 0
         whole, torn = ((folder / name / "checkpoint.safetensors").read_bytes() for name in ("whole", "killed"))
-        if whole != torn:
-            raise SystemExit("a killed training resumes with other weights")
-        yield {"measure": "killed and resumed, same weights", "size": f"after epoch {epochs}", "value": 1, "unit": ""}
+        failed = "" if was_killed else "the training ended before it was killed"
+        failed = failed or ("" if whole == torn else "weights differ")
+        yield check("killed and resumed, same weights", not failed, failed, size=f"after epoch {epochs}")
 
     def train(self, folder: Path, out: Path) -> None:
         """Train a fold, saving its state every epoch."""
@@ -251,7 +295,12 @@ class Bench:
         checkpoint.SECONDS_BETWEEN_SAVES = 0
         paths, trainings = (folder / "cache", folder / "folds.tsv"), [Training(0, 0, out)]
         (error,) = train_folds(
-            *paths, self.model(12), dataset_in(folder), trainings, device=self.device.type, progress=False
+            *paths,
+            self.model(12, 4 if self.tiny else 32),
+            dataset_in(folder, 100),
+            trainings,
+            device=self.device.type,
+            progress=False,
         )
         if error:
             raise error
@@ -266,7 +315,12 @@ def switch_randomness_off(net: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def made_up(folder: Path, n_rois: int, n: int, volumes: int) -> tuple[Path, Path, Dataset]:
+def check(measure: str, holds: bool, failed: str, **row: str) -> Row:
+    """Return the row of a check."""
+    return {"measure": measure, "value": float(holds), "unit": "", **row} | ({} if holds else {"failed": failed})
+
+
+def made_up(folder: Path, n_rois: int, n: int, volumes: int, crop: int) -> tuple[Path, Path, Dataset]:
     """Write a cache of random scans and four folds; return their paths, and the dataset."""
     random, cache = np.random.default_rng(0), folder / "cache"
     names = [f"sub-{number:04d}" for number in range(n)]
@@ -284,12 +338,12 @@ def made_up(folder: Path, n_rois: int, n: int, volumes: int) -> tuple[Path, Path
     rois.to_csv(cache / "rois.tsv", sep="\t", index=False)
     (cache / "manifest.json").write_text(json.dumps({"n_rois": n_rois}))
     pd.concat(folds).to_csv(folder / "folds.tsv", sep="\t", index=False)
-    return cache, folder / "folds.tsv", dataset_in(folder)
+    return cache, folder / "folds.tsv", dataset_in(folder, crop)
 
 
-def dataset_in(folder: Path) -> Dataset:
+def dataset_in(folder: Path, crop: int) -> Dataset:
     """Return the dataset that `made_up` writes."""
-    return Dataset(name="made_up", source="series", path=folder, label="label", classes=["no", "yes"], crop=100)
+    return Dataset(name="made_up", source="series", path=folder, label="label", classes=["no", "yes"], crop=crop)
 
 
 def about(device: torch.device) -> str:
@@ -310,18 +364,25 @@ def main() -> None:
     if options.train:
         bench.train(*options.train)
         return
-    start, rows = time.perf_counter(), []
+    start, rows = time.perf_counter(), list[Row]()
     with tempfile.TemporaryDirectory() as folder:
         folds, killed = Path(folder, "folds"), Path(folder, "killed")
-        parts = bench.syncs(), bench.equal(), bench.steps(), bench.folds(folds), bench.resumes(killed)
-        for row in chain.from_iterable(parts):
-            rows.append(row)
-            shown = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
-            print(*shown, sep="  ", flush=True)
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    print(f"{about(bench.device)}; {time.perf_counter() - start:.0f} s")
-    if options.out:
-        write_table(table.round(6), options.out, COLUMNS | {"measure": f"{COLUMNS['measure']}; {about(bench.device)}"})
+        measured = bench.training_steps(), bench.forward_passes(), bench.folds(folds)
+        try:
+            for row in chain(bench.syncs(), bench.equal(), *measured, bench.resumes(killed)):
+                rows.append(row)
+                shown = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+                print(*shown, sep="  ", flush=True)
+        finally:  # whatever ends it, what was measured is kept
+            print(f"{about(bench.device)}; {time.perf_counter() - start:.0f} s")
+            if options.out:
+                columns = COLUMNS | {"measure": f"{COLUMNS['measure']}; {about(bench.device)}"}
+                table = pd.DataFrame(rows, columns=list(COLUMNS))
+                numbers = table.select_dtypes("number").columns
+                table[numbers] = table[numbers].map(lambda value: float(f"{value:.4g}"))
+                write_table(table, options.out, columns)
+    if failed := [f"{row['measure']}, {row['size']}: {row['failed']}" for row in rows if row.get("failed")]:
+        raise SystemExit("\n".join(["Checks that failed:", *failed]))
 
 
 if __name__ == "__main__":

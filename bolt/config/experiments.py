@@ -43,7 +43,11 @@ class Row(Keys):
     train_share: float | None = Field(
         None, gt=0, le=1, description="share of the training subjects that is used; null: all"
     )
-    fidelity: Fidelity | None = Field(None, description="of the row, if its changes make it another than the model's")
+    fidelity: Fidelity | None = Field(
+        None,
+        description="how close the row is to its source; null: as the model, but not stated if the model is exact and "
+        "the row changes its settings and is no row of the paper",
+    )
     paper: dict[str, str] = Field(
         {}, description="columns and values that identify this row in the paper's table (config/experiments/paper)"
     )
@@ -61,6 +65,7 @@ class Sweep(Keys):
     values: list[float] = Field(min_length=1, description="values of the number")
     hyper: dict[str, Any] = Field({}, description="parameters changed for all values")
     training: dict[str, Any] = Field({}, description="keys of `Training` changed for all values")
+    fidelity: Fidelity | None = Field(None, description="of all its rows; null: as in `rows`")
     paper: str | None = Field(None, description="column of the paper's table that holds the value")
 
     @model_validator(mode="after")
@@ -108,6 +113,7 @@ class Sweep(Keys):
             line=self.line.format(model=title),
             value=number,
             model=model,
+            fidelity=self.fidelity,
             paper={self.paper: str(value)} if self.paper else {},
             **changes,
         )

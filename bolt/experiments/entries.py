@@ -10,6 +10,7 @@ from typing import Any
 
 from bolt.config import ROOT, Config, Experiment, Model, Quick, Row, known, load_experiment, load_model, parse
 from bolt.config.layout import Layout
+from bolt.config.models import Fidelity
 from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
@@ -298,6 +299,17 @@ def _quick_member(member: Model, quick: Quick) -> dict[str, Any]:
     return data
 
 
+def _fidelity(row: Row, base: Model) -> Fidelity | None:
+    """Return what the row states, else what its model states; None for a model as published that is so no more."""
+    stated = row.fidelity or base.fidelity
+    own = base.model_dump(mode="json", include={"hyper", "training", "connectivity"})
+    changed = row.members is not None or (row.connectivity or own["connectivity"]) != own["connectivity"]
+    for group, changes in (("hyper", row.hyper), ("training", row.training)):
+        changed |= any(key not in own[group] or own[group][key] != value for key, value in changes.items())
+    as_published = stated is not None and stated.level == "exact" and not row.fidelity
+    return None if changed and as_published and not row.paper else stated
+
+
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     """Return the row with its name, and its model with the row's changes."""
     base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'", config)
@@ -315,6 +327,7 @@ def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     for settings in [*data.get("by_fold", {}).values(), *data.get("by_dataset", {}).values()]:
         for group in settings.keys() & changed:  # the row's settings replace those of single folds and datasets
             settings[group] = {key: value for key, value in settings[group].items() if key not in changed[group]}
-    data |= row.model_dump(include={"connectivity", "train_share", "fidelity"}, exclude_none=True)
+    data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
+    data["fidelity"] = _fidelity(row, base)
     named = row.model_copy(update={"row": row.row or _title(base)})
     return named, parse(Model, data, f"experiment '{experiment}', row '{named.row}'")

@@ -79,6 +79,7 @@ FAMILY_COLUMNS = {
     "n_pairs": "Pairs of method and atlas in the mean: both rows finished all their folds, and the paper has both",
     "expected_pairs": "Number of pairs if all had finished",
     "paper_improvement": "The same pairs in the paper's own table",
+    "reconstructed": "Rows in the mean that are reconstructed, not the original methods, separated by semicolons",
 }
 
 
@@ -233,7 +234,13 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
     return table
 
 
-def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, column: str = "mean") -> pd.DataFrame:
+def families(
+    table: pd.DataFrame,
+    family_of: Mapping[str, str],
+    reference: str,
+    column: str = "mean",
+    reconstructed: Sequence[str] = (),
+) -> pd.DataFrame:
     """Return how much better the reference is than the methods of each family, averaged over methods and atlases.
 
     Parameters
@@ -245,6 +252,8 @@ def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, 
     reference : str
         The row that others are compared with.
     column : str
+    reconstructed : sequence of str
+        Rows that are not the original methods; those in a mean are named beside it.
 
     Returns
     -------
@@ -256,8 +265,11 @@ def families(table: pd.DataFrame, family_of: Mapping[str, str], reference: str, 
     others = table[(table["row"] != reference) & table["row"].isin(family_of)]
     others = others.assign(family=others["row"].map(family_of))
     others["gain"] = of_reference.reindex(pd.MultiIndex.from_frame(others[keys])).to_numpy() - others[column].to_numpy()
-    grouped = others.groupby(["dataset", "family", "metric"], sort=False)["gain"]
-    gains = grouped.agg(improvement="mean", n_pairs="count", expected_pairs="size").reset_index()
+    others["unknown"] = others["row"].where(others["row"].isin(reconstructed) & others["gain"].notna())
+    grouped = others.groupby(["dataset", "family", "metric"], sort=False)
+    gains = grouped["gain"].agg(improvement="mean", n_pairs="count", expected_pairs="size")
+    names = grouped["unknown"].agg(lambda rows: "; ".join(dict.fromkeys(rows.dropna())) or None)
+    gains = gains.assign(reconstructed=names).reset_index()
     family_order = {family: i for i, family in enumerate(dict.fromkeys(family_of.values()))}
     dataset_order = {name: i for i, name in enumerate(gains["dataset"].unique())}
     order = np.lexsort([gains["family"].map(family_order), gains["dataset"].map(dataset_order)])
@@ -281,10 +293,11 @@ def family_table(results: pd.DataFrame, entries: Sequence[Entry], reference: str
     shared = results.assign(mean=results["mean"].where(counts), paper_mean=results["paper_mean"].where(counts))
     new = ~in_paper.groupby([results[key] for key in ("dataset", "atlas", "row")]).transform("any")
     new &= in_paper.groupby(results["dataset"]).transform("any") & (results["row"] != reference)
-    ours, theirs = (families(shared[~new], family_of, reference, column) for column in ("mean", "paper_mean"))
+    unknown = [e.row for e in entries if e.model.fidelity and e.model.fidelity.level == "reconstructed"]
+    ours, theirs = (families(shared[~new], family_of, reference, column, unknown) for column in ("mean", "paper_mean"))
     theirs = theirs.rename(columns={"improvement": "paper_improvement"})[[*keys, "paper_improvement"]]
     others = results.assign(mean=results["mean"].where(complete))[new | (results["row"] == reference)]
-    others = families(others, family_of, reference)
+    others = families(others, family_of, reference, reconstructed=unknown)
     others["family"] += ", not in the paper"
     parts = [part for part in (ours.merge(theirs, on=keys, how="left"), others) if len(part)]
     table = pd.concat(parts, ignore_index=True).reindex(columns=list(FAMILY_COLUMNS))

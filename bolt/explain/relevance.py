@@ -131,7 +131,7 @@ def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, row
 def importance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: Gradient = "logit") -> Tensor:
     """Compute the importance weight of every volume, (batch, time).
 
-    It is relevance, averaged over the windows' CLS tokens (equation 11). Parameters are those of `relevance`.
+    It is relevance, averaged over the windows' CLS tokens (equation 12). Parameters are those of `relevance`.
     """
     return relevance(model, x, target, gradient).mean(1)
 

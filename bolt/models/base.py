@@ -43,6 +43,10 @@ class SeriesModel(nn.Module):
         batch.
     whole_windows : bool
         Whether volumes after the last whole window are not read. (BolT has the setting `tail` for that.)
+    scans_interact : bool
+        Whether the scans of a training batch interact: by batch normalisation, or by `label_losses`. Such batches are
+        not split, and unless it takes lengths, all their crops are as long as their shortest scan. (Training finds this
+        out itself; the attribute tells those who describe a model without building it.)
 
     Notes
     -----
@@ -55,6 +59,7 @@ class SeriesModel(nn.Module):
     min_length: int = 1
     takes_lengths = False
     whole_windows = False
+    scans_interact = False
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:

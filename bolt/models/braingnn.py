@@ -136,6 +136,7 @@ class BrainGNN(ConnectivityModel):
         "graphs of ROIs, with Fisher z-transformed correlations as node features and partial correlations as edges "
         "(both from Ledoit–Wolf shrunk covariances)"
     )
+    scans_interact = True
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ class CNNLSTM(SeriesModel):
     along the ROIs, but neighbours in an atlas's list need not be neighbours in the brain; so they run along time.
     """
 
+    scans_interact = True
     min_length = 2  # batch norm needs a variance, also in a batch of one scan
 
     def __init__(

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_length, check_rules
-from bolt.models.parts.connectivity import pearson
+from bolt.models.parts.connectivity import inner_products, unit_series
 from bolt.models.parts.windows import stride_volumes, window_volumes
 from bolt.models.registry import register
 
@@ -114,8 +114,10 @@ class GCLSTM(SeriesModel):
         With * the graph convolution, C a window's correlations and h the state: i, f, g, o = W_x * C + W_h * h + b;
         c' = σ(f) c + σ(i) tanh(g); h' = σ(o) tanh(c').
         """
-        correlations = pearson(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
-        graphs, inputs, total = scaled_laplacian(correlations), self.input(correlations), torch.zeros_like(state)
+        series = unit_series(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
+        correlations = inner_products(series)
+        graphs, inputs = scaled_laplacian(correlations), self._weighted(series, correlations)
+        total = torch.zeros_like(state)
         for graph, given in zip(graphs.unbind(1), inputs.unbind(1), strict=True):
             terms = (given + self.recurrent(state)).chunk(self.order, dim=-1)
             i, f, g, o = (chebyshev(graph, terms) + self.bias).chunk(4, dim=-1)
@@ -123,6 +125,14 @@ class GCLSTM(SeriesModel):
             state = o.sigmoid() * cell.tanh()
             total = total + state
         return state, cell, total
+
+    def _weighted(self, series: Tensor, correlations: Tensor) -> Tensor:
+        """Apply the input weights W to correlations C = ZᵀZ of unit series Z (..., volumes, rois).
+
+        C W and Zᵀ(Z W) are equal but for rounding; the second needs fewer operations if windows are short.
+        """
+        volumes, n_rois = series.shape[-2:]
+        return series.mT @ self.input(series) if 2 * volumes < n_rois else self.input(correlations)
 
 
 def scaled_laplacian(correlations: Tensor) -> Tensor:
@@ -142,7 +152,10 @@ def chebyshev(graph: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
     The filters' weights are already applied to the terms, which is cheaper than filtering first: the terms are narrower
     than the input.
     """
-    later = last = torch.zeros_like(terms[0])
-    for term in terms[:0:-1]:
+    if len(terms) == 1:
+        return terms[0]
+    first, *middle, last = terms
+    later = torch.zeros_like(last)
+    for term in reversed(middle):
         last, later = term + 2 * (graph @ last) - later, last
-    return terms[0] + graph @ last - later
+    return first + graph @ last - later

@@ -40,6 +40,7 @@ class HATNet(SeriesModel):
     """
 
     whole_windows = True
+    scans_interact = True
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:

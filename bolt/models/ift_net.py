@@ -45,6 +45,8 @@ class IFTNet(SeriesModel):
         single sequence"), and positions repeat (`layers.at_positions`).
     """
 
+    scans_interact = True
+
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
         """Return the volumes of which two are left after the reduction."""

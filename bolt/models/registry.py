@@ -78,6 +78,12 @@ def needs_correlations(name: str) -> bool:
     return bool(getattr(_class_of(name), "needs_correlations", False))
 
 
+def crops_alike(name: str) -> bool:
+    """Return whether all crops of a training batch are as long as its shortest scan, if that is shorter than a crop."""
+    model = cast("type[SeriesModel]", _class_of(name))
+    return inputs_of(name) == "series" and model.scans_interact and not model.takes_lengths
+
+
 def has_epochs(name: str) -> bool:
     """Return whether a model is a network, trained in epochs: no `FeatureModel`."""
     return not issubclass(_class_of(name), FeatureModel)

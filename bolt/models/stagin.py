@@ -55,12 +55,11 @@ class STAGIN(SeriesModel):
 
     The summaries of windows are summed over time, as published, so longer scans have larger logits.
 
-    Unlike the published code, training does not cycle Adam's momentum against the learning rate.
-
     An ROI is always its own neighbour, even if it is constant within a window and has no correlations.
     """
 
     whole_windows = True
+    scans_interact = True
 
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
@@ -120,7 +119,8 @@ class STAGIN(SeriesModel):
         for some, result in zip(windows.split(at_once, 1), edges.split(at_once, 1), strict=True):
             correlations = pearson(some.flatten(0, 1))
             threshold = correlations.flatten(1).topk(above, sorted=False).values.amin(1)
-            result.copy_((correlations > threshold[:, None, None]).view_as(result))
+            chosen = correlations > threshold[:, None, None]
+            result.copy_((chosen & chosen.mT).view_as(result))  # a product may round a pair's two values differently
         edges.diagonal(dim1=2, dim2=3).fill_(1)
         return edges
 
@@ -139,10 +139,16 @@ class STAGIN(SeriesModel):
             summaries.append(summary(nodes).sum(1))
             logits.append(classifier(summaries[-1]))
             if self.training:
-                parts = nodes.flatten(0, 1).split(max(1, PRODUCTS // nodes.shape[2] ** 2))
-                terms.append(torch.cat([checkpoint(similarity, part, use_reentrant=False) for part in parts]).mean())
+                terms.append(self._similarity(nodes.flatten(0, 1)).mean())
         losses = {"orthogonality": self.orthogonality_weight * torch.stack(terms).sum()} if terms else {}
         return ModelOutput(torch.stack(logits).sum(0), torch.stack(summaries, 1), losses)
+
+    def _similarity(self, nodes: Tensor) -> Tensor:
+        """Compute `similarity`; inner products are kept for the backward pass if those of all layers are few."""
+        if len(self.graphs) * len(nodes) * nodes.shape[1] ** 2 <= PRODUCTS:
+            return similarity(nodes)
+        parts = nodes.split(max(1, PRODUCTS // nodes.shape[1] ** 2))
+        return torch.cat([checkpoint(similarity, part, use_reentrant=False) for part in parts])
 
 
 class GraphLayer(nn.Module):

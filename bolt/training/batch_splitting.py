@@ -12,7 +12,7 @@ from torch import nn
 
 from bolt.io.errors import BoltError, MemoryShortage
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
-from bolt.models.base import SeriesModel
+from bolt.models.base import ConnectivityModel, SeriesModel
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,15 @@ def learns_from_batches(net: SeriesModel) -> bool:
     """
     normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in net.modules())
     return normalised or type(net).label_losses is not SeriesModel.label_losses
+
+
+def needs_equal_lengths(net: SeriesModel) -> bool:
+    """Return whether all series of a training batch must be equally long: they interact, and it takes no lengths.
+
+    Passed apart, by length, short scans would be normalised by their own statistics, which may be those of a site, and
+    a few of them would count as much as all others in the running statistics with which scans are predicted.
+    """
+    return learns_from_batches(net) and not net.takes_lengths and not isinstance(net, ConnectivityModel)
 
 
 @dataclass

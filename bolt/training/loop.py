@@ -24,7 +24,7 @@ from bolt.io.errors import BoltError
 from bolt.io.files import write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
-from bolt.training.batch_splitting import BatchSplitter, explain_shortage
+from bolt.training.batch_splitting import BatchSplitter, explain_shortage, needs_equal_lengths
 from bolt.training.checkpoint import Progress, ResumeFile, load_resume
 from bolt.training.device import tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
@@ -214,7 +214,7 @@ class Fit:
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
             optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
-                crop = self._crop_length(random)
+                crop = self._crop_length(batch, random)
                 x = self._inputs(batch, crop, random)
             lengths = self._lengths(batch, crop)
             step_loss, step_logits = self._step(optimizer, x, lengths, batch_covariates, truth, seed)
@@ -235,12 +235,16 @@ class Fit:
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
-    def _crop_length(self, random: torch.Generator) -> int:
-        """Draw the length of a batch's crops, in volumes."""
-        if self.model.training.crop_range is None:
-            return self.crop
-        shortest, longest = self.model.training.crop_lengths(self.crop)
-        return int(torch.randint(shortest, longest + 1, (), generator=random))
+    def _crop_length(self, batch: Tensor, random: torch.Generator) -> int:
+        """Draw the length of a batch's crops, in volumes.
+
+        If scans that must pass the model together can only do so with equal lengths, none is longer than the shortest.
+        """
+        crop = self.crop
+        if self.model.training.crop_range is not None:
+            shortest, longest = self.model.training.crop_lengths(crop)
+            crop = int(torch.randint(shortest, longest + 1, (), generator=random))
+        return int(self._lengths(batch, crop).min()) if needs_equal_lengths(self.net) else crop
 
     def _inputs(self, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
         """Return the inputs of a batch: random crops of the series (batch, time, rois), or connectivity matrices."""
@@ -289,8 +293,9 @@ class Fit:
         """Learn from one batch; return loss and logits, on the device.
 
         Scans shorter than a crop pass a model that takes no lengths apart from the others, so that nothing is made up
-        to fill the crop; a mixture is as long as the shorter of its two scans. `seed` is called before scans are mixed,
-        and before each attempt, so that random draws do not depend on attempts that did not fit in memory.
+        to fill the crop (if its scans interact, all have the same length: `_crop_length`); a mixture is as long as the
+        shorter of its two scans. `seed` is called before scans are mixed, and before each attempt, so that random draws
+        do not depend on attempts that did not fit in memory.
 
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.

@@ -345,7 +345,7 @@ class Run(ScanFiles):
     def explanations(self) -> list[Path]:
         """Return everything that explains the configured runs."""
         explain = self.config.explain
-        names = ["roi_weights.tsv", *["tasks.tsv"] * self.dataset.has_tasks, "stability.tsv"]
+        names = ["roi_weights.tsv", "connections.tsv", *["tasks.tsv"] * self.dataset.has_tasks, "stability.tsv"]
         names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
         return [run.explanation / name for run in self.explained_runs() for name in names]
 

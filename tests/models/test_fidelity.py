@@ -4,13 +4,14 @@ import re
 
 import pytest
 
-from bolt.config import Config, known, load_experiment, load_model
+from bolt.config import Config, Experiment, known, load_experiment, load_model
+from bolt.config.models import Fidelity
 from bolt.experiments.entries import rows_of
 from bolt.io.places import ROOT
 from bolt.report.sections.training_text import network_text
 from tests.training.test_runner import DATASET
 
-RECONSTRUCTED = {"cnn_lstm", "gc_lstm", "hatnet", "ift_net"}
+RECONSTRUCTED = {"cnn_lstm", "gc_lstm", "hatnet", "ift_net", "lstm"}
 """Methods of which neither article nor code tells what the paper ran."""
 
 
@@ -28,6 +29,12 @@ def test_reconstructed_models_are_named_in_the_documentation_too():
         assert f"| `{name}` | {fidelity.level} | {fidelity.note} |" in lines
 
 
+@pytest.mark.parametrize("name", ["svm", "meanmlp"])
+def test_what_trains_otherwise_than_published_is_not_exact(name):
+    fidelity = load_model(name).fidelity
+    assert fidelity.level == "core" and "where it" in fidelity.note
+
+
 def test_the_methods_text_names_reconstructions():
     texts = {name: network_text(load_model(name), DATASET) for name in ("ift_net", "swint")}
     note = load_model("ift_net").fidelity.note
@@ -38,4 +45,54 @@ def test_the_methods_text_names_reconstructions():
 def test_a_row_with_other_settings_may_state_another_fidelity():
     rows = {row.row: model for row, model in rows_of(load_experiment("baselines"), Config(dataset="abide1"))}
     assert all(model.fidelity for model in rows.values())
-    assert rows["SVM, published code"].fidelity != rows["SVM, crops"].fidelity
+    stated = [rows[name].fidelity.note for name in ("SVM, published code", "SVM, crops")]
+    assert "RBF" in stated[0] and "whole scans" not in stated[1] and "crop" in stated[1]
+
+
+CHANGES = {
+    "hyper": {"hyper": {"n_heads": 36}},
+    "training": {"training": {"epochs": 21}},
+    "connectivity": {"connectivity": "crop"},
+    "equal": {"hyper": {"n_heads": 40}, "training": {"epochs": 20}, "connectivity": "scan"},
+    "less data": {"train_share": 0.5},
+    "of the paper": {"hyper": {"window": 10}, "paper": {"window_size": "10"}},
+    "own": {"hyper": {"window": 10}, "fidelity": {"level": "exact", "note": "As in another paper."}},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_row_that_changes_a_published_method_is_not_as_published_unless_it_says_so(name):
+    changed = Experiment(name="e", title="E", rows=[{"row": "changed", "model": "bolt", **CHANGES[name]}])
+    [(_, model)] = rows_of(changed, Config(dataset="abide1"))
+    kept = {"equal": load_model("bolt").fidelity, "less data": load_model("bolt").fidelity}
+    kept["of the paper"] = load_model("bolt").fidelity
+    kept["own"] = Fidelity(level="exact", note="As in another paper.")
+    assert model.fidelity == kept.get(name)
+    assert load_model("bolt").fidelity.level == "exact"
+
+
+def test_a_reconstruction_with_other_settings_stays_one():
+    sweep = {"row": "{model} {value}", "models": ["ift_net", "bolt"], "key": "training.epochs", "values": [3]}
+    swept = rows_of(Experiment(name="e", title="E", sweeps=[sweep]), Config(dataset="abide1"))
+    assert [model.fidelity for _, model in swept] == [load_model("ift_net").fidelity, None]
+    stated = Experiment(name="e", title="E", sweeps=[sweep | {"fidelity": {"level": "core", "note": "Short."}}])
+    assert {model.fidelity.note for _, model in rows_of(stated, Config(dataset="abide1"))} == {"Short."}
+
+
+@pytest.mark.parametrize("name", [*known("experiment"), "benchmarks/abide_models.yaml", "benchmarks/abide_tuning.yaml"])
+def test_rows_of_experiments_state_how_close_they_are(name):
+    """Rows of `config/experiments` that change settings have a note of their own, or are rows of the paper."""
+    experiment = load_experiment(name)
+    if experiment.kind == "spectra":
+        return
+    for row, model in rows_of(experiment, Config(dataset="abide1")):
+        assert model.fidelity is not None, row.row
+        changes = row.hyper or row.training or row.connectivity or row.members
+        assert not changes or row.fidelity or row.paper or name.startswith("benchmarks/"), row.row
+
+
+def test_ablations_that_the_paper_leaves_open_are_not_exact():
+    rows = {
+        row.row: model.fidelity.level for row, model in rows_of(load_experiment("ablation"), Config(dataset="abide1"))
+    }
+    assert list(rows.values()) == ["core"] * 3 + ["exact"] * 4

@@ -9,6 +9,7 @@ import torch
 from bolt.io.errors import ConfigError, DataError
 from bolt.models import gc_lstm
 from bolt.models.gc_lstm import chebyshev, scaled_laplacian
+from bolt.models.parts.connectivity import inner_products, pearson, unit_series
 from bolt.models.registry import create_model, with_facts
 from tests.models.recurrent import as_configured, learned, size, zscored
 
@@ -68,11 +69,13 @@ def by_hand(model, scan):
     return np.mean(states, axis=(0, 1))
 
 
-def test_it_is_its_equations():
-    model = as_configured("gc_lstm", 7, 2, crop=24, tr=3.0)
+@pytest.mark.parametrize("n_rois", [7, 40])  # fewer and more than twice the volumes of a window
+def test_it_is_its_equations(n_rois):
+    model = as_configured("gc_lstm", n_rois, 2, crop=24, tr=3.0)
+    assert model.window == 15
     with torch.no_grad():
         model.bias.normal_()
-    x = torch.randn(2, 31, 7)
+    x = torch.randn(2, 31, n_rois)
     features = model(x).cls.detach().numpy()
     for scan_features, scan in zip(features, x.double().numpy(), strict=True):
         np.testing.assert_allclose(scan_features, by_hand(model, scan), atol=1e-5)
@@ -80,12 +83,13 @@ def test_it_is_its_equations():
 
 def test_windowed_correlations_are_those_of_numpy(monkeypatch):
     seen = []
-    monkeypatch.setattr(gc_lstm, "pearson", lambda window, real=gc_lstm.pearson: seen.append(real(window)) or seen[-1])
+    real = gc_lstm.inner_products
+    monkeypatch.setattr(gc_lstm, "inner_products", lambda series: seen.append(real(series)) or seen[-1])
     model, x = as_configured("gc_lstm", 6, 2, crop=20, tr=0.72), torch.randn(1, 25, 6)
     with torch.no_grad():
         model(x)
     expected = [np.corrcoef(x[0, start : start + 10].T) for start in (0, 3, 6, 9, 12, 15)]
-    np.testing.assert_allclose(torch.cat(seen), expected, atol=1e-6)
+    np.testing.assert_allclose(torch.cat(seen, 1)[0], expected, atol=1e-6)
 
 
 def test_chebyshev_filters_of_any_order():
@@ -98,6 +102,34 @@ def test_chebyshev_filters_of_any_order():
     for order in range(1, 6):
         expected = sum(t[k] @ terms[k][0] for k in range(order))
         torch.testing.assert_close(chebyshev(graph, terms[:order])[0], expected)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+def test_chebyshev_filters_are_clenshaws_recurrence_from_zero(order):
+    """Bit by bit; the product with zero is left out."""
+    graph, terms = scaled_laplacian(torch.rand(2, 6, 6)), tuple(torch.randn(order, 2, 6, 4))
+    later = last = torch.zeros_like(terms[0])
+    for term in terms[:0:-1]:
+        last, later = term + 2 * (graph @ last) - later, last
+    assert torch.equal(chebyshev(graph, terms), terms[0] + graph @ last - later)
+
+
+@pytest.mark.parametrize("volumes", [14, 15, 40])
+def test_input_weights_are_applied_to_correlations_by_the_shorter_way(volumes):
+    """Of 30 ROIs, one of them constant, in windows of few and many volumes: same values, same gradients."""
+    model, windows = as_configured("gc_lstm", 30, 2), torch.randn(6, volumes, 30)
+    windows[:, :, 4] = 1.0
+    series = unit_series(windows).view(2, 3, volumes, 30)
+    given = torch.randn(2, 3, 30, 3 * 4 * model.hidden)
+    rows = []
+    model.input.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[-2]))
+    found = model._weighted(series, inner_products(series))
+    expected = pearson(windows).view(2, 3, 30, 30) @ model.input.weight.T
+    assert rows == [volumes if 2 * volumes < 30 else 30]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not found[:, :, 4].any()
+    ours, theirs = (torch.autograd.grad(out, model.input.weight, given)[0] for out in (found, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_laplacian_has_eigenvalues_within_one_and_survives_a_roi_without_edges():

@@ -16,7 +16,8 @@ from bolt.models.base import ModelOutput
 from bolt.models.declared import declared
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import annotations_of
-from bolt.models.registry import check_model, create_model, known_models
+from bolt.models.registry import check_model, create_model, crops_alike, known_models
+from bolt.training.batch_splitting import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
 """What a model needs to be created."""
@@ -46,13 +47,15 @@ def test_seed_decides_the_weights():
 
 @pytest.mark.parametrize("name", known_models())
 def test_the_source_declares_what_the_class_has(name):
-    light, real = declared(name), type(create_model(name, 160, 2, **HYPER.get(name, {})))
+    net = create_model(name, 160, 2, **HYPER.get(name, {}))
+    light, real = declared(name), type(net)
     assert str(inspect.signature(light)) == str(inspect.signature(real))
     assert annotations_of(light) == annotations_of(real)
     assert light.inputs == real.inputs and issubclass(light, FeatureModel) == issubclass(real, FeatureModel)
     if not issubclass(real, FeatureModel):
         settings = {key: parameter.default for key, parameter in inspect.signature(real).parameters.items()}
         assert light.shortest(settings) == real.shortest(settings) and light.min_length == real.min_length
+        assert light.scans_interact == learns_from_batches(net) and crops_alike(name) == needs_equal_lengths(net)
 
 
 def test_models_are_checked_without_torch():

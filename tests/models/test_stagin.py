@@ -120,6 +120,21 @@ def test_the_orthogonality_term_is_a_sum_over_layers_and_belongs_to_training(pro
     assert float(term) == pytest.approx(expected, rel=1e-4)
 
 
+def test_gradients_are_the_same_if_inner_products_are_kept(monkeypatch):
+    """They are kept if those of all layers are few: 4 layers, 2 scans, 4 windows, 6 ROIs."""
+    gradients, recomputed, real = [], [], stagin.checkpoint
+    monkeypatch.setattr(stagin, "checkpoint", lambda *given, **how: (recomputed.append(1), real(*given, **how))[1])
+    for products in (4 * 2 * 4 * 6**2 - 1, 4 * 2 * 4 * 6**2):
+        monkeypatch.setattr(stagin, "PRODUCTS", products)
+        model, x = as_configured("stagin", 6, 2, window=20, orthogonality_weight=1.0).train(), torch.randn(2, 30, 6)
+        torch.manual_seed(1)
+        out = model(x)
+        (out.logits.sum() + out.losses["orthogonality"]).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert len(recomputed) == 4
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
 def test_a_training_batch_of_one_scan_with_one_window():
     model = as_configured("stagin", 6, 2).train()
     out = model(torch.randn(1, model.min_length, 6))

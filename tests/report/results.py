@@ -16,6 +16,7 @@ from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import write_metrics
+from bolt.explain.connections import write_connections
 from bolt.explain.landmarks import write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import write_controls, write_importance
@@ -161,6 +162,7 @@ def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) 
     write_landmarks(cache, run.folder, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
     image = load_atlas(ATLAS).image
     write_regions(out / "coefficients.npy", cache.rois, CLASSES, image, out, fraction=0.02)
+    write_connections(cache, run.folder, [0, 1], CLASSES, out)
 
 
 def make_quality(layout: Layout, scans: pd.DataFrame) -> None:

@@ -29,6 +29,7 @@ from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
 from bolt.models.bnt import BrainNetworkTransformer
 from bolt.models.bolt import BolT
+from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, loop, prediction, runner
 from bolt.training.checkpoint import RESUME, ResumeFile
@@ -37,7 +38,7 @@ from bolt.training.roles import fold_table
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
 from bolt.training.schedule import learning_rate
 from bolt.training.targets import Classes
-from tests.models.conformance import make, small
+from tests.models.conformance import TORCH, make, small
 from tests.snake import series_dataset
 
 ROIS = 6
@@ -434,13 +435,15 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
         {"schedule": "one_cycle", "batches": "fixed", "optimizer": "adam"},
         {"average_weights": 0.9, "crop_range": (0.5, 1.5), "label_smoothing": 0.1, "mixup": 0.4},
         "numbers",
+        "normalised",
     ],
-    ids=["last", "best_validation", "bfloat16", "decay_and_clip", "one_cycle", "average_and_crops", "numbers"],
+    ids=lambda settings: settings if isinstance(settings, str) else "_".join(settings) or "last",
 )
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, settings, every_epoch_saved):
-    numbers = settings == "numbers"
-    toy, dataset = (write_numbers(tmp_path), NUMBERS) if numbers else (toy, DATASET)
-    model = toy_model(epochs=6, **({} if numbers else settings))
+    toy, dataset = (write_numbers(tmp_path), NUMBERS) if settings == "numbers" else (toy, DATASET)
+    model = toy_model(epochs=6, **(settings if isinstance(settings, dict) else {}))
+    if settings == "normalised":
+        model = short_model("cnn_lstm", epochs=6, crop_range=(0.5, 1.5))
     whole = run(toy, tmp_path / "whole", model, dataset)
     real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
@@ -642,28 +645,84 @@ def test_crops_are_parts_of_their_scan_and_short_scans_are_whole(tmp_path):
     np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
 
 
-@pytest.mark.parametrize("takes_lengths", [True, False])
+OF_SERIES = [name for name in TORCH if inputs_of(load_model(name).model) == "series"]
+"""Networks of series; the training scans of the toy dataset are long enough for all of them at the size for tests."""
+
+
+def short_model(name: str, **training) -> Model:
+    """Return a shipped model at the size for tests, trained as `toy_model` is."""
+    return small(name).model_copy(update={"training": toy_model(**training).training})
+
+
+@pytest.mark.parametrize("name", ["bolt", "lstm", "cnn_lstm"])
 @pytest.mark.parametrize("mixup", [0.0, 1.0])
-def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup, takes_lengths):
-    """A jump from a scan's end to its start would mark the short scans, which may all be of one site."""
-    monkeypatch.setattr(BolT, "takes_lengths", takes_lengths)
+def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup, name):
+    """A jump from a scan's end to its start would mark the short scans, which may all be of one site.
+
+    BolT takes lengths; the LSTM reads scans of each length apart; those of a batch interact in CNN-LSTM.
+    """
 
     def number(series):
         for values in series:
             values[:] = np.arange(len(values))[:, None]
 
-    seen, real = [], loop.Fit._gradient
+    seen, passes, real = [], [], loop.Fit._gradient
 
     def note(self, x, lengths, *rest):
         seen.extend(scan[:length, 0] for scan, length in zip(x, lengths, strict=True))
-        assert takes_lengths or len(lengths.unique()) == 1
+        passes.append(lengths.unique().tolist())
         return real(self, x, lengths, *rest)
 
     monkeypatch.setattr(loop.Fit, "_gradient", note)
-    run(write_toy(tmp_path, change=number), tmp_path / "run", toy_model(mixup=mixup))
+    run(write_toy(tmp_path, change=number), tmp_path / "run", short_model(name, mixup=mixup))
     assert {len(x) for x in seen} == {18, 20} and len(seen) == 8 * 4
+    assert len(passes) > 12 if name == "lstm" else len(passes) == 12
+    assert ([18, 20] in passes) == (name == "bolt")
     for x in seen:
         torch.testing.assert_close(x.diff(), torch.ones_like(x[1:]))
+
+
+@pytest.mark.parametrize("name", OF_SERIES)
+def test_a_step_is_one_pass_of_scans_that_interact(tmp_path, monkeypatch, name):
+    """So short scans are not normalised by their own statistics, and a batch counts once in the running ones."""
+    steps, crops, real, draw = [], [], loop.Fit._step, Scans.crops
+
+    def note(self, *rest):
+        result = real(self, *rest)
+        steps.append({int(n) for key, n in self.net.state_dict().items() if key.endswith("num_batches_tracked")})
+        return result
+
+    monkeypatch.setattr(loop.Fit, "_step", note)
+    monkeypatch.setattr(Scans, "crops", lambda *given: crops.append(draw(*given)) or crops[-1])
+    cache, folds = write_toy(tmp_path)
+    run((cache, folds), tmp_path / "run", short_model(name))
+    assert len(steps) == 12
+    if crops_alike(load_model(name).model):
+        assert steps == [{n} for n in range(1, 13)]
+        assert {x.shape[1] for x in crops} == {18, 20}
+    else:
+        assert steps == [set()] * 12
+        assert {x.shape[1] for x in crops} == {20}
+
+
+def test_crops_that_must_be_alike_are_drawn_over_the_whole_scan(tmp_path, monkeypatch):
+    """In a batch with a scan of 18 volumes, those of 30 begin anywhere from 0 to 12."""
+
+    def number(series):
+        for values in series:
+            values[:] = np.arange(len(values))[:, None]
+
+    starts, real = {}, Scans.crops
+
+    def note(self, which, length, random):
+        x = real(self, which, length, random)
+        for scan, start in zip(which.tolist(), x[:, 0, 0].tolist(), strict=True):
+            starts.setdefault((length, LENGTHS[scan]), set()).add(int(start))
+        return x
+
+    monkeypatch.setattr(Scans, "crops", note)
+    run(write_toy(tmp_path, change=number), tmp_path / "run", short_model("cnn_lstm", epochs=100))
+    assert starts == {(a, b): set(range(b - a + 1)) for a, b in [(18, 18), (18, 24), (18, 30), (20, 24), (20, 30)]}
 
 
 @pytest.mark.parametrize("takes_lengths", [True, False])

@@ -21,17 +21,25 @@ def test_learning_rate_at_the_limits(warmup, first, last):
 
 
 @pytest.mark.parametrize(
-    ("epochs", "warmup", "n_train", "batch"), [(20, 6, 784, 32), (20, 6, 6705, 16), (10, 3, 40, 7)]
+    ("name", "epochs", "warmup", "n_train", "batch", "final", "part"),
+    [
+        ("bolt_published", 20, 6, 784, 32, 10, 0.3),
+        ("bolt_published", 20, 6, 6705, 16, 10, 0.3),
+        ("bolt_published", 10, 3, 40, 7, 10, 0.3),
+        ("stagin", 40, 8, 784, 8, 1000, 0.2),
+        ("stagin", 40, 8, 745, 8, 1000, 0.2),
+        ("stagin", 10, 2, 3, 8, 1000, 0.2),
+    ],
 )
-def test_the_published_recipe_follows_torchs_one_cycle_in_every_step(epochs, warmup, n_train, batch):
-    """As the published code uses it: stepped after each batch, with Adam, the rates of its hyperparams.py."""
-    start, peak, end = 2e-4, 4e-4, 2e-5
+def test_published_recipes_follow_torchs_one_cycle_in_every_step(name, epochs, warmup, n_train, batch, final, part):
+    """As the published code uses it: stepped after each batch, with Adam, the rates of its hyperparams.py (BolT)."""
+    start, peak = 2e-4, 4e-4
     per_epoch = -(-n_train // batch)
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=start, weight_decay=0)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, peak, epochs * per_epoch, div_factor=peak / start, final_div_factor=start / end, pct_start=0.3
+        optimizer, peak, epochs * per_epoch, div_factor=peak / start, final_div_factor=final, pct_start=part
     )
-    training = load_model("bolt_published").training.model_copy(update={"epochs": epochs, "warmup_epochs": warmup})
+    training = load_model(name).training.model_copy(update={"epochs": epochs, "warmup_epochs": warmup})
     for epoch in range(1, epochs + 1):
         for step in range(1, per_epoch + 1):
             now = training, epoch - 1 + step / per_epoch, 1 / per_epoch

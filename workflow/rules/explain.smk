@@ -48,6 +48,28 @@ rule regions:
         f"python -m bolt regions {OF_RUN} {LOGGED}"
 
 
+rule connections:
+    input:
+        cache=CACHE,
+        predictions=run.every_fold("predictions.tsv"),
+    output:
+        connections=RUN.explanation / "connections.tsv",
+        networks=RUN.explanation / "connection_networks.tsv",
+        matrices=RUN.explanation / "connections.npy",
+    log:
+        layout.log("connections", RUN_NAME),
+    benchmark:
+        layout.benchmark("connections", RUN_NAME)
+    conda:
+        "../envs/imaging.yaml"
+    resources:
+        **run.resources("connections"),
+    params:
+        **run.params("connections"),
+    shell:
+        f"python -m bolt connections {OF_RUN} {LOGGED}"
+
+
 rule tasks:
     input:
         cache=CACHE,

@@ -24,14 +24,23 @@ def pearson(x: Tensor) -> Tensor:
         (batch, rois, rois) float32 within [-1, 1], never NaN. A constant ROI has zeros in its row and column, including
         the diagonal.
     """
+    return inner_products(unit_series(x))
+
+
+def inner_products(series: Tensor) -> Tensor:
+    """Compute Pearson correlations (..., rois, rois) from the result of `unit_series`."""
+    with full_precision(series.device):
+        return (series.mT @ series).clamp(-1, 1)
+
+
+def unit_series(x: Tensor) -> Tensor:
+    """Centre series (batch, time, rois) and scale them to length 1, in float32; those of constant ROIs become 0."""
     x = x.float()
     constant = x.amax(1, keepdim=True) == x.amin(1, keepdim=True)
     x = (x - x.mean(1, keepdim=True)).masked_fill(constant, 0)
     # scale to a largest deviation of 1 first, because squares of tiny deviations underflow to 0
     x = x / x.abs().amax(1, keepdim=True).masked_fill(constant, 1)
-    x = x / x.norm(dim=1, keepdim=True).masked_fill(constant, 1)
-    with full_precision(x.device):
-        return (x.mT @ x).clamp(-1, 1)
+    return x / x.norm(dim=1, keepdim=True).masked_fill(constant, 1)
 
 
 def ledoit_wolf(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bolt.experiments.entries import paper_table
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
 from bolt.report.figures.complexity import MEASURES, draw
+from bolt.report.tables.fidelity import EXPLAINED, marked, notes_of, reconstructed
 from bolt.report.tables.markup import Sheet, write_sheets
 from bolt.report.tables.numbers import DASH, decimal, number
 
@@ -64,9 +66,10 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
         )
     slopes = with_formulas(exponents(table, list(MEASURES)), experiment)
     stem = out / experiment.name
-    draw(table, stem.with_suffix(".png"))
+    unknown = _reconstructed(experiment)
+    draw(table.assign(row=[marked(row, unknown) for row in table["row"]]), stem.with_suffix(".png"))
     write_table(slopes, out / f"{experiment.name}_exponents.tsv", EXPONENT_COLUMNS)
-    sheets = [_sheet(experiment, atlas, part, slopes) for atlas, part in table.groupby("atlas")]
+    sheets = [_sheet(experiment, atlas, part, slopes, unknown) for atlas, part in table.groupby("atlas")]
     write_sheets(experiment, sheets, out)
     write_table(table, stem.with_suffix(".tsv"), COLUMNS)
 
@@ -82,14 +85,23 @@ def with_formulas(slopes: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     ).astype({"paper_exponent": float})
 
 
-def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.DataFrame) -> Sheet:
-    """Return cost at the longest scan and the exponents, a row per model, for one atlas."""
+def _reconstructed(experiment: Experiment) -> dict[str, str]:
+    """Return the reconstructed rows, and what was reconstructed of each."""
+    models = {row.model: load_model(row.model) for row in experiment.rows}
+    stated = {r.row or models[r.model].shown: r.fidelity or models[r.model].fidelity for r in experiment.rows}
+    return reconstructed(stated)
+
+
+def _sheet(
+    experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.DataFrame, unknown: Mapping[str, str]
+) -> Sheet:
+    """Return cost at the longest scan and the exponents, a row per model (`unknown` ones with †), for one atlas."""
     lengths = sorted(table["length"].unique())
     longest = table[table["length"] == lengths[-1]].set_index("row")
     exponent = slopes[slopes["atlas"] == atlas].set_index("row")
     rows, in_paper = [], exponent["paper_exponent"].notna().any()
     for name in longest.index:
-        row = {"": str(name)}
+        row = {"": marked(str(name), unknown)}
         if in_paper:
             formula, power = exponent.at[name, "formula"], exponent.at[name, "paper_exponent"]
             row |= {"the paper": DASH if pd.isna(formula) else formula, "its power of T": number(power)}
@@ -99,17 +111,19 @@ def _sheet(experiment: Experiment, atlas: Any, table: pd.DataFrame, slopes: pd.D
             row[f"{title}, exponent"] = decimal(exponent.at[name, measure])
         rows.append(row)
     missing = table[table["note"].notna() & (table["note"] != "")]
+    unknown = {row: note for row, note in unknown.items() if row in longest.index}
     return Sheet(
         f"{experiment.title}, {atlas}",
         pd.DataFrame(rows),
         f"One scan of {lengths[-1]} volumes and {int(table['n_rois'].iloc[0])} ROIs, forward and backward pass, on "
-        f"{', '.join(sorted(table['device'].dropna().unique()))}.",
+        f"{', '.join(sorted(table['device'].dropna().unique()))}.{f' {EXPLAINED}' if unknown else ''}",
         notes=[
             "Exponents: slopes on logarithmic axes over the upper half of the lengths, "
             f"{', '.join(map(str, upper_half(lengths)))} volumes, as far as measured; 1 is linear, 2 quadratic",
             *([LETTERS] if in_paper else []),
             f"Operations: {COLUMNS['operations']}",
             "Memory: peak size of all tensors alive at one time, without weights, gradients and the scan itself",
+            *notes_of(unknown),
             *(f"{row.row}, {row.length} volumes: {row.note}" for row in missing.itertuples()),
         ],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import draw
 from bolt.report.figures.sites import draw_sites, has_sites
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
+from bolt.report.tables.fidelity import RECONSTRUCTED, marked, notes_of, reconstructed, with_marks
 from bolt.report.tables.markup import Sheet, write_sheets
 from bolt.report.tables.numbers import (
     DASH,
@@ -112,15 +113,18 @@ def _sheets(
         tests_here = tests[(tests["dataset"] == dataset) & (tests["atlas"] == atlas)]
         rows = [entry for entry in entries if (entry.dataset, entry.atlas) == (dataset, atlas)]
         sheets.append(performance(f"{dataset}, {atlas}", part, rows, experiment.reference, tests_here))
+        more = []
         if "brier" in set(part["metric"]) and part["mean"].notna().any():
-            sheets.append(calibration(f"{dataset}, {atlas}: intervals, balance and probabilities", part, rows))
+            more.append(calibration(f"{dataset}, {atlas}: intervals, balance and probabilities", part, rows))
         if part["sd_seeds"].notna().any():
-            sheets.append(spread(f"{dataset}, {atlas}: spread over folds and over seeds", part))
+            more.append(spread(f"{dataset}, {atlas}: spread over folds and over seeds", part))
         if len(tests_here):
-            sheets.append(paired(f"{dataset}, {atlas}: tests against {experiment.reference}", tests_here))
-            sheets.append(fold_tests(f"{dataset}, {atlas}: tests of all metrics over folds", tests_here))
+            more.append(paired(f"{dataset}, {atlas}: tests against {experiment.reference}", tests_here))
+            more.append(fold_tests(f"{dataset}, {atlas}: tests of all metrics over folds", tests_here))
+        sheets += [with_marks(sheet, _reconstructed(part)) for sheet in more]
     if len(families):
-        sheets.append(family_sheet(families, experiment.reference))
+        of_rows = reconstructed({entry.row: entry.model.fidelity for entry in entries})
+        sheets.append(family_sheet(families, experiment.reference, of_rows))
     return sheets
 
 
@@ -152,8 +156,8 @@ def performance(
             "mean of the paper outside our 95 % interval."
         )
     if "fidelity" in rows[0]:
-        caption += f" {FIDELITY}"
-    notes = [*_reconstructed(part), *_notes(part), *_baseline_notes(tests, entries, reference)]
+        caption += f" {FIDELITY}{f' {DASH}: not stated.' if part['fidelity'].isna().any() else ''}"
+    notes = [*notes_of(_reconstructed(part)), *_notes(part), *_baseline_notes(tests, entries, reference)]
     return Sheet(title, pd.DataFrame(rows), f"{caption} {BOLD}", _best(part, entries, metrics), notes)
 
 
@@ -253,12 +257,22 @@ def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:
     return Sheet(title, pd.DataFrame(rows), caption)
 
 
-def family_sheet(families: pd.DataFrame, reference: str) -> Sheet:
-    """Return by how much the reference outperforms each family of methods on average."""
-    rows = []
+def family_sheet(families: pd.DataFrame, reference: str, unknown: Mapping[str, str] | None = None) -> Sheet:
+    """Return by how much the reference outperforms each family of methods on average.
+
+    `unknown` are the reconstructed rows, and what was reconstructed of each.
+    """
+    rows, notes, named = [], [], set()
     for (dataset, family), values in families.groupby(["dataset", "family"], sort=False):
-        counts = values.iloc[0]
-        line = {"": f"{dataset}: {family}", "rows × atlases": f"{counts['n_pairs']} of {counts['expected_pairs']}"}
+        counts, name = values.iloc[0], f"{dataset}: {family}"
+        found = [row for row in unknown or {} if row in _listed(values["reconstructed"])]
+        if found:
+            notes.append(f"{name} includes reconstructed methods ({', '.join(found)}), which are not the originals")
+            named |= {*found}
+        line = {
+            "": marked(name, [name] if found else []),
+            "rows × atlases": f"{counts['n_pairs']} of {counts['expected_pairs']}",
+        }
         for value in values.to_dict("records"):
             paper = value["paper_improvement"]
             ours = signed(value["improvement"], _format_of(value["metric"]))
@@ -268,7 +282,13 @@ def family_sheet(families: pd.DataFrame, reference: str) -> Sheet:
         f"{reference} minus the methods of a family, averaged over methods and atlases (only rows with all their "
         "folds); in brackets the same rows and atlases in the paper's table. Per cent."
     )
-    return Sheet(f"{reference} against families of methods", pd.DataFrame(rows), caption)
+    notes += notes_of({row: note for row, note in (unknown or {}).items() if row in named})
+    return Sheet(f"{reference} against families of methods", pd.DataFrame(rows), caption, notes=notes)
+
+
+def _listed(names: pd.Series) -> set[str]:
+    """Return the rows named in a column of `FAMILY_COLUMNS`."""
+    return {name for text in names.dropna() for name in str(text).split("; ")}
 
 
 def _mean_sd(value: dict[Any, Any]) -> str:
@@ -326,11 +346,10 @@ def _notes(part: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _reconstructed(part: pd.DataFrame) -> list[str]:
-    """State of each reconstructed method what was reconstructed."""
-    rows = part[part["fidelity"] == "reconstructed"].drop_duplicates("row")
-    pairs = zip(rows["row"], rows["fidelity_note"], strict=True)
-    return [f"{row} is reconstructed: {note}".rstrip(".") for row, note in pairs]
+def _reconstructed(part: pd.DataFrame) -> dict[str, str]:
+    """Return the reconstructed rows of results, and what was reconstructed of each."""
+    rows = part[part["fidelity"] == RECONSTRUCTED].drop_duplicates("row")
+    return dict(zip(rows["row"], rows["fidelity_note"], strict=True))
 
 
 def _baseline_notes(tests: pd.DataFrame | None, entries: Sequence[Entry], reference: str) -> list[str]:

@@ -11,6 +11,7 @@ from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
 from bolt.report.tables.baselines import sees_brain
+from bolt.report.tables.fidelity import EXPLAINED, marked, notes_of, reconstructed
 from bolt.report.tables.markup import Sheet
 from bolt.report.tables.numbers import DASH, decimal
 
@@ -85,21 +86,21 @@ def _by_settings(experiment: Experiment, entries: Sequence[Entry], values: pd.Da
             rows.append({"Atlas": ATLASES.get(entry.atlas, entry.atlas), **settings, **_numbers(entry, values)})
             bold |= {(i, METRIC_HEADINGS[m]) for m in METRICS if _key(entry, m) in best}
         caption = CAPTION.format(of=" of each atlas")
-        sheets.append(
-            Sheet(f"{experiment.paper.shows}: {title}", pd.DataFrame(rows), caption, bold, _missing(here, values))
-        )
+        notes = [*notes_of(_reconstructed(here)), *_missing(here, values)]
+        sheets.append(Sheet(f"{experiment.paper.shows}: {title}", pd.DataFrame(rows), caption, bold, notes))
     return sheets
 
 
 def _by_method(experiment: Experiment, entries: Sequence[Entry], values: pd.DataFrame) -> list[Sheet]:
-    """Return a table per atlas: a row per method, the metrics of each dataset beside each other."""
+    """Return a table per atlas: a row per method (reconstructed ones with †), the metrics of each dataset in turn."""
     assert experiment.paper is not None
     sheets = []
     for atlas in dict.fromkeys(entry.atlas for entry in entries):
         here = [entry for entry in entries if entry.atlas == atlas]
         titles = dataset_titles(here)
         names, best = list(dict.fromkeys(entry.row for entry in here)), _best(here, values)
-        rows: dict[str, dict[str, str]] = {name: {"": name} for name in names}
+        unknown = _reconstructed(here)
+        rows: dict[str, dict[str, str]] = {name: {"": marked(name, unknown)} for name in names}
         bold = set()
         for entry in here:
             for metric, (heading, text) in zip(METRICS, _numbers(entry, values).items(), strict=True):
@@ -108,8 +109,13 @@ def _by_method(experiment: Experiment, entries: Sequence[Entry], values: pd.Data
                 bold |= {(names.index(entry.row), column)} if _key(entry, metric) in best else set()
         frame = pd.DataFrame(list(rows.values())).fillna(DASH)
         title = f"{experiment.paper.shows}: {ATLASES.get(atlas, atlas)} atlas"
-        sheets.append(Sheet(title, frame, CAPTION.format(of=" of each dataset"), bold, _missing(here, values)))
+        caption = " ".join([CAPTION.format(of=" of each dataset"), *([EXPLAINED] if unknown else [])])
+        sheets.append(Sheet(title, frame, caption, bold, [*notes_of(unknown), *_missing(here, values)]))
     return sheets
+
+
+def _reconstructed(entries: Sequence[Entry]) -> dict[str, str]:
+    return reconstructed({entry.row: entry.model.fidelity for entry in entries})
 
 
 def two_decimals(mean: Any, sd: Any) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.report.figures.style import INK, MANY, canvas
+from bolt.report.tables.fidelity import MARK, RECONSTRUCTED
 
 MEASURES = {
     "operations": ("operations", 1e9, "10⁹"),
@@ -43,4 +44,5 @@ def draw(table: pd.DataFrame, out: Path) -> None:
             figure.axes[0].plot([], [], style, color=colour, marker="o", ms=2.5, label=name)[0]
             for name, (colour, style) in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside right upper", labelcolor=INK)
+        title = f"{MARK} {RECONSTRUCTED}" if any(name.endswith(f" {MARK}") for name in looks) else None
+        figure.legend(handles=handles, loc="outside right upper", labelcolor=INK, title=title)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
+from bolt.report.tables.fidelity import LEGEND, MARK, RECONSTRUCTED
 from bolt.report.tables.numbers import METRIC_NAMES, TOO_FEW
 
 ROW = 0.27  # inches of height
@@ -59,8 +60,8 @@ def result_legend(figure: Figure, results: pd.DataFrame, colours: Mapping[str, s
         keys.append(axis.plot([], [], missing, ms=4, mfc="white", lw=1.6, color=INK, label="folds are missing")[0])
     keys.append(axis.plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
     title = "mean over folds, 95 % interval"
-    if "reconstructed" in set(results.get("fidelity", ())):
-        title += "; † reconstructed, not the original method"
+    if RECONSTRUCTED in set(results.get("fidelity", ())):
+        title += f"; {LEGEND}"
     figure.legend(handles=keys, loc="outside lower center", ncols=6, title=title)
 
 
@@ -142,7 +143,7 @@ def _name(row: str, values: pd.DataFrame) -> str:
     """Return the row's name, with a dagger if it is reconstructed, and the number of its folds if some are missing."""
     folds = values.groupby("atlas", sort=False)[["n_folds", "expected_folds"]].max()  # undefined metrics have fewer
     lacking = folds[folds["n_folds"] < folds["expected_folds"]]
-    row += " †" if "reconstructed" in set(values.get("fidelity", ())) else ""
+    row += f" {MARK}" if RECONSTRUCTED in set(values.get("fidelity", ())) else ""
     if not values["expected_folds"].any():
         return f"{row} (not applicable)"
     counts = ", ".join(dict.fromkeys(f"{line.n_folds} of {line.expected_folds}" for line in lacking.itertuples()))

@@ -16,6 +16,7 @@ from bolt.report.contents import write_report_page
 from bolt.report.html import Block, Chapter
 from bolt.report.runs import run_anchor, run_title
 from bolt.report.sections.explanation.absent import unexplained
+from bolt.report.sections.explanation.connections import connections_blocks
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.landmarks import landmarks_blocks
 from bolt.report.sections.explanation.moments import moments_blocks
@@ -33,6 +34,7 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
     "explanation.html": {
         "Which moments": (tasks_blocks, moments_blocks),
         "Which regions": (regions_blocks,),
+        "Which connections": (connections_blocks,),
     },
     "trust.html": {
         "Is the planted truth found?": (truth_blocks,),
@@ -91,8 +93,11 @@ def _note(study: Study, run: ModelRun) -> str:
         return ""
     title = next(member.title for member in model.members if has_importance(member))
     others = sum(not has_importance(member) for member in model.members)
-    unseen = " What the others read is not shown." if others else ""
-    return f"Of the {len(model.members)} models that this one combines, the first {title} is explained.{unseen}"
+    unseen = " What the others read is not shown there." if others else ""
+    return (
+        f"This model combines {len(model.members)}. Moments and regions are those of the first {title}.{unseen} "
+        "Connections are those that the joint prediction follows."
+    )
 
 
 def _chapters(study: Study, run: ModelRun, headings: Mapping[str, tuple[Part, ...]]) -> list[Chapter]:

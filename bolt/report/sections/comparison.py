@@ -18,6 +18,7 @@ from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
+from bolt.report.tables.fidelity import RECONSTRUCTED
 from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS
 
 CAPTION = (
@@ -30,7 +31,6 @@ SEEDS = (
 )
 Compared = tuple[list[Entry], list[Gathered]]
 """All models on one atlas, and their predictions by all seeds."""
-RECONSTRUCTED = "reconstructed"
 SITES = (
     f"Test scans of each site, the largest on top; at most {MOST} models. Some of many sites always look bad by chance."
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from bolt.config import Dataset, Model, Training
 from bolt.models.parts.windows import window_volumes
-from bolt.models.registry import default_of, ignores_tail, inputs_of, matrices_in_words
+from bolt.models.registry import crops_alike, default_of, ignores_tail, inputs_of, matrices_in_words
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 SETTINGS = {
@@ -91,7 +91,8 @@ def _inputs(model: Model, dataset: Dataset) -> str:
     """Describe what a training step sees of a scan."""
     shortest, longest = model.training.crop_lengths(dataset.crop)
     range_ = f"{shortest} to {longest}" if shortest < longest else f"at most {longest}"
-    crops = f"random crops of {range_} volumes (shorter scans whole)"
+    alike = "in batches with shorter scans, as long as the shortest"
+    crops = f"random crops of {range_} volumes ({alike if crops_alike(model.model) else 'shorter scans whole'})"
     if inputs_of(model.model) == "connectivity":
         source = "whole scans" if model.connectivity == "scan" else crops
         return f"{matrices_in_words(model.model)}, computed from {source}"

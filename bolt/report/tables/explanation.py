@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -131,6 +131,20 @@ def selected_networks(table: pd.DataFrame) -> pd.DataFrame:
             "selected ROIs": [f"{s} of {n}" for s, n in zip(selected["n_selected"], selected["n_rois"], strict=True)],
         }
     )
+
+
+def strongest_connections(table: pd.DataFrame, places: Mapping[int, str]) -> pd.DataFrame:
+    """Return the strongest connections of every class (``connections.tsv``), ROIs with their places, by label value."""
+    shown = {"class": table["class"], "rank": table["rank"].map(number)}
+    for end, title in (("a", "ROI"), ("b", "other ROI")):
+        where = table[f"value_{end}"].map(places)
+        shown[title] = table[f"name_{end}"].where(where.isna(), table[f"name_{end}"] + " " + where)
+        if table[f"network_{end}"].notna().any():
+            shown["network" if end == "a" else "its network"] = table[f"network_{end}"].fillna(DASH)
+    shown["correlation"] = table["r"].map(lambda r: f"{r:+.2f}".replace("-", "−"))
+    shown["p (corrected)"] = table["p"].map(p_value)
+    shown["same sign in folds (%)"] = table["same_sign"].map(lambda share: f"{100 * share:.0f}")
+    return pd.DataFrame(shown)
 
 
 def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:

@@ -11,8 +11,9 @@ from bolt.evaluate.metrics import LOWER_IS_BETTER
 
 DASH = "–"
 KINDS_OF_INTERVALS = (
-    "Intervals are Clopper–Pearson intervals for accuracy, recall and precision, score intervals for AUC, and "
-    "bootstrap intervals for Brier score and log loss; families (else subjects) are independent in them, not scans."
+    "Intervals are Clopper–Pearson intervals for accuracy, recall and precision, combined over classes for balanced "
+    "accuracy and averages over classes, score intervals for AUC, and bootstrap intervals for Brier score and log "
+    "loss; families (else subjects) are independent in them, not scans."
 )
 KIND_OF_INTERVAL_OF_NUMBERS = "Intervals are bootstrap intervals over families (else subjects)."
 TOO_FEW = "too few"

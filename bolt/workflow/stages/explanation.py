@@ -230,6 +230,30 @@ def regions(job: Job) -> None:
 
 
 @stage(
+    "Correlate the predictions of test scans with every connection.",
+    keys=OF_RUN,
+    code=("bolt.explain.connections",),
+    jobs=lambda plan: plan.n_checked,
+    cost=Cost(15, 0.05, phantom=4),
+    memory_mb=8000,
+)
+def connections(job: Job) -> None:
+    """Write which connections a run's predictions follow."""
+    from bolt.explain.connections import OUTPUTS, usable_folds, write_connections
+    from bolt.jobs.provenance import provenance_path
+    from bolt.series.cache import SeriesCache
+
+    of_classes(job)
+    run, out = job.run, job.run.explanation
+    done = usable_folds(run.folder, job.folds)
+    outputs = [out / name for name in OUTPUTS]
+    classes = job.dataset.classes or []
+    job.of_folds(done, outputs, lambda: write_connections(SeriesCache(run.cache), run.folder, done, classes, out))
+    predictions = [run.fold(fold) / "predictions.tsv" for fold in done]
+    job.note(provenance_path(outputs[0]), [run.cache / "manifest.json", predictions], seed=job.options.seed)
+
+
+@stage(
     "Average importance over the course of tasks, beside their events.",
     keys=OF_RUN,
     code=("bolt.explain.tasks",),

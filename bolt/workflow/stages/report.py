@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
-EXPLAINED = ("roi_weights.tsv", "stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "tasks.tsv", "landmarks.tsv")
+EXPLAINED = (
+    *("roi_weights.tsv", "connections.tsv", "tasks.tsv", "landmarks.tsv"),
+    *("stability.tsv", "sanity.tsv", "faithfulness_areas.tsv"),
+)
 """What the pages of the explanation show of a run."""
 
 

@@ -126,6 +126,8 @@ def test_calibration_and_intervals() -> None:
     }  # lower losses are better
     assert sheet.bold == best
     assert "most frequent class has an accuracy of 40.7" in sheet.caption
+    kinds = sheet.caption.split("Intervals are ")[1].split("; families")[0]
+    assert all(name.removesuffix(" [95 %]") in kinds for name in list(sheet.frame)[1:6])
     few = results()
     few.loc[(few["row"] == "BolT") & (few["metric"] == "auc"), ["low", "high"]] = None
     assert calibration("T", few, entries()).frame["AUC [95 %]"][0] == "13.0 [too few]"
@@ -212,11 +214,12 @@ def test_tests_over_folds_of_every_metric() -> None:
 
 def test_improvements_over_families() -> None:
     rows = [
-        ("abide1", "RNN", "accuracy", 0.051, 3, 4, -0.061), ("abide1", "RNN", "auc", -0.052, 3, 4, 0.062),
-        ("abide1", "GNN", "accuracy", 0.053, 5, 6, None), ("abide1", "GNN", "brier", -0.054, 5, 6, None),
-        ("hcp_rest", "RNN", "accuracy", 0.055, 7, 8, 0.065),
+        ("abide1", "RNN", "accuracy", 0.051, 3, 4, -0.061, None), ("abide1", "RNN", "auc", -0.052, 3, 4, 0.062, None),
+        ("abide1", "GNN", "accuracy", 0.053, 5, 6, None, None), ("abide1", "GNN", "brier", -0.054, 5, 6, None, None),
+        ("hcp_rest", "RNN", "accuracy", 0.055, 7, 8, 0.065, None),
     ]  # fmt: skip
-    sheet = family_sheet(pd.DataFrame(rows, columns=list(FAMILY_COLUMNS)), "BolT")
+    families = pd.DataFrame(rows, columns=list(FAMILY_COLUMNS))
+    sheet = family_sheet(families, "BolT")
     assert sheet.frame.fillna("").to_dict("records") == [
         {"": "abide1: RNN", "rows × atlases": "3 of 4", "accuracy": "+5.1 (−6.1)", "AUC": "−5.2 (+6.2)",
          "Brier score": ""},
@@ -224,6 +227,16 @@ def test_improvements_over_families() -> None:
         {"": "hcp_rest: RNN", "rows × atlases": "7 of 8", "accuracy": "+5.5 (+6.5)", "AUC": "", "Brier score": ""},
     ]  # fmt: skip
     assert sheet.caption.startswith("BolT minus the methods") and sheet.title == "BolT against families of methods"
+    assert sheet.notes == []
+    unknown = {"LSTM": "No code is published.", "GC-LSTM": "Its graph is chosen here.", "IFT-Net": "A guess."}
+    found = families.assign(reconstructed=["GC-LSTM", "LSTM; GC-LSTM", None, None, None])
+    sheet = family_sheet(found, "BolT", unknown)
+    assert sheet.frame[""].tolist() == ["abide1: RNN †", "abide1: GNN", "hcp_rest: RNN"]
+    assert sheet.notes == [
+        "abide1: RNN includes reconstructed methods (LSTM, GC-LSTM), which are not the originals",
+        "LSTM is reconstructed: No code is published",
+        "GC-LSTM is reconstructed: Its graph is chosen here",
+    ]
 
 
 # ---- other experiments ---------------------------------------------------------------------------------------------
@@ -247,6 +260,16 @@ def test_cost_at_the_longest_scan(tmp_path: Path) -> None:
     assert "| LSTM | 2160 | 51200 | 2.00 | 0.253 | 0.50 | 320 | 1.00 |" in text
     assert "One scan of 160 volumes and 200 ROIs, forward and backward pass, on cpu." in text
     assert "upper half of the lengths, 40, 160 volumes" in text and "LSTM, 10 volumes: the scan is too short" in text
+    assert "†" not in text
+    guess = {"row": "LSTM", "model": "bolt", "fidelity": {"level": "reconstructed", "note": "Its width is a guess."}}
+    absent = {"model": "ift_net"}
+    write_complexity(Experiment(name="cost", title="Cost", rows=[{"model": "bolt"}, guess, absent]), tmp_path)
+    text = (tmp_path / "cost.md").read_text()
+    assert "| LSTM † | 2160 |" in text and "| BolT | 1160 |" in text and "not a result of the original" in text
+    assert "- LSTM is reconstructed: Its width is a guess\n" in text and "IFT" not in text
+    assert r"LSTM $\dagger$ &" in (tmp_path / "cost.tex").read_text()
+    drawn = (tmp_path / "cost.svg").read_text()
+    assert "LSTM †" in drawn and "† reconstructed" in drawn and "BolT †" not in drawn
 
 
 def band_shares() -> pd.DataFrame:

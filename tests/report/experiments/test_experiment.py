@@ -81,24 +81,33 @@ def test_the_best_whole_row_alone_is_bold(written: Path) -> None:
 
 
 def test_a_reconstructed_method_is_marked_in_every_table_and_in_the_figure(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", made_up(1.0, 0, n=60))
+    folder, other = (write_run(tmp_path / f"run-{seed}", made_up(1.0, seed, n=60)) for seed in (0, 1))
     levels = {"BolT": ("exact", "As published."), "IFT-Net": ("reconstructed", "Widths are chosen here.")}
     rows = [
         replace(row, model=row.model.model_copy(update={"fidelity": Fidelity(level=level, note=note)}))
         for name, (level, note) in levels.items()
         for row in [entry(name, [folder])]
     ]
-    write_experiment(EXPERIMENT, [*rows, entry("LSTM", [folder])], tmp_path)
+    rows += [entry("LSTM", [other]), entry("SVM", [other], family="traditional")]
+    write_experiment(EXPERIMENT, rows, tmp_path)
     table = read_table(tmp_path / "comparison.tsv").drop_duplicates("row").set_index("row")
     assert table.loc["IFT-Net", ["fidelity", "fidelity_note"]].tolist() == list(levels["IFT-Net"])
-    assert table["fidelity"].isna().tolist() == [False, False, True]
+    assert table["fidelity"].isna().tolist() == [False, False, True, True]
+    families = read_table(tmp_path / "comparison_families.tsv").set_index("family")["reconstructed"]
+    assert set(families["RNN"]) == {"IFT-Net"} and families["traditional"].isna().all()
     for text in ((tmp_path / f"comparison.{end}").read_text() for end in ("md", "tex")):
         assert "IFT-Net is reconstructed: Widths are chosen here" in text and "BolT is" not in text
     text = (tmp_path / "comparison.md").read_text()
+    assert "result of the original. –: not stated. Bold" in text
     assert "| IFT-Net | reconstructed |" in text and "| BolT | exact |" in text and "| LSTM | – |" in text
     text = (tmp_path / "comparison.tex").read_text()
     assert "IFT-Net & reconstructed &" in text and "BolT & exact &" in text
     assert "IFT-Net †" in (tmp_path / "comparison.svg").read_text()
+    tables = (tmp_path / "comparison.md").read_text().split("### ")[1:]
+    for text in tables[1:-1]:
+        assert "| IFT-Net † |" in text and "| IFT-Net |" not in text and "- † reconstructed, not the original" in text
+    assert "| abide1: RNN † |" in tables[-1] and "includes reconstructed methods (IFT-Net)" in tables[-1]
+    assert "IFT-Net is reconstructed: Widths are chosen here" in tables[-1]
 
 
 def test_what_sees_nothing_of_the_brain_is_never_bold() -> None:

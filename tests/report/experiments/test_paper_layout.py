@@ -16,7 +16,7 @@ from bolt.experiments.results import RESULT_COLUMNS
 from bolt.report.experiments.complexity import with_formulas
 from bolt.report.experiments.experiment import spread
 from bolt.report.experiments.paper_layout import as_in_paper, in_papers_order
-from bolt.report.tables.markup import Sheet, escape
+from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
 
@@ -80,6 +80,24 @@ def test_the_comparison_has_a_table_per_atlas_with_datasets_beside_each_other() 
     assert schaefer.frame[""].tolist()[0] == "SVM" and schaefer.frame[""].tolist()[-1] == "BolT"
     assert schaefer.bold == {(13, name) for name in names}
     assert not {"meanMLP", "Majority", "SVM, crops"} & set(schaefer.frame[""])
+
+
+def test_reconstructed_methods_are_marked_and_explained_in_the_tables_that_people_copy() -> None:
+    stated = {e.row: e.model.fidelity for e in entries(Config(dataset="abide1"), load_experiment("comparison"))}
+    unknown = {row: fidelity.note for row, fidelity in stated.items() if fidelity.level == "reconstructed"}
+    assert len(unknown) >= 4
+    sheets = layout("comparison", "abide1", "hcp_rest")
+    assert len(sheets) == 2
+    for sheet in sheets:
+        assert sheet.frame[""].tolist() == [f"{row} †" if row in unknown else row for row in stated]
+        assert "not a result of the original" in sheet.caption
+        for text, dagger in ((markdown(sheet), "†"), (latex(sheet, "tab:x"), r"$\dagger$")):
+            assert all(f"{row} {dagger} " in text for row in unknown) and f"BolT {dagger}" not in text
+            assert text.count(" is reconstructed: ") == len(unknown)
+            plain = {row: escape(note) if "dagger" in dagger else note for row, note in unknown.items()}
+            assert all(f"{row} is reconstructed: {note.rstrip('.')}" in text for row, note in plain.items())
+    [settings] = layout("window_size", "hcp_rest")
+    assert "†" not in markdown(settings) and settings.notes == []
 
 
 def test_two_datasets_that_are_the_same_of_the_paper_keep_their_names() -> None:

@@ -48,7 +48,7 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monke
     assert shown(Sanity(draws=0), Faithfulness(scans=0)) == (["sanity"], list(TRUST[:2]))
 
 
-@pytest.mark.parametrize(("model", "words"), [("bolt", ""), ("bolt_hybrid", "the first BolT (tuned) is explained")])
+@pytest.mark.parametrize(("model", "words"), [("bolt", ""), ("bolt_hybrid", "those of the first BolT (tuned)")])
 def test_what_of_an_ensemble_is_explained_is_said(tmp_path: Path, model: str, words: str) -> None:
     study = settings(tmp_path, models=[model])
     note = explanation._note(study, first_run(study))

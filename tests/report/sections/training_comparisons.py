@@ -43,21 +43,25 @@ def compare_input(claims: Claims, used: Witness) -> None:
     if "ROI series:" not in claims and "random crops" not in claims:
         assert "computed from whole scans" in claims and not used.crops
         return
-    assert "(shorter scans whole)" in claims
     if "crops of at most" in claims:
         shortest = longest = int(claims.number("random crops of at most # volumes"))
     else:
         shortest, longest = map(int, claims.numbers("random crops of # to # volumes"))
-    lengths = []
-    for scan, crop in used.crops:
+    lengths, alike = [], False
+    for scan, crop, scans in used.crops:
         lengths.append(min(len(scan), len(crop)))
+        if len(crop) < min(shortest, len(scan)):
+            alike = True
+            assert len(crop) == min(scans)
         windows = np.lib.stride_tricks.sliding_window_view(scan, lengths[-1], axis=0).swapaxes(1, 2)
         assert (windows == crop[: lengths[-1]]).all(axis=(1, 2)).any()  # neither wrapped nor shuffled
-        assert lengths[-1] == len(scan) or shortest <= lengths[-1] <= longest
-    assert {len(scan) for scan, _ in used.crops} == {SHORT, LONG} or "% of the training" in claims
+        assert lengths[-1] in (len(scan), min(scans)) or shortest <= lengths[-1] <= longest
+    assert ("(in batches with shorter scans, as long as the shortest)" in claims) == alike
+    assert ("(shorter scans whole)" in claims) != alike
+    assert {len(scan) for scan, *_ in used.crops} == {SHORT, LONG} or "% of the training" in claims
     assert max(lengths) == longest and (shortest == longest or min(lengths) == shortest)
     if isinstance(used.fit.net, ConnectivityModel):
-        assert all(len(crop) <= len(scan) for scan, crop in used.crops)
+        assert all(len(crop) <= len(scan) for scan, crop, _ in used.crops)
         return
     given = [length for _, of_pass in used.passes for length in of_pass]
     if not used.mixing:
@@ -170,7 +174,7 @@ def compare_rates(claims: Claims, used: Witness) -> None:
     expected = []
     for step in range(1, len(used.rates) + 1):
         done, before = step / steps, (step - 1) / steps
-        if done <= warm and not (one_cycle and done == warm):
+        if done <= warm:
             share = before / (warm - 1 / steps) if one_cycle else done / warm
             expected.append(between(first, peak, share, cosine))
         elif "multiplied" in sentence:
@@ -194,6 +198,9 @@ def compare_momentum(claims: Claims, used: Witness) -> None:
         high, low = claims.numbers("β1 fell from # to #")
         assert (used.momenta[0], used.momenta[peak]) == (pytest.approx(high), pytest.approx(low))
         assert (np.diff(used.momenta[: peak + 1]) <= 0).all()
+    if peak == len(used.rates) - 1:
+        assert "rose from" not in claims
+        return
     low, high = claims.numbers("rose from # to # .one-cycle")
     assert (used.momenta[peak], used.momenta[-1]) == (pytest.approx(low, abs=0.01), pytest.approx(high))
     assert (np.diff(used.momenta[peak:]) >= 0).all()

@@ -31,8 +31,9 @@ class Witness:
     rates, momenta, decays : list of float
         Learning rate, Adam's first beta and weight decay of each step.
     optimiser : str
-    crops : list of (array, array)
-        The whole series (time, rois) of a training scan, and the crop that was drawn from it.
+    crops : list of (array, array, list of int)
+        The whole series (time, rois) of a training scan, the crop that was drawn from it, and the lengths of all scans
+        from which crops were drawn at the same time.
     passes : list of (int, list of int)
         Volumes of what the network was given, and how many of each scan in it were its own.
     smoothing, clips, mixing, averaging : set of float
@@ -47,7 +48,7 @@ class Witness:
         self.momenta: list[float] = []
         self.decays: list[float] = []
         self.optimiser = ""
-        self.crops: list[tuple[np.ndarray, np.ndarray]] = []
+        self.crops: list[tuple[np.ndarray, np.ndarray, list[int]]] = []
         self.passes: list[tuple[int, list[int]]] = []
         self.smoothing: set[float] = set()
         self.clips: set[float] = set()
@@ -75,7 +76,8 @@ class Witness:
         def crops_of(scans: Scans, which: Tensor, length: int, random: torch.Generator) -> Tensor:
             x = crops(scans, which, length, random)
             for i, crop in zip(which.tolist(), x, strict=True):
-                self.crops.append((scans.whole([i])[0].numpy(), crop.numpy()))
+                of_batch = [scans.lengths[i] for i in which.tolist()]
+                self.crops.append((scans.whole([i])[0].numpy(), crop.numpy(), of_batch))
             return x
 
         def forward(fit: loop.Fit, x: Tensor, lengths: list[int], covariates: Tensor | None) -> Any:

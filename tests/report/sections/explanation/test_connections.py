@@ -1,0 +1,78 @@
+"""Connections in the report: matrices with or without networks, the brain, the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bolt.config.study import Study
+from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS
+from bolt.io.files import write_table
+from bolt.report.figures.brains.connectome import plot_connectome
+from bolt.report.figures.connections import colour_map, plot_network_matrices
+from bolt.report.figures.style import TWO
+from bolt.report.html import Picture, Table, Text
+from bolt.report.sections.explanation.connections import NONE, connections_blocks
+from tests.report.figures.brains.test_regions import IMAGE
+from tests.report.figures.test_plots import has_colour
+from tests.report.results import first_run, settings
+
+
+def made_up(study: Study, p: float, networks: tuple[str, ...] = ("default", "visual")) -> None:
+    out = first_run(study).explanation
+    rows = [
+        {"class": "patient", "rank": i + 1, "value_a": 1, "name_a": f"roi{i}", "value_b": 2 + i, "name_b": "x"}
+        for i in range(20)
+    ]
+    table = pd.DataFrame(rows).assign(
+        network_a="default", network_b="visual", r=0.4, p=p, same_sign=0.9, n_folds=10, n=80
+    )
+    write_table(table[list(CONNECTION_COLUMNS)], out / "connections.tsv", CONNECTION_COLUMNS)
+    pairs = [(a, b) for a in networks for b in networks if a <= b]
+    of_networks = pd.DataFrame(pairs, columns=["network_a", "network_b"]).assign(
+        **{"class": "patient", "n_connections": 9, "mean_r": -0.2, "n_significant": 3}
+    )
+    write_table(of_networks[list(NETWORK_COLUMNS)], out / "connection_networks.tsv", NETWORK_COLUMNS)
+    np.save(out / "connections.npy", np.full((1, 45), 0.3, np.float32))
+
+
+@pytest.mark.parametrize("networks", [(), ("default", "visual")])
+def test_matrix_brain_and_table(tmp_path: Path, networks: tuple[str, ...]) -> None:
+    study = settings(tmp_path)
+    assert connections_blocks(study, first_run(study)) == []
+    made_up(study, 0.001, networks)
+    blocks = connections_blocks(study, first_run(study))
+    pictures = [block for block in blocks if isinstance(block, Picture)]
+    assert [picture.file.name.rsplit("_", 1)[1] for picture in pictures] == ["connections.png", "connectome.png"]
+    assert all(picture.file.is_file() for picture in pictures) and "20 strongest" in pictures[1].caption
+    assert ("between networks" in pictures[0].caption) == bool(networks)
+    (table,) = [block for block in blocks if isinstance(block, Table)]
+    assert len(table.frame) == 15 and table.frame.iloc[0]["correlation"] == "+0.40" and "80 people" in table.caption
+    assert "Red: the stronger the connection, the more control" in pictures[0].caption  # the first class is red
+
+
+def test_where_nothing_is_significant_no_brain_is_drawn(tmp_path: Path) -> None:
+    study = settings(tmp_path)
+    made_up(study, 0.2)
+    blocks = connections_blocks(study, first_run(study))
+    assert Text(NONE) in blocks and sum(isinstance(block, Picture) for block in blocks) == 1
+
+
+def test_a_class_has_its_own_colour(tmp_path: Path) -> None:
+    """Positive correlations with the log odds of the red class are red, and with those of the blue class blue."""
+    rows: list[dict[str, Any]] = [{"network_a": "a", "network_b": "a", "mean_r": 1.0, "n_significant": 0}]
+    for name, shown in (("red", "#67001f"), ("blue", "#053061")):  # the ends of the scale
+        plot_network_matrices(pd.DataFrame(rows).assign(**{"class": name}), ["red", "blue"], tmp_path / "matrix.png")
+        assert has_colour(tmp_path / "matrix.png", shown, 1000)
+    assert colour_map(["a", "b", "c"], "c") == colour_map(["a", "b"], "a") and len(TWO) == 2
+
+
+def test_several_classes_have_a_brain_each(tmp_path: Path) -> None:
+    values = np.unique(np.asanyarray(IMAGE.dataobj))[1:3]
+    table = pd.DataFrame({"class": ["rest", "motor"], "value_a": values[0], "value_b": values[1], "r": [0.3, -0.3]})
+    plot_connectome(table, IMAGE, ["rest", "motor", "emotion"], tmp_path / "brains.png")
+    assert has_colour(tmp_path / "brains.png", "#67001f", 50) and has_colour(tmp_path / "brains.png", "#053061", 50)
