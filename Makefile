@@ -45,7 +45,7 @@ test-fast: $(VENV)/.installed-test
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5 -m slow
-	BOLT_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/models tests/explain tests/experiments  # attention without its kernel
+	BOLT_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/models tests/explain tests/experiments tests/benchmarks  # attention without its kernel
 
 coverage: PYTEST_ARGS := --cov --cov-report=
 coverage: test-fast

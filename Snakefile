@@ -25,6 +25,7 @@ from bolt.jobs.run_crate import refresh_run_crate
 from bolt.workflow import snakemake as internals
 from bolt.workflow.disk_check import check_preprocessing_space
 from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
+from bolt.workflow.gpus import trainings_at_once
 from bolt.workflow.lock import changes_nothing, hold
 from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
@@ -133,6 +134,8 @@ include: "workflow/rules/experiments.smk"
 
 # files downloaded at once: be polite to public servers
 internals.limit(workflow, "downloads", 4)
+if not internals.has_scheduler(workflow):
+    internals.limit(workflow, "trainings", trainings_at_once(run.config.device))
 check_preprocessing_space(run, sys.argv, internals.jobs_at_once(workflow))
 announce_after_dry_run(run, sys.argv)
 

@@ -1,7 +1,7 @@
 """Build a wheel with all that a clone has.
 
-What is beside the package goes into it as `bolt/_project/` (`bolt.io.places`), and the compiled attention library
-beside its source (`bolt.models.attention.native`).
+What is beside the package goes into it as `bolt/_project/` (`bolt.io.places`), and the compiled library beside
+its source (`bolt.models.compiled.library`).
 """
 
 import platform
@@ -19,14 +19,14 @@ FOLDERS = {"atlases": "atlases", "config": "config", "workflow": "workflow", "pr
 """Each folder's name in the wheel, and where the clone has it (there `profiles` is a link)."""
 NOT_OURS = shutil.ignore_patterns("*.nii*", "*_order.txt", "*.sha256", "__pycache__", ".*")
 """Images and tables of labels that were downloaded into a clone."""
-ATTENTION = Path("bolt/models/attention")
+COMPILED = Path("bolt/models/compiled")
 
 
 class BuildWithProject(build_py):
     """Build the package together with the project's folders; an editable installation uses the clone's."""
 
     def run(self) -> None:
-        """Build into an empty folder, then copy what is beside the package and compile the attention library."""
+        """Build into an empty folder, then copy what is beside the package and compile the library."""
         if self.editable_mode:
             super().run()
             return
@@ -36,21 +36,21 @@ class BuildWithProject(build_py):
         for name, source in FOLDERS.items():
             shutil.copytree(source, package / "_project" / name, ignore=NOT_OURS)
         shutil.copy("Snakefile", package / "_project")
-        build_library(Path(self.build_lib) / ATTENTION)
+        build_library(Path(self.build_lib) / COMPILED)
 
 
 def build_library(folder: Path) -> None:
-    """Compile the attention library into a folder, if there is a C++ compiler."""
-    build = runpy.run_path(str(ATTENTION / "build.py"))
+    """Compile the library into a folder, if there is a C++ compiler."""
+    build = runpy.run_path(str(COMPILED / "build.py"))
     compiler = build["find_compiler"]()
     if compiler is None:
-        print("no C++ compiler found: a wheel without the attention library, for any platform")
+        print("no C++ compiler found: a wheel without the library, for any platform")
         return
     try:
         print(f"compiled {build['build'](compiler, folder)}")
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error
-        print(f"the attention library does not compile: a wheel without it, for any platform. {reason}")
+        print(f"the library does not compile: a wheel without it, for any platform. {reason}")
 
 
 class WheelWithLibrary(bdist_wheel):
@@ -76,7 +76,7 @@ class WheelWithLibrary(bdist_wheel):
 
     def library(self) -> Path | None:
         """Return the path of the compiled library, if there is one."""
-        built = Path(self.get_finalized_command("build_py").build_lib) / ATTENTION
+        built = Path(self.get_finalized_command("build_py").build_lib) / COMPILED
         return next(built.glob("window_attention-*.so"), None)
 
 

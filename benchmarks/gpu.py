@@ -36,10 +36,10 @@ from bolt.explain.relevance import relevance
 from bolt.io.files import read_table, write_table
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, has_epochs, with_facts
+from bolt.training.batches import Batch
 from bolt.training.device import device_of, tensor_float
 from bolt.training.loop import Fit
 from bolt.training.runner import Training, train_folds
-from bolt.training.seeding import seed_step
 from bolt.training.targets import Classes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -141,7 +141,7 @@ class Bench:
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
 
         def step(x: Tensor, lengths: Tensor, y: Tensor) -> object:
-            return fit._step(optimizer, x, lengths, None, y, lambda: seed_step(0, 0))
+            return fit._step(optimizer, Batch(x, lengths, y), (0, 0, 1, 1))
 
         return step
 

@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.config import Model
 from bolt.io.errors import BoltError
-from bolt.models.attention.native import library
 from bolt.models.base import SeriesModel
+from bolt.models.compiled.library import library
 from bolt.models.registry import create_model, with_facts
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,13 @@ GPU_MEMORY_WORDS = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
     "DEVICE_ALLOCATION_FAILED",  # cuDNN 9
 )
-MEMORY_WORDS = ("DefaultCPUAllocator", "std::bad_alloc", "Unable to allocate", os.strerror(errno.ENOMEM))
+MEMORY_WORDS = (
+    *("DefaultCPUAllocator", "std::bad_alloc", "Unable to allocate", os.strerror(errno.ENOMEM)),
+    "HOST_ALLOCATION_FAILED",  # cuDNN 9
+)
 MORE_MEMORY = (
     "Give the job more memory (on a cluster '--set-resources <rule>:mem_mb=…'), or run fewer jobs at once "
     "(--cores); for a training, lower 'training: batch_size' in the model's configuration"

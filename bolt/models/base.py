@@ -97,6 +97,11 @@ class ConnectivityModel(SeriesModel):
     matrices_in_words = "connectivity matrices"
     min_length = 2
 
+    @property
+    def matrix_settings(self) -> tuple[Any, ...]:
+        """Return the settings on which `matrices` depends, so that models with equal ones share them."""
+        return ()
+
     def matrices(self, x: Tensor) -> Tensor:
         """Compute connectivity matrices (batch, kinds, rois, rois) from series (batch, time, rois)."""
         raise NotImplementedError

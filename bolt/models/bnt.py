@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.layers import EncoderLayer
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
@@ -63,7 +64,7 @@ class BrainNetworkTransformer(ConnectivityModel):
         super().__init__()
         self.padding = -n_rois % n_heads
         width = n_rois + self.padding
-        layer = nn.TransformerEncoderLayer(width, n_heads, feedforward, dropout, batch_first=True)
+        layer = EncoderLayer(width, n_heads, feedforward, dropout)
         self.transformer = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
         self.embed = nn.Sequential(
             nn.Flatten(),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bolt.models.base import ConnectivityModel, ModelOutput
-from bolt.models.layers import BatchNorm, check_rules
+from bolt.models.layers import BatchNorm, Dropout, check_rules
 from bolt.models.parts.connectivity import ledoit_wolf, partial_correlation
 from bolt.models.registry import register
 
@@ -169,13 +169,18 @@ class BrainGNN(ConnectivityModel):
             nn.Linear(4 * hidden, hidden),
             nn.ReLU(),
             BatchNorm(hidden),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(hidden, inner),
             nn.ReLU(),
             BatchNorm(inner),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
         self.classifier = nn.Linear(inner, n_classes)
+
+    @property
+    def matrix_settings(self) -> tuple[float, bool]:
+        """Return the share of edges, and whether all are used."""
+        return self.edge_share, self.complete
 
     def matrices(self, x: Tensor) -> Tensor:
         """Compute Fisher's z of the correlations (diagonal 0) and the edge weights, (batch, 2, rois, rois)."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bolt.io.errors import ConfigError
 from bolt.models.base import ConnectivityModel, ModelOutput
+from bolt.models.layers import Dropout
 from bolt.models.parts.connectivity import pearson
 from bolt.models.registry import register
 
@@ -108,7 +109,7 @@ class BrainNetCNN(ConnectivityModel):
         layers += [Rows(edge_channels[-1], node_channels, n_rois), nn.LeakyReLU(SLOPE), nn.Flatten()]
         widths = [node_channels * n_rois, graph_channels, *linear]  # node-to-graph reads all nodes, so it is linear too
         for n_in, n_out in pairwise(widths):
-            layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE), nn.Dropout(dropout)]
+            layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE), Dropout(dropout)]
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Linear(widths[-1], n_classes)
         for module in self.modules():

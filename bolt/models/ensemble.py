@@ -1,8 +1,10 @@
 """An ensemble: the weighted mean of the calibrated log probabilities of other models.
 
 Members are trained apart, on the training scans. The temperature of each (Guo et al. 2017,
-https://arxiv.org/abs/1706.04599) and the weights are fitted to validation scans, which no member has learned from: a
-logarithmic opinion pool (Genest and Zidek 1986, Statistical Science 1:114, doi:10.1214/ss/1177013825).
+https://arxiv.org/abs/1706.04599) and the weights are fitted to validation scans: a logarithmic opinion pool (Genest and
+Zidek 1986, Statistical Science 1:114, doi:10.1214/ss/1177013825). No member's weights are fitted to these scans, but
+members that choose their epoch or their settings by them look better there than they are, and get too much weight
+(`bolt.models.suitability.check_members` warns).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Ensemble(FeatureModel):
         Parameters
         ----------
         features : (n, members × classes) array
-            Probabilities of scans that members have not learned from.
+            Probabilities of scans that members were not fitted to.
         labels : (n,) int array
         groups, seed
             Not used.

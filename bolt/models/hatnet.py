@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
-from bolt.models.layers import check_heads, check_length, check_rules
+from bolt.models.layers import Dropout, check_heads, check_length, check_rules, multihead
 from bolt.models.registry import register
 
 
@@ -126,7 +126,7 @@ class HolisticAttention(nn.Module):
         self.context_attention = _attention(hidden, n_heads, attention_dropout)
         self.bag_mlp = _Residual(hidden, 4 * hidden, dropout)
         self.scan_mlp = _Residual(hidden, hidden // 2, dropout)
-        self.dropout, self.word_dropout = nn.Dropout(dropout), nn.Dropout(word_dropout)
+        self.dropout, self.word_dropout = Dropout(dropout), Dropout(word_dropout)
 
     def forward(self, words: Tensor) -> Tensor:
         """Pool words (batch, bags, window, channels) to (batch, hidden)."""
@@ -142,7 +142,7 @@ class HolisticAttention(nn.Module):
     def _context(self, bags: Tensor, context: Tensor) -> Tensor:
         """Let bags of plain words attend to bags of attended words; both (batch, bags, hidden)."""
         query = bags + self.dropout(_self_attention(self.bag_attention, self.bag_norm(bags)))
-        attended = self.context_attention(self.query_norm(query), context, context, need_weights=False)[0]
+        attended = multihead(self.context_attention, self.query_norm(query), context)
         return self.bag_mlp(bags + self.dropout(attended))
 
     def _weighted(self, items: Tensor, scores: Tensor) -> Tensor:
@@ -160,9 +160,9 @@ class _Residual(nn.Module):
             nn.LayerNorm(hidden, eps=1e-6),
             nn.Linear(hidden, inner),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(inner, hidden),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def _attention(hidden: int, n_heads: int, dropout: float) -> nn.MultiheadAttenti
 
 
 def _self_attention(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    return layer(x, x, x, need_weights=False)[0]
+    return multihead(layer, x, x)
 
 
 def _energy(x: Tensor) -> Tensor:

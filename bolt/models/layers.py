@@ -9,20 +9,23 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bolt.io.errors import ConfigError, DataError
+from bolt.models.parts import masks
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Apply dropout; on a CPU several times faster than `torch.nn.functional.dropout`.
+    """Apply dropout, with the same mask on every device (`masks`).
 
-    Four elements share one random number of 64 bits, so the share of zeros is exact to 2**-16; the remaining elements
-    are scaled by that share.
+    The share of zeros is exact to 2**-16; the remaining elements are scaled by that share.
     """
-    if not p or x.device.type != "cpu":
-        return functional.dropout(x, p)
-    dropped = min(round(p * 2**16), 2**16 - 1)
-    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
-    return _Masked.apply(x, kept, 2**16 / (2**16 - dropped))
+    dropped = masks.dropped_of(p)
+    if not dropped:
+        return x
+    return keep(x, masks.kept_of(x, dropped, masks.draw_seed()), masks.scale_of(dropped))
+
+
+def keep(x: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """Scale the elements that are kept, and set the others to zero."""
+    return cast("Tensor", _Masked.apply(x, kept, scale))
 
 
 class _Masked(torch.autograd.Function):
@@ -145,8 +148,67 @@ def attention(
         (batch, queries, heads × head size).
     """
     q, k, v = (tokens.unflatten(-1, (n_heads, -1)).transpose(1, 2) for tokens in (q, k, v))
-    out = functional.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
+    if dropout:
+        out = _weights(q, k, mask, dropout, scale) @ v
+    else:
+        out = functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
     return out.transpose(1, 2).flatten(2)
+
+
+def _weights(q: Tensor, k: Tensor, mask: Tensor | None, p: float, scale: float | None) -> Tensor:
+    """Return attention weights after dropout; torch's own function draws other masks on other devices."""
+    scores = q * (q.shape[-1] ** -0.5 if scale is None else scale) @ k.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return dropout(scores.softmax(-1), p)
+
+
+def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor) -> Tensor:
+    """Apply torch's layer to queries (batch, n, hidden) and keys (batch, m, hidden), with the dropout of `attention`.
+
+    In evaluation torch computes it.
+    """
+    if not (layer.training and layer.dropout):
+        return cast("Tensor", layer(x, context, context, need_weights=False)[0])
+    weights, biases = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)
+    q, k, v = map(functional.linear, (x, context, context), weights, biases)
+    return cast("Tensor", layer.out_proj(attention(q, k, v, layer.num_heads, dropout=layer.dropout)))
+
+
+class EncoderLayer(nn.TransformerEncoderLayer):
+    """Torch's post-norm transformer layer, (batch, tokens, hidden) to the same shape, with the dropout of `dropout`.
+
+    Parameters
+    ----------
+    hidden, n_heads, inner : int
+    dropout : float
+    activation : {"relu", "gelu"}
+    epsilon : float
+        Of the layer norms.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        n_heads: int,
+        inner: int,
+        dropout: float,
+        activation: Literal["relu", "gelu"] = "relu",
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__(hidden, n_heads, inner, dropout, activation, layer_norm_eps=epsilon, batch_first=True)
+        for name in ("dropout", "dropout1", "dropout2"):
+            setattr(self, name, Dropout(dropout))
+
+    def forward(self, src: Tensor, *args: Any, **options: Any) -> Tensor:
+        """Update tokens; in evaluation torch does it."""
+        return self.update(src, src) if self.training else super().forward(src, *args, **options)
+
+    def update(self, tokens: Tensor, context: Tensor) -> Tensor:
+        """Update some tokens, which attend to all of `context`."""
+        tokens = self.norm1(tokens + self.dropout1(multihead(self.self_attn, tokens, context)))
+        inner = self.dropout(self.activation(self.linear1(tokens)))
+        return cast("Tensor", self.norm2(tokens + self.dropout2(self.linear2(inner))))
 
 
 def initialise(module: nn.Module, std: float = 0.02) -> None:
@@ -189,12 +251,8 @@ class BertEncoder(nn.Module):
         check_heads(hidden, n_heads)
         self.positions = nn.Parameter(0.02 * torch.randn(positions, hidden))
         self.norm, self.dropout = nn.LayerNorm(hidden, eps=1e-12), Dropout(dropout)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                hidden, n_heads, inner, dropout, activation, layer_norm_eps=1e-12, batch_first=True
-            )
-            for _ in range(n_layers)
-        )
+        layers = (EncoderLayer(hidden, n_heads, inner, dropout, activation, 1e-12) for _ in range(n_layers))
+        self.layers = nn.ModuleList(layers)
         self.pooler = nn.Linear(hidden, hidden)
         initialise(self)
 
@@ -205,18 +263,8 @@ class BertEncoder(nn.Module):
         x = self.dropout(self.norm(x + positions))
         for layer in self.layers[:-1]:
             x = layer(x)
-        return self.pooler(_first_token(cast("nn.TransformerEncoderLayer", self.layers[-1]), x)).tanh()
-
-
-def _first_token(layer: nn.TransformerEncoderLayer, x: Tensor) -> Tensor:
-    """Apply a post-norm transformer layer to (batch, tokens, hidden) as far as its first token, (batch, hidden), goes.
-
-    The other tokens, which nothing reads, would double the cost of a model of two layers.
-    """
-    token = x[:, :1]
-    token = layer.norm1(token + layer.dropout1(layer.self_attn(token, x, x, need_weights=False)[0]))
-    inner = layer.dropout(layer.activation(layer.linear1(token)))
-    return layer.norm2(token + layer.dropout2(layer.linear2(inner)))[:, 0]
+        last = cast("EncoderLayer", self.layers[-1])  # nothing reads its other tokens, which would cost as much
+        return self.pooler(last.update(x[:, :1], x)[:, 0]).tanh()
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -12,6 +13,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.registry import combines, default_of, has_epochs, inputs_of, needs_correlations, shortest_of
 
+log = logging.getLogger(__name__)
 NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reason", "offset"} | {
     "bold", "mask", "confounds", "t1w", "events",
 }  # fmt: skip
@@ -62,7 +64,10 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
 
 
 def check_members(model: Model) -> None:
-    """Refuse an ensemble without two members, one of ensembles, and members of any other model (ConfigError)."""
+    """Refuse an ensemble without two members, one of ensembles, and members of any other model (ConfigError).
+
+    Warn of members that validation scans have chosen, which the same scans then weigh.
+    """
     where = f"members of model '{model.name}'"
     if not combines(model.model):
         if model.members:
@@ -72,6 +77,21 @@ def check_members(model: Model) -> None:
     for member in model.members:
         if combines(member.model):
             raise ConfigError(f"'{member.name}' is an ensemble itself", where=where, hint="Name its members instead")
+    chosen = [member for member in model.members if _chosen_by_validation(member)]
+    if names := ", ".join(dict.fromkeys(f"'{member.name}'" for member in chosen)):
+        log.warning(
+            "%s: the validation scans by which the ensemble weighs its members also choose epoch or settings of %s, "
+            "which favours such members. Use 'epoch_choice: last', or a large 'prior'",
+            where,
+            names,
+        )
+
+
+def _chosen_by_validation(model: Model) -> bool:
+    """Return whether the epoch that is kept, or the settings of each fold, are chosen by validation scans."""
+    trainings = [model.training, *(model.for_fold(fold).training for fold in model.by_fold)]
+    epochs = has_epochs(model.model) and any(each.epoch_choice == "best_validation" for each in trainings)
+    return epochs or bool(model.by_fold)
 
 
 def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> None:

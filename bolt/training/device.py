@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from bolt.io.errors import ConfigError
 
@@ -44,7 +45,7 @@ def device_of(device: str, threads: int | None) -> torch.device:
     if device == "cuda" and not has_gpu:
         raise ConfigError(f"no CUDA device found: {_absence()}", where="device", hint="Set 'device' to auto or cpu")
     if device != "cpu" and has_gpu:
-        _compute_exactly()
+        compute_exactly()
         gpu = torch.device("cuda", _least_used_gpu())
         torch.cuda.set_device(gpu)
         _announce(f"device: GPU, {torch.cuda.get_device_name()}")
@@ -54,7 +55,12 @@ def device_of(device: str, threads: int | None) -> torch.device:
     return torch.device("cpu")
 
 
-def _compute_exactly() -> None:
+def copied_to(device: torch.device, values: Tensor) -> Tensor:
+    """Copy from host memory; to a GPU without making it wait."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
+def compute_exactly() -> None:
     """Let GPUs compute in float32 and with deterministic algorithms only; an operation that has none is an error.
 
     By default torch computes convolutions and recurrent layers in TensorFloat-32. Attention is deterministic in this
@@ -64,6 +70,11 @@ def _compute_exactly() -> None:
     torch.use_deterministic_algorithms(True)
     _DETERMINISTIC.fill_uninitialized_memory = False  # it finds reads of such memory, and takes time
     _FLOAT32.fp32_precision = "ieee"
+
+
+def has_tensor_float(device: torch.device) -> bool:
+    """Return whether a device computes in TensorFloat-32 if it may: GPUs since 2020 (compute capability 8)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @contextmanager
@@ -95,6 +106,10 @@ def _least_used_gpu() -> int:
             except BlockingIOError:
                 lock.close()
                 continue
+            except OSError as error:  # a file system without locks
+                log.warning("GPUs are not shared evenly: %s", error)
+                lock.close()
+                return 0
             _PLACES.append(lock)  # an open file keeps its lock
             return number
     raise AssertionError("there is always a next place")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -25,11 +25,12 @@ from bolt.io.files import write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batch_splitting import BatchSplitter, explain_shortage, needs_equal_lengths
+from bolt.training.batches import Batch, Places, mixed, restored
 from bolt.training.checkpoint import Progress, ResumeFile, load_resume
-from bolt.training.device import tensor_float
+from bolt.training.device import copied_to, has_tensor_float, tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import betas, learning_rate
-from bolt.training.seeding import epoch_generator, seed_step
+from bolt.training.seeding import Key, epoch_generator, seed_step
 from bolt.training.targets import Classes, Target
 
 log = logging.getLogger(__name__)
@@ -119,8 +120,9 @@ class Fit:
     def computed_by(self) -> dict[str, str]:
         """Return the device of the training, and the precision of its matrix products there."""
         device, precision = self.train.truth.device, self.model.training.precision
+        precision = "float32" if precision == "tf32" and not has_tensor_float(device) else precision
         if device.type == "cpu":
-            return {"device": "cpu", "precision": "float32" if precision == "tf32" else precision}
+            return {"device": "cpu", "precision": precision}
         return {"device": f"cuda: {torch.cuda.get_device_name(device)}", "precision": precision}
 
     @property
@@ -198,10 +200,11 @@ class Fit:
         training, random = self.model.training, epoch_generator(self.seed, self.fold, epoch)
         fixed = training.batches == "fixed"  # then all epochs have the same order
         of_order = epoch_generator(self.seed, self.fold, 0) if fixed else random
-        order = torch.randperm(len(self.train.scans), generator=of_order)
         size = training.batch_size
-        batches = order.split(size)
-        order = order.to(self.train.truth.device)
+        batches = [
+            self._by_length(batch) for batch in torch.randperm(len(self.train.scans), generator=of_order).split(size)
+        ]
+        order = copied_to(self.train.truth.device, torch.cat(batches))
         truths = self.train.truth[order]
         covariates: Sequence[Tensor | None] = [None] * len(batches)
         if self.train.scans.covariates is not None:
@@ -210,14 +213,14 @@ class Fit:
         self.net.train()
         steps = zip(batches, covariates, truths.split(size), strict=True)
         for step, (batch, batch_covariates, truth) in enumerate(steps, start=1):
-            seed = partial(seed_step, self.seed, self.fold, epoch, step)
+            key = (self.seed, self.fold, epoch, step)
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
             optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
                 crop = self._crop_length(batch, random)
                 x = self._inputs(batch, crop, random)
-            lengths = self._lengths(batch, crop)
-            step_loss, step_logits = self._step(optimizer, x, lengths, batch_covariates, truth, seed)
+            data = Batch(x, self._lengths(batch, crop), truth, batch_covariates)
+            step_loss, step_logits = self._step(optimizer, data, key)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -234,6 +237,13 @@ class Fit:
             "train_loss": float((values * sizes).sum() / sizes.sum()),
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
+
+    def _by_length(self, batch: Tensor) -> Tensor:
+        """Sort the scans of a batch by the length of their crops, where they pass the model together.
+
+        Their windows are computed once for the same lengths in the same order, which then differ in few batches.
+        """
+        return batch[self._lengths(batch, self.crop).argsort(stable=True)] if self.net.takes_lengths else batch
 
     def _crop_length(self, batch: Tensor, random: torch.Generator) -> int:
         """Draw the length of a batch's crops, in volumes.
@@ -281,92 +291,61 @@ class Fit:
         own = self.target.loss(logits, truth, self.model.training.label_smoothing)
         return own + sum(term.float() for term in terms)
 
-    def _step(
-        self,
-        optimizer: torch.optim.Optimizer,
-        x: Tensor,
-        lengths: Tensor,
-        covariates: Tensor | None,
-        truth: Tensor,
-        seed: Callable[[], None],
-    ) -> tuple[Tensor, Tensor]:
+    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch, key: Key) -> tuple[Tensor, Tensor]:
         """Learn from one batch; return loss and logits, on the device.
 
         Scans shorter than a crop pass a model that takes no lengths apart from the others, so that nothing is made up
-        to fill the crop (if its scans interact, all have the same length: `_crop_length`); a mixture is as long as the
-        shorter of its two scans. `seed` is called before scans are mixed, and before each attempt, so that random draws
-        do not depend on attempts that did not fit in memory.
+        to fill the crop (if its scans interact, all have the same length: `_crop_length`). Random numbers are drawn
+        from `key` anew in each attempt, so that they do not depend on attempts that did not fit in memory.
 
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.
         """
-        training = self.model.training
-        share, partner = 1.0, torch.arange(len(x), device=x.device)
-        if training.mixup:  # Zhang et al. 2018, arXiv:1710.09412; one share for the whole batch
-            seed()
-            share = float(torch.distributions.Beta(training.mixup, training.mixup).sample())
-            partner = torch.randperm(len(x))
-            lengths, partner = torch.minimum(lengths, lengths[partner]), partner.to(x.device)
-            x = share * x + (1 - share) * x[partner]
-            covariates = None if covariates is None else share * covariates + (1 - share) * covariates[partner]
+        training, order, n = self.model.training, None, len(batch.x)
+        if training.mixup:
+            batch, order = mixed(batch, training.mixup, key)
         while True:
             optimizer.zero_grad()
-            seed()
+            seed_step(*key)
+            parts = self._parts(batch.lengths, batch.x.device)
             try:
-                parts = [
-                    self._gradient(x[part][:, : int(lengths[part].max())], lengths[part],
-                                   covariates if covariates is None else covariates[part],
-                                   truth[part], truth[partner[part]], share, len(x))
-                    for part in self._parts(lengths)
-                ]  # fmt: skip
+                results = [self._gradient(batch.part(places), n) for places in parts]
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_shortage(error):
                     raise
                 on_gpu = is_gpu_shortage(error)
-            self.splitter.halve(len(x), on_gpu)  # outside 'except', where the memory of the failed pass is free
-        self.splitter.check_splittable(len(x))
+            self.splitter.halve(n, on_gpu)  # outside 'except', where the memory of the failed pass is free
+        self.splitter.check_splittable(n)
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer.step()  # the first step allocates two numbers per weight
             if self.average:
                 self.average.update_parameters(self.net)
-        losses, logits = zip(*parts, strict=True)
-        order = torch.cat([torch.arange(len(x))[part] for part in self._parts(lengths)]).argsort()
-        return torch.stack(losses).sum(), torch.cat(logits)[order.to(x.device)]
+        losses, logits = zip(*results, strict=True)
+        return torch.stack(losses).sum(), restored(torch.cat(logits), parts, order)
 
-    def _parts(self, lengths: Tensor) -> list[slice | Tensor]:
+    def _parts(self, lengths: Tensor, device: torch.device) -> list[Places]:
         """Return the positions of the parts of a batch that pass the model together."""
         different = lengths.unique()
         if len(different) == 1 or self.net.takes_lengths:
-            return list(self.splitter.parts(len(lengths)))
+            return [(part, part) for part in self.splitter.parts(len(lengths))]
         groups = [(lengths == length).nonzero()[:, 0] for length in different]
-        return [group[part] for group in groups for part in self.splitter.parts(len(group))]
+        places = [group[part] for group in groups for part in self.splitter.parts(len(group))]
+        return [(part, copied_to(device, part)) for part in places]
 
-    def _gradient(
-        self,
-        x: Tensor,
-        lengths: Tensor,
-        covariates: Tensor | None,
-        truth: Tensor,
-        other: Tensor,
-        share: float,
-        n: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Add the gradient of some scans to that of a batch of `n`; return their share of its loss, and logits.
-
-        `other` has the labels of the scans with which they are mixed, in the proportion 1 - `share`.
-        """
-        training = self.model.training
-        with tensor_float(training.precision == "tf32" and x.is_cuda):
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-                output = self._forward(x, lengths.tolist(), covariates)
+    def _gradient(self, part: Batch, n: int) -> tuple[Tensor, Tensor]:
+        """Add the gradient of some scans to that of a batch of `n`; return their share of its loss, and logits."""
+        precision, device = self.model.training.precision, part.x.device
+        with tensor_float(precision == "tf32" and part.x.is_cuda):
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+                output = self._forward(part.x, part.lengths.tolist(), part.covariates)
             logits = output.logits.float()
-            loss = self._loss(output, logits, truth)
-            if training.mixup:
-                loss = share * loss + (1 - share) * self._loss(output, logits, other)
-            loss = loss * (len(x) / n)
+            loss = self._loss(output, logits, part.truth)
+            if part.other is not None:
+                loss = part.share * loss + (1 - part.share) * self._loss(output, logits, part.other)
+            loss = loss * (len(part.x) / n)
             loss.backward()
         return loss.detach(), logits.detach()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
 from bolt.training.batch_splitting import memory_owner
+from bolt.training.device import compute_exactly, copied_to
 from bolt.training.targets import stored_target
 
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
-MATRICES_KEPT = 2**30  # bytes of connectivity matrices that are computed once for all epochs
+MATRICES_KEPT = 2**30  # bytes of connectivity matrices that are computed once for all epochs and folds
 MATRICES_AT_ONCE = 16  # scans per batch of a connectivity model, whose memory depends on ROIs and not on volumes
 
 
@@ -37,12 +39,16 @@ class Pool:
     ----------
     place : str
         Where the series are, in words.
+    matrices : dict
+        Connectivity of whole scans that is kept for all epochs and folds: by class and settings of the model, then by
+        row of the index.
     """
 
     def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
         self.cache, self.device = cache, torch.device(device)
         self.data = torch.from_numpy(cache.array())  # torch has no read-only tensors, but nothing writes to it
         self._finite: set[int] = set()
+        self.matrices: dict[tuple[Any, ...], dict[int, Tensor]] = defaultdict(dict)
         self.place = "memory-mapped"
         if self.device.type == "cuda":
             fits = self.data.nbytes < torch.cuda.mem_get_info(self.device)[0] / 2
@@ -58,7 +64,7 @@ class Pool:
 
     def to_device(self, values: Tensor) -> Tensor:
         """Copy from host memory; to a GPU without blocking."""
-        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
+        return copied_to(self.device, values)
 
 
 class Scans:
@@ -91,7 +97,7 @@ class Scans:
         self.lengths: list[int] = rows["length"].tolist()
         has_covariates = covariates is not None and covariates.shape[1] > 0
         self.covariates = torch.tensor(covariates, device=pool.device) if has_covariates else None
-        self._matrices: dict[int, Tensor] = {}
+        self._ids = [int(i) for i in ids]
         self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
         self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
@@ -127,18 +133,21 @@ class Scans:
     def matrices(self, model: ConnectivityModel, which: Sequence[int]) -> Tensor:
         """Return connectivity matrices of whole scans, (len(which), kinds, rois, rois), on the device.
 
-        They are kept, unless those of all scans would take more than `MATRICES_KEPT`; so give the same model always.
+        The pool keeps them, unless those of all its scans would take more than `MATRICES_KEPT`.
         """
-        missing = [i for i in which if i not in self._matrices]
+        kept = self.pool.matrices[type(model), *model.matrix_settings]
+        missing = [i for i in which if self._ids[i] not in kept]
         lengths = [self.lengths[i] for i in missing]
         computed: dict[int, Tensor] = {}
         with torch.inference_mode(False), torch.no_grad():  # those kept in a prediction may be trained on
             for batch in _batches(model, lengths):
                 part = [missing[k] for k in batch]
-                computed |= dict(zip(part, model.matrices(self.whole(part)), strict=True))
-        if computed and next(iter(computed.values())).nbytes * len(self) <= MATRICES_KEPT:
-            self._matrices |= computed
-        return torch.stack([self._matrices[i] if i in self._matrices else computed[i] for i in which])
+                computed |= dict(zip((self._ids[i] for i in part), model.matrices(self.whole(part)), strict=True))
+        if computed and next(iter(computed.values())).nbytes * len(self.pool.cache) <= MATRICES_KEPT:
+            if self.pool.device.type == "cuda":  # other folds read them on other streams
+                torch.cuda.current_stream(self.pool.device).synchronize()
+            kept |= computed
+        return torch.stack([(computed if self._ids[i] in computed else kept)[self._ids[i]] for i in which])
 
     def _take(self, rows: Tensor) -> Tensor:
         """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
@@ -230,6 +239,8 @@ def predict(
     """
     info = {"classes": [], **(info or {})}
     covariates = Covariates(info.get("covariates", [])).encode(cache.index.iloc[list(ids)])
+    if torch.device(device).type == "cuda":
+        compute_exactly()
     logits = all_logits(model.to(device), Scans(Pool(cache, device), ids, covariates))
     if info["classes"] is not None and logits.shape[1] == 1:
         raise ConfigError("this model predicts a number", hint="Pass 'info', the second value of load_checkpoint")

@@ -26,6 +26,7 @@ from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates, with_facts
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
+from bolt.training.batch_splitting import explain_shortage
 from bolt.training.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.training.device import device_of
 from bolt.training.loop import Fit, LabelledScans
@@ -39,6 +40,7 @@ __all__ = ["Training", "load_checkpoint", "predict", "train_fold", "train_folds"
 
 log = logging.getLogger(__name__)
 
+FREE_GPU = "Run fewer jobs at once on this GPU (--resources trainings=1), choose a smaller model, or set 'device: cpu'"
 Watching = Callable[[Training], AbstractContextManager[Callable[[dict[str, float]], None]]]
 
 
@@ -136,7 +138,8 @@ def train_folds(
         As in `train_fold`; ends all trainings, because it concerns all.
     """
     torch_device = device_of(device, threads)
-    pool = Pool(SeriesCache(cache), torch_device)
+    with explain_shortage("the series", FREE_GPU):
+        pool = Pool(SeriesCache(cache), torch_device)
     log.info("series: %.2f GB, %s", pool.data.nbytes / 1e9, pool.place)
     steps = [
         _train(pool, folds, model, dataset, training, line if progress else None, needs_test, watching)
@@ -229,7 +232,8 @@ def prepare(
     shortest, longest = model.training.crop_lengths(crop)
     model = _with_data_settings(model, train, longest)
     seed_step(seed, fold)
-    net = _build(model, dataset, series.n_rois, len(covariates), shortest).to(pool.device)
+    with explain_shortage(f"{model.name}, fold {fold}: the model", FREE_GPU):
+        net = _build(model, dataset, series.n_rois, len(covariates), shortest).to(pool.device)
     table, too_short = _readable(table, net.min_length, f"fold {fold}", folds, model, search)
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)

@@ -138,11 +138,11 @@ def has_scheduler(workflow: Any) -> bool:
     return bool(workflow.non_local_exec)
 
 
-def limit(workflow: Any, resource: str, value: int) -> None:
-    """Limit a resource of all jobs together, unless the command line does."""
+def limit(workflow: Any, resource: str, value: int | None) -> None:
+    """Limit a resource of all jobs together, unless the command line does, or the value is None."""
     from snakemake.resources import Resource  # jobs, whose environments lack snakemake, import this module too
 
-    if resource not in workflow.global_resources:
+    if value is not None and resource not in workflow.global_resources:
         workflow.register_resource(resource, Resource(resource, value))
 
 

@@ -20,7 +20,7 @@ from bolt.atlases.description import known_atlases
 from bolt.config import ROOT, known
 from bolt.io.files import read_json, read_table, read_yaml, write_yaml
 from bolt.io.places import PACKAGE
-from bolt.models.attention.build import file_name, find_compiler
+from bolt.models.compiled.build import file_name, find_compiler
 from tests.atlases.test_atlases import GRID, write_own
 
 pytestmark = pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_wheel_holds_all_that_a_clone_reads_also_when_made_from_an_sdist(wheel
     atlases = set().union(*(files(ROOT / "atlases", name) for name in ("atlas.yaml", "labels.tsv", "labels.json")))
     profiles = {name.removeprefix("workflow/") for name in files(ROOT / "workflow/profiles")}
     project = {"Snakefile", *files(ROOT / "config"), *files(ROOT / "workflow"), *atlases, *profiles}
-    library = {f"bolt/models/attention/{file_name()}"} if find_compiler() else set()
+    library = {f"bolt/models/compiled/{file_name()}"} if find_compiler() else set()
     assert contents(wheel) == files(PACKAGE) | {f"bolt/_project/{name}" for name in project} | library
 
     done = subprocess.run([sys.executable, "-c", SDIST, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -107,10 +107,10 @@ def test_a_wheel_holds_all_that_a_clone_reads_also_when_made_from_an_sdist(wheel
 USED = """
 import logging, torch
 logging.basicConfig(level="INFO")
-from bolt.models.attention import native
+from bolt.models.compiled.library import library
 from bolt.models.bolt import BolT
 BolT(5, 2, hidden=12, n_heads=2, head_dim=6, n_blocks=2)(torch.randn(2, 40, 5)).logits.sum().backward()
-print(native.library().library._name)
+print(library().library._name)
 """
 
 
@@ -120,7 +120,7 @@ def test_the_wheels_library_computes_attention_without_a_compiler_or_a_cache(whe
     nowhere = {"PATH": str(tmp_path), "CXX": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = installed.run("-c", USED, **nowhere)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(installed.package / "models/attention" / file_name())
+    assert done.stdout.strip() == str(installed.package / "models/compiled" / file_name())
     assert not list(tmp_path.rglob("*.so"))
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from bolt.cli.model_table import FAMILIES
 from bolt.config import load_model
 from bolt.explain.relevance import relevance
 from bolt.io.files import read_table
 from bolt.models.attention import bands, native
-from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, inputs_of, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
@@ -205,16 +205,51 @@ def test_a_gpu_can_train_and_explain_it_deterministically(name, monkeypatch):
     assert not list(filter(NOT_DETERMINISTIC.search, operations.names))
 
 
+@pytest.mark.parametrize("name", TORCH)
+def test_bfloat16_without_the_kernel_has_gradients_of_single_precision(name, monkeypatch):
+    """As on a GPU: products are rounded, weights and their gradients are not."""
+    monkeypatch.setattr(native, "usable", lambda q: False)
+    net = make(name, 12, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = net(torch.randn(3, max(40, net.min_length), 12))
+    (output.logits.float().square().sum() + sum(output.losses.values())).backward()
+    gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+    assert gradients and all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients)
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", TORCH)
 def test_it_never_waits_for_the_host(name, training, monkeypatch):
     """Tensors without values: what would read one, or mix devices, raises."""
     monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)  # a GPU asks for it without dropout only
     net = make(name, 12, 2).to("meta").train(training)
-    for layer in net.modules():
-        if isinstance(layer, FusedWindowAttention):
-            layer.dropout = 0.0  # its masks need a generator, which this device does not have
     x = torch.randn(3, max(40, net.min_length), 12, device="meta")
     output = net(x)
     (output.logits.square().sum() + sum(output.losses.values())).backward()
     assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}
+
+
+class _Random(TorchDispatchMode):
+    """Collects the operations that draw from the generator of the device `meta`."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        result = operation(*arguments, **(keywords or {}))
+        draws = torch.Tag.nondeterministic_seeded in operation.tags
+        if draws and any(isinstance(part, torch.Tensor) and part.is_meta for part in tree_leaves(result)):
+            self.names.add(str(operation))
+        return result
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_its_random_numbers_come_from_the_host(name, monkeypatch):
+    """So that they are the same on every device."""
+    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)
+    net = make(name, 12, 2).to("meta").train()
+    x = torch.randn(3, max(40, net.min_length), 12, device="meta")
+    with _Random() as random:
+        net(x)
+    assert not random.names

@@ -1,11 +1,11 @@
-"""Dropout by shared random bits: its share, its scale, and when it does nothing."""
+"""Dropout: its share, its scale, and when it does nothing; transformer layers as in torch."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from bolt.models.layers import BatchNorm, Dropout, at_positions, attention, dropout
+from bolt.models.layers import BatchNorm, Dropout, EncoderLayer, at_positions, attention, dropout, multihead
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -45,6 +45,46 @@ def test_dropout_of_attention_is_for_training():
     q, k, v = torch.randn(3, 1, 5, 8)
     assert torch.equal(attention(q, k, v, 2), attention(q, k, v, 2))
     assert not torch.equal(attention(q, k, v, 2, dropout=0.5), attention(q, k, v, 2))
+
+
+NEARLY_NONE = 1e-9
+"""Dropout that drops nothing, though it is not 0: what is computed with dropout can be compared with what is not."""
+
+
+@pytest.mark.parametrize("scale", [None, 0.2])
+@pytest.mark.parametrize("mask", [None, "bool", "numbers"])
+def test_attention_with_dropout_is_that_without_but_for_its_mask(mask, scale):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 5, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    if mask:
+        mask = torch.rand(2, 1, 5, 7) < 0.7 if mask == "bool" else torch.randn(1, 2, 5, 7)
+    if mask is not None and mask.dtype == torch.bool:
+        mask[..., 0] = True  # every query sees a key
+    ours, theirs = (attention(q, k, v, 2, mask, p, scale) for p in (NEARLY_NONE, 0.0))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_multihead_with_dropout_is_torchs_but_for_its_mask():
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(8, 2, dropout=NEARLY_NONE, batch_first=True)
+    torch.nn.init.normal_(layer.in_proj_bias)
+    x, context = torch.randn(3, 5, 8), torch.randn(3, 7, 8)
+    torch.testing.assert_close(multihead(layer.train(), x, context), layer.eval()(x, context, context)[0])
+    layer.dropout = 0.5
+    torch.testing.assert_close(multihead(layer.eval(), x, context), layer(x, context, context)[0])
+    assert not torch.equal(multihead(layer.train(), x, context), multihead(layer, x, context))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_encoder_layer_is_torchs_but_for_its_masks(activation):
+    torch.manual_seed(0)
+    layer = EncoderLayer(8, 2, 12, NEARLY_NONE, activation, 1e-6).train()
+    same = torch.nn.TransformerEncoderLayer(8, 2, 12, 0.0, activation, layer_norm_eps=1e-6, batch_first=True).train()
+    same.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 5, 8)
+    torch.testing.assert_close(layer(x), same(x))
+    torch.testing.assert_close(layer.update(x[:, :2], x), same(x)[:, :2])
+    assert sum(isinstance(part, torch.nn.Dropout) for part in layer.modules()) == 0
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (1, 4, 1)])

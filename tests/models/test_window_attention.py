@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from bolt.io.errors import ConfigError
-from bolt.models.attention import bands, build, native, window
+from bolt.models.attention import bands, native, window
 from bolt.models.attention.window import Shape
 from bolt.models.attention.windows import one_window, windows_of
+from bolt.models.compiled import build, library
 
-needs_kernel = pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+needs_kernel = pytest.mark.skipif(library.library() is None, reason="no C++ compiler")
 
 
 def inputs(lengths=(60, 60), cls_token="local", fringe=24, beyond=0, heads=3, d=20, dtype=torch.float32, windowed=True):
@@ -35,7 +36,7 @@ def gathered(q, kv, bias, shape):
     gather, outputs = shape.windows.gather(shape.fringe, shape.beyond, q.device), []
     fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
     for group in (*window._of_windows(q, kv, bias, shape), *window._of_scans(q, kv, bias, shape)):
-        mixed = window._mixed(group, 0.0)
+        mixed = window._mixed(group)
         outputs += [mixed[:, 0]] if group.n_cls else []
         if mixed.shape[1] > group.n_cls:
             fused = window._add_windows(fused, mixed[:, group.n_cls :], gather)
@@ -90,6 +91,31 @@ def test_kernel_equals_torch(case, cls_token):
     maps = [way.attention_maps(*(t.detach() for t in tensors), shape, given) for way in (native, window)]
     for ours, theirs in zip(*maps, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("at_once", [1, 2**12, 2**27])
+@pytest.mark.parametrize("bold_rows", [True, False])
+@pytest.mark.parametrize("cls_token", ["local", "global", "none"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernel_and_torch_drop_the_same_weights(case, cls_token, bold_rows, at_once, dtype, tolerance, monkeypatch):
+    """To the last digits, with gradients; however many scans and heads torch computes at once."""
+    if (cls_token == "local" and not case.get("windowed", True)) or (cls_token == "none" and not bold_rows):
+        pytest.skip("local CLS tokens need windows, and some tokens have to be computed")
+    monkeypatch.setitem(bands.AT_ONCE, "cpu", at_once)
+    (q, *rest), shape = inputs(cls_token=cls_token, dtype=dtype, **case)
+    if not bold_rows:
+        q, shape = q[: shape.windows.n_cls].detach().requires_grad_(), replace(shape, bold_rows=False)
+    given, results, states = torch.randn_like(q), [], []
+    for way in (native, bands):
+        torch.manual_seed(5)
+        out = way.attend(q, *rest, shape, 0.3)
+        states.append(torch.get_rng_state())
+        results.append([out, *torch.autograd.grad(out, (q, *rest), given)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.detach().abs().max()))
+    assert torch.equal(*states), "they draw as many numbers"
 
 
 @pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
@@ -165,9 +191,11 @@ def test_threads_do_not_change_a_bit():
 
 def supported():
     """Names of the instruction sets that this processor has."""
-    if (kernel := native.library()) is None:
+    if (kernel := library.library()) is None:
         return []
-    return [name for i, name in enumerate(native.levels(kernel.library)) if kernel.library.supported(ctypes.c_int64(i))]
+    return [
+        name for i, name in enumerate(library.levels(kernel.library)) if kernel.library.supported(ctypes.c_int64(i))
+    ]
 
 
 @needs_kernel
@@ -178,9 +206,9 @@ def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level
     given, results = torch.randn_like(tensors[0]), []
     for chosen in (level, ""):
         monkeypatch.setenv("BOLT_NATIVE", chosen)
-        native.library.cache_clear()
+        library.library.cache_clear()
         if chosen:
-            assert native.levels(native.library().library)[native.library().level] == level
+            assert library.levels(library.library().library)[library.library().level] == level
         torch.manual_seed(1)
         out = native.attend(*tensors, shape, 0.3)
         maps = native.attention_maps(*tensors, shape, given)
@@ -189,15 +217,20 @@ def test_instruction_sets_agree_in_results_and_dropout(fresh, monkeypatch, level
     for ours, best in zip(*results, strict=True):
         torch.testing.assert_close(ours, best, **exact)
     monkeypatch.setenv("BOLT_NATIVE", level)
-    native.library.cache_clear()
-    torch.testing.assert_close(native.attend(*tensors, shape), bands.attend(*tensors, shape), rtol=1e-4, atol=1e-5)
+    library.library.cache_clear()
+    for dropout in (0.0, 0.3):
+        outputs = []
+        for way in (native, bands):
+            torch.manual_seed(1)
+            outputs.append(way.attend(*tensors, shape, dropout))
+        torch.testing.assert_close(*outputs, **exact)
 
 
 @needs_kernel
 def test_an_instruction_set_that_the_processor_lacks_is_refused(fresh, monkeypatch):
     monkeypatch.setenv("BOLT_NATIVE", "avx1024")
     with pytest.raises(ConfigError, match="avx1024"):
-        native.library()
+        library.library()
 
 
 @pytest.mark.slow
@@ -210,16 +243,16 @@ def test_instruction_sets_share_no_function(tmp_path):
         table = subprocess.run(["nm", tmp_path / "part.o"], capture_output=True, text=True, check=True).stdout
         symbols = [line.split()[1:] for line in table.splitlines() if " U " not in line]  # type and name
         visible = {name.lstrip("_") for kind, name in symbols if not kind.islower() or kind in "uvw"}
-        assert visible == {f"{level}_float", f"{level}_double"}
+        assert visible == {f"{level}_{name}" for name in ("float", "double", "mask")}
 
 
 @pytest.fixture
 def fresh(monkeypatch):
     """The library is looked for again, and once more after the test."""
     monkeypatch.delenv("BOLT_NATIVE", raising=False)
-    native.library.cache_clear()
+    library.library.cache_clear()
     yield
-    native.library.cache_clear()
+    library.library.cache_clear()
 
 
 def test_without_a_compiler_torch_computes(fresh, monkeypatch, tmp_path, caplog):
@@ -237,7 +270,7 @@ def test_a_source_that_does_not_compile_is_reported(fresh, monkeypatch, tmp_path
         (tmp_path / name).write_text("int main( {")
     monkeypatch.setattr(build, "HERE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert native.library() is None
+    assert library.library() is None
     assert "does not compile" in caplog.text
     assert list((tmp_path / "cache" / "bolt").iterdir()) == []
 
@@ -247,19 +280,19 @@ def test_the_library_is_compiled_once_and_a_package_that_has_it_needs_no_compile
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if build.find_compiler() is None:
         pytest.skip("no C++ compiler")
-    assert native.library() is not None
-    (library,) = (tmp_path / "cache/bolt").iterdir()
-    native.library.cache_clear()
+    assert library.library() is not None
+    (built,) = (tmp_path / "cache/bolt").iterdir()
+    library.library.cache_clear()
     monkeypatch.setattr(build, "find_compiler", lambda: None)
-    assert native.library().library._name == str(library)
+    assert library.library().library._name == str(built)
 
-    library.rename(tmp_path / library.name)
-    native.library.cache_clear()
-    assert native.library() is None
+    built.rename(tmp_path / built.name)
+    library.library.cache_clear()
+    assert library.library() is None
 
-    monkeypatch.setattr(native, "PACKAGE", tmp_path)
-    native.library.cache_clear()
-    assert native.library().library._name == str(tmp_path / library.name)
+    monkeypatch.setattr(library, "PACKAGE", tmp_path)
+    library.library.cache_clear()
+    assert library.library().library._name == str(tmp_path / built.name)
 
 
 def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path):
@@ -276,14 +309,14 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path):
 @needs_kernel
 def test_a_library_that_cannot_be_loaded_is_reported_and_replaced(fresh, monkeypatch, tmp_path, caplog):
     (tmp_path / build.file_name()).write_text("not a library")
-    monkeypatch.setattr(native, "PACKAGE", tmp_path)
-    assert native.library() is not None
+    monkeypatch.setattr(library, "PACKAGE", tmp_path)
+    assert library.library() is not None
     assert "cannot be loaded" in caplog.text
 
 
 def test_it_can_be_switched_off(fresh, monkeypatch):
     monkeypatch.setenv("BOLT_NATIVE", "0")
-    assert native.library() is None
+    assert library.library() is None
 
 
 @pytest.mark.parametrize("way", [window, pytest.param(native, marks=needs_kernel)])

@@ -72,6 +72,7 @@ def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
         ({"mixup": 1.0, "clip_gradient": 0.05}, "CUDA error: out of memory"),
         ({}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         ({}, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        ({}, "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
     ],
 )
 def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training, text):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bolt.config import Model, load_model
+from bolt.config.models import FoldSettings
 from bolt.explain.importance import explain_fold, importance_of, load_bolt
 from bolt.explain.weights import read_importance
 from bolt.io.errors import ConfigError, DataError
@@ -165,3 +166,13 @@ def test_its_code_and_shortest_scan_are_those_of_its_members():
 def test_what_cannot_be_combined_is_refused(model, message):
     with pytest.raises(ConfigError, match=message):
         check_members(model)
+
+
+def test_members_chosen_by_validation_scans_are_warned_of(caplog):
+    check_members(load_model("bolt_hybrid"))
+    check_members(load_model("ensemble"))
+    assert not caplog.records
+    searched = BOLT.model_copy(update={"name": "searched", "by_fold": {0: FoldSettings(hyper={"window": 10})}})
+    check_members(pool(load_model("meanmlp"), load_model("bnt"), searched, load_model("ridge")))
+    (record,) = caplog.records
+    assert "epoch or settings of 'meanmlp', 'bnt', 'searched', which" in record.getMessage()

@@ -668,10 +668,10 @@ def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, monkeypatch, mixup, name
 
     seen, passes, real = [], [], loop.Fit._gradient
 
-    def note(self, x, lengths, *rest):
-        seen.extend(scan[:length, 0] for scan, length in zip(x, lengths, strict=True))
-        passes.append(lengths.unique().tolist())
-        return real(self, x, lengths, *rest)
+    def note(self, part, n):
+        seen.extend(scan[:length, 0] for scan, length in zip(part.x, part.lengths, strict=True))
+        passes.append(part.lengths.unique().tolist())
+        return real(self, part, n)
 
     monkeypatch.setattr(loop.Fit, "_gradient", note)
     run(write_toy(tmp_path, change=number), tmp_path / "run", short_model(name, mixup=mixup))
@@ -757,9 +757,9 @@ def test_crops_of_many_lengths(tmp_path, monkeypatch):
     """Each batch has a length of its own within the range; scans that are shorter are whole."""
     crops, real = [], loop.Fit._step
 
-    def note(self, optimizer, x, lengths, *rest):
-        crops.append((x.shape[1], lengths.max().item()))
-        return real(self, optimizer, x, lengths, *rest)
+    def note(self, optimizer, batch, key):
+        crops.append((batch.x.shape[1], batch.lengths.max().item()))
+        return real(self, optimizer, batch, key)
 
     monkeypatch.setattr(loop.Fit, "_step", note)
     out = run(write_toy(tmp_path), tmp_path / "run", toy_model(crop_range=(0.5, 2), epochs=8, batch_size=2))
@@ -804,14 +804,15 @@ def test_smoothed_labels_pull_probabilities_together(tmp_path):
 
 
 def test_a_batch_with_short_scans_gives_the_gradient_of_its_mean_loss(tmp_path, monkeypatch):
-    """And the logits of its scans in their order."""
-    out = {}
+    """And the logits of its scans in their order, by length."""
+    out, lengths = {}, []
     for size in (8, 1):
         steps = []
 
         def note(self, *step, real=loop.Fit._step, steps=steps):
             result = real(self, *step)
             steps.append(([p.grad.clone() for p in self.net.parameters()], result))
+            lengths.append(step[1].lengths)
             return result
 
         with monkeypatch.context() as patch:
@@ -819,10 +820,13 @@ def test_a_batch_with_short_scans_gives_the_gradient_of_its_mean_loss(tmp_path, 
             patch.setattr(torch.optim.AdamW, "step", lambda *_, **__: None)
             model = toy_model(batch_size=size, epochs=1)
             model.hyper["dropout"] = 0.0
-            run(write_toy(tmp_path / str(size)), tmp_path / f"run{size}", model)
+            toy = write_toy(tmp_path / str(size), lengths=[20, 18, 12] * 4)  # no crop, so nothing to draw
+            run(toy, tmp_path / f"run{size}", model)
         out[size] = steps
     ((gradient, (loss, logits)),) = out[8]
-    torch.testing.assert_close(logits, torch.cat([single for _, (_, single) in out[1]]))
+    order = torch.cat(lengths[1:]).argsort(stable=True)
+    assert lengths[0].equal(torch.cat(lengths[1:])[order])
+    torch.testing.assert_close(logits, torch.cat([single for _, (_, single) in out[1]])[order])
     torch.testing.assert_close(loss, torch.stack([single for _, (single, _) in out[1]]).mean())
     for i, whole in enumerate(gradient):
         torch.testing.assert_close(whole, torch.stack([g[i] for g, _ in out[1]]).mean(0), rtol=1e-3, atol=1e-6)

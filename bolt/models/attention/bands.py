@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from bolt.models.attention import window
+from bolt.models.attention.drop import Drop, draw_drop
 from bolt.models.attention.geometry import Bands, bands_of
 from bolt.models.attention.window import Shape
 from bolt.models.parts.precision import full_precision
@@ -61,26 +62,27 @@ def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     exact = q.to(dtype), kv.to(dtype), bias.to(dtype)
     parts = []
+    drop = draw_drop(dropout)
     with full_precision(q.device):
         if shape.windows.cls_token == "global":
-            parts.append(window.attend_globally(*exact, shape, dropout))
+            parts.append(window.attend_globally(*exact, shape, drop))
         if shape.windows.cls_token == "local" or shape.bold_rows:
-            heads = [_Attend.apply(*some, dropout, _seed(dropout)) for some in _heads(*exact, shape)]
+            heads = [_Attend.apply(*some) for some in _heads(*exact, shape, drop)]
             parts.append(torch.cat(heads, dim=1))
     return torch.cat(parts).to(q.dtype)
 
 
-def _seed(dropout: float) -> int:
-    return int(torch.randint(2**63 - 1, ())) if dropout else 0
-
-
-def _heads(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[tuple[Tensor, Tensor, Tensor, Shape]]:
+def _heads(
+    q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Shape, Drop | None]]:
     """Yield the inputs of some heads at a time: as many as `AT_ONCE` allows for one scan."""
     at_once = max(1, _at_once(q.device) // _n_scores(bands_of(shape, q.device)))
     keys_and_values = kv.unflatten(1, (2, shape.n_heads, -1)).split(at_once, dim=2)
     queries = q.unflatten(1, (shape.n_heads, -1)).split(at_once, dim=1)
-    for query, key_value, part in zip(queries, keys_and_values, bias.split(at_once), strict=True):
-        yield query.flatten(1), key_value.flatten(1), part, replace(shape, n_heads=len(part))
+    first_heads = range(0, shape.n_heads, at_once)
+    for first, query, key_value, part in zip(first_heads, queries, keys_and_values, bias.split(at_once), strict=True):
+        own = drop._replace(first_head=first) if drop else None
+        yield query.flatten(1), key_value.flatten(1), part, replace(shape, n_heads=len(part)), own
 
 
 def _at_once(device: torch.device) -> int:
@@ -96,11 +98,11 @@ class _Attend(torch.autograd.Function):
     """Attention of BOLD tokens and of the CLS tokens of windows, with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float, seed: int) -> Tensor:
+    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None) -> Tensor:
         ctx.save_for_backward(q, kv, bias)
-        ctx.rest = shape, dropout, seed
+        ctx.rest = shape, drop
         outputs = []
-        for part, weights, masks in _parts(q, kv, bias, shape, dropout, seed):
+        for part, weights, masks in _parts(q, kv, bias, shape, drop):
             mixed, cls_mixed = masks.mix(weights)
             outputs.append((mixed @ part.v + cls_mixed @ part.cls_v).to(q.dtype))
         return _packed(outputs, bands_of(shape, q.device))
@@ -109,11 +111,11 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, kv, bias = ctx.saved_tensors
-        shape, dropout, seed = ctx.rest
+        shape, drop = ctx.rest
         bands, dbias = bands_of(shape, q.device), torch.zeros_like(bias)
         dq, dkeys, dcls = [], [], kv.new_zeros(shape.windows.n_cls, kv.shape[1])
         rows = torch.cat([gradient.new_zeros(len(q) - len(gradient), q.shape[1]), gradient])
-        for part, weights, masks in _parts(q, kv, bias, shape, dropout, seed):
+        for part, weights, masks in _parts(q, kv, bias, shape, drop):
             given = _by_head(rows[part.bands.rows], shape.n_heads).to(part.q.dtype)
             gv = given @ part.v.mT
             mixed, cls_mixed = masks.mix(weights)
@@ -130,7 +132,7 @@ class _Attend(torch.autograd.Function):
         of_keys = torch.cat(dkeys).flatten(0, 1)[bands.key_place]
         of_rows = _packed(dq, bands)
         missing = q.new_zeros(len(q) - len(of_rows), q.shape[1])
-        return torch.cat([missing, of_rows]), torch.cat([dcls, of_keys]), dbias, None, None, None
+        return torch.cat([missing, of_rows]), torch.cat([dcls, of_keys]), dbias, None, None
 
 
 class _Part(NamedTuple):
@@ -165,11 +167,10 @@ class _Weights(NamedTuple):
 
 
 def _parts(
-    q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float, seed: int
+    q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None
 ) -> Iterator[tuple[_Part, _Weights, _Masks]]:
     """Yield the inputs of some scans at a time, with their weights and masks of dropout."""
     bands, scale = bands_of(shape, q.device), (q.shape[1] // shape.n_heads) ** -0.5
-    random = torch.Generator(q.device).manual_seed(seed) if dropout else None
     at_once = max(1, _at_once(q.device) // (shape.n_heads * _n_scores(bands)))
     for first in range(0, bands.rows.shape[1], at_once):
         some = bands.of(slice(first, first + at_once))
@@ -180,10 +181,10 @@ def _parts(
         queries = _by_head(q[some.rows], shape.n_heads) * scale
         part = _Part(queries, k, v, cls_k, cls_v, *_bias_of(bias, shape, some), scale, some)
         weights = _weigh(part)
-        if q.dtype == torch.float32 and (q.device.type == "cpu" or not dropout) and _too_far_apart(weights):
+        if q.dtype == torch.float32 and (q.device.type == "cpu" or not drop) and _too_far_apart(weights):
             part = part.double()
             weights = _weigh(part)
-        yield part, weights, _Masks(part, dropout, random)
+        yield part, weights, _Masks(part, drop)
 
 
 def _weigh(part: _Part) -> _Weights:
@@ -207,47 +208,46 @@ def _too_far_apart(weights: _Weights) -> bool:
 class _Masks:
     """Dropout of weights: of each query, key and window that has both; the same in the forward and backward pass."""
 
-    def __init__(self, part: _Part, dropout: float, random: torch.Generator | None) -> None:
-        self.bands = part.bands
-        self.dropped = min(round(dropout * 2**16), 2**16 - 1)
-        self.scale = 2**16 / (2**16 - self.dropped)
-        self.of_window: list[tuple[Tensor, Tensor]] = []  # window (B, S, h, R, 1); its kept keys (B, S, h, R, K)
-        if random is None:
+    def __init__(self, part: _Part, drop: Drop | None) -> None:
+        self.bands, self.drop = part.bands, drop
+        # rows of the R; their window (B, S, h, rows, 1); its kept keys (B, S, h, rows, K)
+        self.of_slot: list[tuple[slice, Tensor, Tensor]] = []
+        if drop is None:
             return
-        shape = (*part.q.shape[:-1], part.k.shape[-2])
-        self.cls_kept = self._kept(part.slot.expand(*part.q.shape[:-1], -1).shape, random)
+        rows, (n_heads, n_keys) = self.bands.rows, part.k.shape[2:4]
+        place = -self.bands.margin, self.bands.step, n_keys
         reach = pad(self.bands.reach.bool(), (0, 0, 0, 1))  # of no window: no key
-        for number in self.bands.windows.unbind(-1):
-            within = reach.gather(2, number[:, :, 0, :, None].expand(-1, -1, -1, shape[-1]))
-            kept = self._kept(shape, random).logical_and_(within[:, :, None])
-            self.of_window.append((number[..., None].expand(*shape[:-1], 1), kept))
-
-    def _kept(self, shape: torch.Size | tuple[int, ...], random: torch.Generator) -> Tensor:
-        """Draw what is kept; four elements share a random number of 64 bits."""
-        n = torch.Size(shape).numel()
-        bits = torch.empty(-(-n // 4), dtype=torch.int64, device=random.device)
-        bits.random_(-(2**63), None, generator=random)
-        return bits.view(torch.int16)[:n].view(shape) >= self.dropped - 2**15
+        numbers = self.bands.windows
+        for slot, span in enumerate(self.bands.spans):
+            number = numbers[..., span, slot, None]
+            within = reach.gather(2, number[:, :, 0].expand(-1, -1, -1, n_keys))
+            kept = drop.keys_kept(rows[:, :, span], n_heads, slot, *place).logical_and(within[:, :, None])
+            self.of_slot.append((span, number.expand(*kept.shape[:-1], 1), kept))
+        numbers = numbers.expand(*part.q.shape[:-1], -1)
+        kept = drop.cls_kept(rows, n_heads, numbers.shape[-1])
+        none = kept.new_zeros(*kept.shape[:-1], self.bands.reach.shape[2] + 1)
+        self.cls_kept = none.scatter_(-1, numbers, kept)[..., :-1]
 
     def mix(self, weights: _Weights) -> tuple[Tensor, Tensor]:
         """Average weights over windows: of keys (B, S, h, R, K), and of CLS keys (B, S, h, R, V)."""
-        if not self.dropped:
+        if self.drop is None:
             return weights.e * _from_windows(weights.share, self.bands.reach), weights.cls_e * weights.share
-        share = pad(weights.share * self.scale, (0, 1))
+        share = pad(weights.share * self.drop.scale, (0, 1))
         mixed = torch.zeros_like(weights.e)
-        for number, kept in self.of_window:
-            mixed += torch.where(kept, share.gather(-1, number), 0)
+        for span, number, kept in self.of_slot:
+            mixed[..., span, :] += torch.where(kept, share[..., span, :].gather(-1, number), 0)
         return mixed.mul_(weights.e), weights.cls_e * share[..., :-1] * self.cls_kept
 
     def by_window(self, weights: _Weights, gradient: Tensor) -> Tensor:
         """Sum weight times gradient (B, S, h, R, K) over the keys of each window, (B, S, h, R, V)."""
         product = weights.e * gradient
-        if not self.dropped:
+        if self.drop is None:
             return _to_windows(product, self.bands.reach) * weights.share
         sums = pad(torch.zeros_like(weights.share), (0, 1))
-        for number, kept in self.of_window:
-            sums.scatter_(-1, number, torch.where(kept, product, 0).sum(-1, keepdim=True))
-        return sums[..., :-1] * weights.share * self.scale
+        for span, number, kept in self.of_slot:
+            sum_ = torch.where(kept, product[..., span, :], 0).sum(-1, keepdim=True)
+            sums[..., span, :].scatter_(-1, number, sum_)
+        return sums[..., :-1] * weights.share * self.drop.scale
 
 
 def _to_windows(values: Tensor, reach: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ class Bands(NamedTuple):
     field: Tensor  # (B, S, R - n_bold, K) column of the bias of CLS to BOLD
     field_key: Tensor  # (B, S, R - n_bold, positions) the key of that column; K: none
     windows: Tensor  # (B, S, 1, R, P) the query's windows among V; V: none
+    spans: tuple[slice, ...]  # for each of the P, from the first to the last of the R that has such a window
 
     def of(self, scans: slice) -> Bands:
         """Return the geometry of some scans; `place` and `key_place` are those of all."""
@@ -108,6 +109,7 @@ def _bands(shape: Shape) -> Bands:
         field=field,
         field_key=field_key,
         windows=of_query[:, :, None],
+        spans=tuple(map(_span, (of_query < n_windows).flatten(0, 1).any(0).unbind(-1))),
     )
 
 
@@ -169,6 +171,12 @@ class _Blocks:
         of_band = volume - self.firsts[:, :, None] + self.margin
         outside = (volume < 0) | (volume >= n_keys) | (of_band < 0) | (of_band >= n_band)
         return member, reach, slot, field, of_band.masked_fill(outside, n_band), chosen, begun
+
+
+def _span(chosen: Tensor) -> slice:
+    """Return the slice from the first to the last of those chosen."""
+    (places,) = chosen.nonzero(as_tuple=True)
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _places(numbers: Tensor, first: int, n: int) -> Tensor:

@@ -1,9 +1,4 @@
-"""`bands.attend` and `window.attention_maps` in C++ for the CPU.
-
-The library (`build`) contains the kernel for several instruction sets and uses the best that the processor has. A wheel
-brings it; otherwise it is compiled on first use (about ten seconds) and kept in the user's cache folder. Without it, on
-other devices or with ``BOLT_NATIVE=0`` in the environment, torch computes the same. ``BOLT_NATIVE=avx2`` or
-``baseline`` chooses an instruction set.
+"""`bands.attend` and `window.attention_maps` in C++ for the CPU (`compiled`).
 
 It computes in float32 also where processors have bfloat16: that would round every score to three digits, and the
 exponentials and masks around the matrix products, not the products, take most of its time.
@@ -12,25 +7,17 @@ exponentials and masks around the matrix products, not the products, take most o
 from __future__ import annotations
 
 import ctypes
-import logging
-import os
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bolt.io.errors import ConfigError
-from bolt.models.attention import build
+from bolt.models.attention.drop import Drop, draw_drop
 from bolt.models.attention.window import Maps, Shape
+from bolt.models.compiled.library import library
 
-log = logging.getLogger(__name__)
-PACKAGE = Path(__file__).parent
 DTYPES = (torch.float32, torch.float64)
 PASSES = ("forward", "backward", "relevance")
 CLS_KINDS = {"none": 0, "local": 1, "global": 2}
@@ -44,7 +31,7 @@ class _Call(ctypes.Structure):
             "n_scans", "n_heads", "head_dim", "window", "fringe", "reach", "cls_positions", "window_positions",
             "cls_kind", "bold_rows", "n_cls", "threads", "pass", "is_double",
         )),
-        ("dropout", ctypes.c_double),
+        ("dropped", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
             "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
@@ -59,10 +46,10 @@ def usable(q: Tensor) -> bool:
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """Compute `bands.attend`; the seed of dropout comes from torch's generator."""
-    seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
+    """Compute `bands.attend`."""
+    drop = draw_drop(dropout)
     dtype = q.dtype if q.dtype in DTYPES else torch.float32  # half precision is computed in single
-    return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, dropout, seed).to(q.dtype)
+    return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, drop).to(q.dtype)
 
 
 def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: Tensor) -> Maps:
@@ -86,24 +73,24 @@ class _Attend(torch.autograd.Function):
     """Attention with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float, seed: int) -> Tensor:
+    def forward(ctx: Any, q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None) -> Tensor:
         q, kv, bias = q.contiguous(), kv.contiguous(), bias.contiguous()
         ctx.save_for_backward(q, kv, bias)
-        ctx.rest = (shape, dropout, seed)
+        ctx.rest = (shape, drop)
         out = torch.empty_like(q)
-        _run("forward", q, kv, bias, shape, {"out": out}, dropout, seed)
+        _run("forward", q, kv, bias, shape, {"out": out}, drop)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, kv, bias = ctx.saved_tensors
-        shape, dropout, seed = ctx.rest
+        shape, drop = ctx.rest
         dq, dkv = torch.empty_like(q), torch.empty_like(kv)
         dbias = bias.new_empty(len(shape.windows.lengths), *bias.shape)
         arrays = {"gradient": gradient.contiguous(), "dq": dq, "dkv": dkv, "dbias": dbias}
-        _run("backward", q, kv, bias, shape, arrays, dropout, seed)
-        return dq, dkv, dbias.sum(0), None, None, None
+        _run("backward", q, kv, bias, shape, arrays, drop)
+        return dq, dkv, dbias.sum(0), None, None
 
 
 def _run(
@@ -113,8 +100,7 @@ def _run(
     bias: Tensor,
     shape: Shape,
     arrays: dict[str, Tensor],
-    dropout: float = 0.0,
-    seed: int = 0,
+    drop: Drop | None = None,
 ) -> None:
     """Run a pass of the kernel: ``forward``, ``backward`` or ``relevance``."""
     kernel = library()
@@ -141,8 +127,8 @@ def _run(
         n_cls=windows.n_cls,
         threads=torch.get_num_threads(),
         is_double=q.dtype == torch.float64,
-        dropout=dropout,
-        seed=seed,
+        dropped=drop.dropped if drop else 0,
+        seed=drop.seed if drop else 0,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
         **_thread_functions(),
         **{"pass": PASSES.index(function)},
@@ -151,89 +137,8 @@ def _run(
         raise MemoryError("out of memory or threads in window attention")
 
 
-class Kernel(NamedTuple):
-    """The loaded library, and the place of the chosen instruction set among those it was compiled for."""
-
-    library: ctypes.CDLL
-    level: int
-
-
-@cache
-def library() -> Kernel | None:
-    """Load the kernel, compiling it if needed; None if that is impossible or disabled.
-
-    Raises
-    ------
-    ConfigError
-        ``BOLT_NATIVE`` names an instruction set that this processor lacks.
-    """
-    wanted = os.environ.get("BOLT_NATIVE", "")
-    if wanted == "0":
-        return None
-    for path in _candidates():
-        try:
-            loaded = ctypes.CDLL(str(path))
-        except OSError as error:
-            log.warning("the attention kernel %s cannot be loaded: %s", path, error)
-            continue
-        kernel = Kernel(loaded, _level(loaded, wanted))
-        log.info("attention is computed by %s, %s", path, levels(loaded)[kernel.level])
-        return kernel
-    return None
-
-
-def levels(loaded: ctypes.CDLL) -> list[str]:
-    """Return the names of the instruction sets of a library, best first, whether or not this processor has them."""
-    loaded.levels.restype = ctypes.c_char_p
-    return loaded.levels().decode().split()
-
-
-def _level(loaded: ctypes.CDLL, wanted: str) -> int:
-    """Return the place of the best instruction set of this processor, or of the one that the user wants."""
-    usable = {name: i for i, name in enumerate(levels(loaded)) if loaded.supported(ctypes.c_int64(i))}
-    if wanted in ("", "1"):
-        return min(usable.values())
-    if wanted not in usable:
-        raise ConfigError(
-            f"this processor cannot compute attention with BOLT_NATIVE={wanted}",
-            hint=f"Set it to one of 0, {', '.join(usable)}, or unset it",
-        )
-    return usable[wanted]
-
-
-def _candidates() -> Iterator[Path]:
-    """Yield the library of these sources: the package's, the cache's, or a new one."""
-    shipped = PACKAGE / build.file_name()
-    if shipped.exists():
-        yield shipped
-    folder = _cache_folder()
-    if (folder / shipped.name).exists():
-        yield folder / shipped.name
-    compiler = build.find_compiler()
-    if compiler is None:
-        log.info("no C++ compiler found, torch computes attention several times slower")
-        return
-    try:
-        yield build.build(compiler, folder)
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = getattr(error, "stderr", None) or error
-        log.warning("the attention kernel does not compile, torch computes several times slower: %s", reason)
-
-
 @cache
 def _thread_functions() -> dict[str, int | None]:
     """Return the addresses of the C library's functions that start and join threads."""
     process = ctypes.CDLL(None)
     return {name: ctypes.cast(process[name], ctypes.c_void_p).value for name in ("pthread_create", "pthread_join")}
-
-
-def _cache_folder() -> Path:
-    """Return the user's cache folder, or a new private folder for this process if that is not writable."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "bolt"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="bolt-"))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bolt.models import layers
+from bolt.models.attention.drop import Drop
 from bolt.models.attention.windows import Gather, Windows
 
 
@@ -78,10 +79,15 @@ class _Group(NamedTuple):
     n_cls: int  # number of queries that are CLS tokens; they come first
 
 
-def attend_globally(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
+def attend_globally(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None = None) -> Tensor:
     """Compute the attention of the CLS tokens of scans, (CLS tokens, h·d); parameters are those of `bands.attend`."""
     (group,) = _of_scans(q, kv, bias, shape)
-    return _mixed(group, dropout)[:, 0]
+    if drop is not None:
+        rows = torch.arange(shape.windows.n_cls, device=q.device)[None, :, None]
+        kept = drop.keys_kept(rows, shape.n_heads, 0, 0, 0, group.weights.shape[-1] - 1)
+        kept = torch.cat([drop.cls_kept(rows, shape.n_heads, 1), kept], dim=-1)[0]
+        group = group._replace(weights=layers.keep(group.weights, kept, drop.scale))
+    return _mixed(group)[:, 0]
 
 
 def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
@@ -95,7 +101,7 @@ def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: flo
         (windows, 1 + W, h·d); the CLS token comes first. `fuse` averages.
     """
     (group,) = _of_windows(q, kv, bias, shape)
-    return _mixed(group, dropout)
+    return _mixed(group._replace(weights=layers.dropout(group.weights, dropout)))
 
 
 def fuse(apart: Tensor, shape: Shape) -> Tensor:
@@ -117,9 +123,9 @@ def fuse(apart: Tensor, shape: Shape) -> Tensor:
     return torch.cat([apart[:, 0], fused / gather.times[:, None].to(fused.dtype)])
 
 
-def _mixed(group: _Group, dropout: float) -> Tensor:
+def _mixed(group: _Group) -> Tensor:
     """Return the attention-weighted values of one group of windows, (groups, queries, h·d)."""
-    return (layers.dropout(group.weights, dropout) @ group.values).transpose(1, 2).flatten(2)
+    return (group.weights @ group.values).transpose(1, 2).flatten(2)
 
 
 def _add_windows(total: Tensor, bold: Tensor, gather: Gather) -> Tensor:

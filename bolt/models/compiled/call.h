@@ -1,4 +1,4 @@
-// What Python passes to the library (`_Call` in native.py), and what native.cpp passes to each copy of kernel.cpp.
+// What Python passes to the library (`_Call` in attention/native.py), and what library.cpp passes to each copy of kernel.cpp.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ struct Scan {  // a row of `Windows.table`; offsets are rows of the packed array
 struct Call {
     Int n_scans, n_heads, head_dim, window, fringe, reach, cls_positions, window_positions, cls_kind, bold_rows, n_cls;
     Int threads, pass, is_double;
-    double dropout;
+    Int dropped;  // share of weights that dropout sets to zero, of 2^16
     uint64_t seed;
     // From the running process, because a library that links them needs a C library as new as the compiler's.
     int (*pthread_create)(void*, const void*, void* (*)(void*), void*);
@@ -29,6 +29,13 @@ struct Call {
 
     Int near() const { return 2 * reach - 1; }
     Int n_bias() const { return near() + cls_positions + window_positions + 1; }
+};
+
+struct MaskCall {  // `_MaskCall` in parts/masks.py
+    uint64_t seed;
+    Int dropped, n_lines, n_groups;
+    const void* lines;  // (lines, 4), see philox.h
+    uint8_t* kept;      // (lines, 8 groups)
 };
 
 // Scans and heads, handed out to threads. Neighbouring heads share cache lines, so each thread takes several in a row:
@@ -49,3 +56,4 @@ struct Queue {
 
 // Work through the queue; return false if there is not enough memory.
 using Work = bool(const Call&, Queue&, Int thread);
+using WriteMask = void(const MaskCall&);

@@ -1,6 +1,6 @@
-"""Build the attention library from its C++ sources, for `native` and for setup.py, which runs this file by itself.
+"""Build the library from its C++ sources, for `library` and for setup.py, which runs this file by itself.
 
-The library holds `kernel.cpp` once per instruction set; `native.cpp` chooses. It links nothing but the C library, and
+The library holds `kernel.cpp` once per instruction set; `library.cpp` chooses. It links nothing but the C library, and
 of that only functions that every version has, so it runs on older systems than the one that builds it.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("call.h", "simd.h", "kernel.cpp", "native.cpp", "build.py")
+SOURCES = ("call.h", "simd.h", "philox.h", "kernel.cpp", "library.cpp", "build.py")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fvisibility=hidden")
 X86_LEVELS = {
     "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma"),
@@ -24,7 +24,7 @@ X86_LEVELS = {
 
 
 def levels() -> dict[str, tuple[str, ...]]:
-    """Return the compiler's options for each instruction set of this architecture, as listed in native.cpp."""
+    """Return the compiler's options for each instruction set of this architecture, as listed in library.cpp."""
     machine = platform.machine().lower()
     if machine in ("x86_64", "amd64"):
         return X86_LEVELS
@@ -53,7 +53,7 @@ def build(compiler: str, folder: Path) -> Path:
     OSError
     """
     with tempfile.TemporaryDirectory(prefix=".window_attention-", dir=folder.resolve()) as temporary:
-        parts: dict[str, tuple[str, ...]] = {"native": ("native.cpp",)}
+        parts: dict[str, tuple[str, ...]] = {"library": ("library.cpp",)}
         parts |= {level: (f"-DLEVEL={level}", *flags, "kernel.cpp") for level, flags in levels().items()}
         objects = {name: str(Path(temporary, f"{name}.o")) for name in parts}
         commands = [[compiler, *FLAGS, *parts[name], "-c", "-o", objects[name]] for name in parts]

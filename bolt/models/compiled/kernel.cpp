@@ -1,5 +1,5 @@
 // FW-MSA on the CPU: attention within overlapping windows and fusion of its outputs; forward pass, backward pass, and the
-// gradient-weighted maps of Algorithm 1. Compiled once per instruction set (build.py), chosen by native.cpp; `window.py`
+// gradient-weighted maps of Algorithm 1. Compiled once per instruction set (build.py), chosen by library.cpp; `attention/window.py`
 // documents inputs and outputs.
 //
 // The score of a query and a BOLD key does not depend on the window, and fusion is a mean. So for a token t in P windows
@@ -8,11 +8,11 @@
 //
 // where Z[t,i] sums E over the keys of window i and its CLS key. Scores, exponentials and products with values are thus
 // computed once per pair, in tiles of `ROWS` queries against the union of their keys; each window adds only its
-// normaliser and its dropout mask. The backward pass recomputes E instead of storing it.
+// normaliser and its dropout mask. The backward pass computes E and the masks again instead of storing them.
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
-#include "simd.h"
+#include "philox.h"
 
 namespace {
 
@@ -39,8 +39,8 @@ template <class S> class Head {
         wide_ = up(d_, LANES<S>);
         margin_ = ROWS * larger(call.window, ALIGN) + 4 * ALIGN + ROWS;
         scale_ = S(1) / std::sqrt(S(d_));
-        threshold_ = uint32_t(smaller(call.dropout * 4294967296.0, 4294967295.0));
-        kept_ = S(1) / S(1 - call.dropout);
+        least_ = int16_t(call.dropped - 32768);
+        kept_ = S(65536) / S(65536 - call.dropped);
         Int n_keys = 0, n_windows = 0;
         for (Int i = 0; i < call.n_scans; i++) {
             n_keys = larger(n_keys, call.scans[i].n_keys);
@@ -100,8 +100,7 @@ template <class S> class Head {
         });
     }
 
-    static constexpr Int STEP = PARTS * LANES<S>;  // keys of a group
-    static constexpr Int MOST = STEP > WIDE_LANES<S> ? STEP : WIDE_LANES<S>;
+    static constexpr Int MOST = NUMBERS > WIDE_LANES<S> ? NUMBERS : WIDE_LANES<S>;
     static constexpr Int ALIGN = MOST > BLOCK_ROWS ? MOST : BLOCK_ROWS;  // of a tile's first key and width
     static constexpr Int ALIGNMENT = 64;  // bytes
 
@@ -122,6 +121,8 @@ template <class S> class Head {
         for (S** array : {&cls_near_, &dcls_near_}) take(*array, call_.cls_positions + 2 * margin_);
         for (S** array : {&scores_, &e_, &weights_, &gv_}) take(*array, ROWS * keys);
         for (S** array : {&query_, &given_, &result_}) take(*array, ROWS * wide_);
+        take(numbers_, keys + AT_ONCE * NUMBERS);
+        take(cls_numbers_, n_cls + 2 * AT_ONCE * NUMBERS);
         take(all_rows_, n_keys + n_cls);
         take(members_, n_windows * (call_.window + 1));
         return next - first;
@@ -131,7 +132,6 @@ template <class S> class Head {
     void open(Int scan, Int head, bool gradients) {
         scan_ = call_.scans[scan];
         head_ = head;
-        task_ = mixed(call_.seed, scan * call_.n_heads + head);
         n_cls_ = call_.cls_kind == NONE ? 0 : call_.cls_kind == LOCAL ? scan_.n_windows : 1;
         plan(scan);
         keys_ = padded(scan_.n_keys);
@@ -336,45 +336,46 @@ template <class S> class Head {
         }
     }
 
-    // Call work(j, within) for the vectors of a window's keys, from the start of a group; `within` masks both ends.
+    // Call work(j, within) for the vectors of a window's keys; `within` masks both ends.
     template <class Work> void for_keys(const Member<S>& m, Work work) const {
         const Int first = m.lo - lo_, end = m.hi - lo_;
-        Int j = first / STEP * STEP;
+        Int j = first / LANES<S> * LANES<S>;
         for (; j < first; j += LANES<S>) work(j, inside<Mask<S>>(lo_ + j, m.lo, m.hi));
         for (; j + LANES<S> <= end; j += LANES<S>) work(j, All{});
         for (; j < end; j += LANES<S>) work(j, inside<Mask<S>>(lo_ + j, m.lo, m.hi));
     }
 
     void mix(Int rows, bool gradients) {  // E C, the mean of the windows' weights after dropout; and D of each window
-        const bool drop = call_.dropout > 0;
-        if (drop) random_.seed(mixed(task_, rows_[0].token));
+        const bool drop = call_.dropped > 0;
         for (Int r = 0; r < rows; r++) {
             const Row<S>& row = rows_[r];
+            if (drop && call_.cls_kind != NONE)  // the CLS keys of a query's windows are a line of their own
+                draw(call_.seed, {0, row.token, head_, CLS_SLOT}, up(row.last - row.first, NUMBERS) / NUMBERS, cls_numbers_);
             for (Int p = row.first; p < row.last; p++) {
                 Member<S>& m = members_[p];
                 m.weight = kept_ / (m.z * (row.last - row.first));
-                if (row.apart) drop ? window_weights<true, true>(m, r, gradients) : window_weights<false, true>(m, r, gradients);
-                else drop ? window_weights<true, false>(m, r, gradients) : window_weights<false, false>(m, r, gradients);
+                const Int slot = p - row.first;
+                if (row.apart) drop ? window_weights<true, true>(m, r, slot, gradients) : window_weights<false, true>(m, r, slot, gradients);
+                else drop ? window_weights<true, false>(m, r, slot, gradients) : window_weights<false, false>(m, r, slot, gradients);
             }
         }
     }
 
-    template <bool DROP, bool APART> void window_weights(Member<S>& m, Int r, bool gradients) {
+    template <bool DROP, bool APART> void window_weights(Member<S>& m, Int r, Int slot, bool gradients) {
         const S *e = e_ + r * width_, *gv = gv_ + r * width_;
         S* a = weights_ + r * width_;
-        Random<S> random = random_;  // a copy, to stay in registers
-        if (DROP) random.step();
-        const bool keep_cls = !DROP || random.state[0][0] >= threshold_;
+        const Int group = m.lo / NUMBERS;
+        const int16_t* numbers = numbers_ + lo_ - group * NUMBERS;  // by key of the tile
+        if (DROP) draw(call_.seed, {group, rows_[r].token, head_, slot}, up(m.hi, NUMBERS) / NUMBERS - group, numbers_);
+        const bool keep_cls = !DROP || cls_numbers_[slot] >= least_;
         m.mixed = keep_cls ? m.e * m.weight : S(0);
         Vec<S> d{};
         for_keys(m, [&](Int j, auto within) __attribute__((always_inline)) {
-            if (DROP && j % STEP == 0) random.step();
             Vec<S> w = kept<S>(within, exponentials<APART>(e + j, m) * m.weight);
-            if (DROP) w = __builtin_convertvector(random.state[j % STEP / LANES<S>] >= threshold_, Mask<S>) ? w : Vec<S>{};
+            if (DROP) w = drawn<S>(numbers + j) >= Mask<S>{} + least_ ? w : Vec<S>{};
             at(a + j) += w;
             if (gradients) d += w * at(gv + j);
         });
-        random_ = random;
         if (gradients) m.d = sum<S>(d) + m.mixed * m.gv;
     }
 
@@ -472,16 +473,15 @@ template <class S> class Head {
     const Call& call_;
     Int inner_, d_, wide_, margin_;
     S scale_, kept_;
-    uint32_t threshold_;
+    int16_t least_;
     Scan scan_{};
     Int head_ = 0, keys_ = 0, n_cls_ = 0, lo_ = 0, width_ = 0;
-    uint64_t task_ = 0;
-    Random<S> random_{};
     const S* slots_ = nullptr;
     S* dslots_ = nullptr;
     char* memory_ = nullptr;
     S *kt_, *vt_, *k_, *v_, *cls_k_, *cls_v_, *dk_, *dv_, *dcls_k_, *dcls_v_, *near_, *cls_near_, *dnear_, *dcls_near_;
     S *scores_, *e_, *weights_, *gv_, *query_, *given_, *result_;
+    int16_t *numbers_, *cls_numbers_;  // random: by key, of a query in a window; by slot
     Row<S> *all_rows_, *rows_;  // of the scan, of the tile
     Member<S>* members_;
     Int planned_ = -1, n_all_ = 0, n_bold_ = 0, n_rows_ = 0, n_members_ = 0;
@@ -503,4 +503,9 @@ template <class S> bool work(const Call& call, Queue& queue, Int thread) {
 extern "C" {  // LEVEL is defined by the compiler's command line
 bool NAMED(LEVEL, _float)(const Call& call, Queue& queue, Int thread) { return work<float>(call, queue, thread); }
 bool NAMED(LEVEL, _double)(const Call& call, Queue& queue, Int thread) { return work<double>(call, queue, thread); }
+void NAMED(LEVEL, _mask)(const MaskCall& call) {
+    const Line* lines = static_cast<const Line*>(call.lines);
+    for (Int i = 0; i < call.n_lines; i++)
+        write_mask(call.seed, lines[i], call.n_groups, int(call.dropped - 32768), call.kept + i * call.n_groups * NUMBERS);
+}
 }

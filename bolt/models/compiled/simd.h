@@ -1,4 +1,4 @@
-// Vectors, exponentials, random numbers and matrix products of kernel.cpp, which is compiled once per instruction set.
+// Vectors, exponentials and matrix products of kernel.cpp, which is compiled once per instruction set.
 //
 // Everything is in an unnamed namespace and no function of the standard library is instantiated: the linker would keep
 // one copy of it for all instruction sets, possibly one that this processor cannot run.
@@ -7,7 +7,6 @@
 
 namespace {
 
-constexpr int GROUP = 32;  // bytes of the keys that share one step of the random numbers
 #if defined(__AVX512F__)
 constexpr int BYTES = 32, WIDE_BYTES = 64, BLOCK_ROWS = 8;  // per vector; per vector of matrix products and exponentials
 #elif defined(__AVX2__)
@@ -22,20 +21,19 @@ template <class S, int SIZE> struct Simd;
 template <int SIZE> struct Simd<float, SIZE> {
     typedef float V __attribute__((vector_size(SIZE), may_alias));
     typedef int32_t I __attribute__((vector_size(SIZE), may_alias));
-    typedef uint32_t U __attribute__((vector_size(SIZE)));
+    typedef int16_t N __attribute__((vector_size(SIZE / 2)));
 };
 template <int SIZE> struct Simd<double, SIZE> {
     typedef double V __attribute__((vector_size(SIZE), may_alias));
     typedef int64_t I __attribute__((vector_size(SIZE), may_alias));
-    typedef uint32_t U __attribute__((vector_size(SIZE / 2)));
+    typedef int16_t N __attribute__((vector_size(SIZE / 4)));
 };
 template <class S> constexpr Int LANES = BYTES / sizeof(S);
 template <class S> constexpr Int WIDE_LANES = WIDE_BYTES / sizeof(S);
-constexpr int PARTS = GROUP / BYTES;
 template <class S> using Vec = typename Simd<S, BYTES>::V;
 template <class S> using Wide = typename Simd<S, WIDE_BYTES>::V;
 template <class S> using Mask = typename Simd<S, BYTES>::I;
-template <class S> using Bits = typename Simd<S, BYTES>::U;
+template <class S> using Numbers = typename Simd<S, BYTES>::N;  // random numbers, one per lane
 
 template <class S> inline Vec<S>& at(S* p) { return *reinterpret_cast<Vec<S>*>(p); }
 template <class S> inline Vec<S> at(const S* p) { return *reinterpret_cast<const Vec<S>*>(p); }
@@ -110,33 +108,6 @@ template <int SIZE> inline typename Simd<double, SIZE>::V exponential_of(typenam
     return y * (V)power;
 }
 template <class S, class V> inline V exponential(V x) { return exponential_of<sizeof(V)>(x, S()); }
-
-inline uint64_t mixed(uint64_t a, uint64_t b) {  // splitmix64 hash of two numbers
-    uint64_t z = (a ^ (b * 0xD1B54A32D192ED03ull)) + 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
-
-// One xorshift generator per key of a group, seeded for every tile: the same masks in both passes, for any number of
-// threads and any instruction set.
-template <class S> struct Random {
-    Bits<S> state[PARTS];
-    void seed(uint64_t key) {
-        for (Int i = 0; i < PARTS * LANES<S>; i += 2) {
-            const uint64_t bits = mixed(key, i);
-            state[i / LANES<S>][i % LANES<S>] = uint32_t(bits) | 1;
-            state[i / LANES<S>][i % LANES<S> + 1] = uint32_t(bits >> 32) | 1;
-        }
-    }
-    inline void step() {
-        for (auto& part : state) {
-            part ^= part << 13;
-            part ^= part >> 17;
-            part ^= part << 5;
-        }
-    }
-};
 
 // c[R, columns] (+)= a[R, depth] b[depth, columns] for N wide vectors of columns, then a narrow one if HALF; `row` and
 // `step` are the strides of a's rows and columns

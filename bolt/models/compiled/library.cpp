@@ -1,4 +1,4 @@
-// Entry points of the attention library: choose the copy of kernel.cpp for this processor and run it on several threads.
+// Entry points of the library: choose the copy of kernel.cpp for this processor and run it on several threads.
 #include "call.h"
 
 // Copies of kernel.cpp in this library, best first, and whether the processor can run them; see build.py for their flags.
@@ -14,9 +14,10 @@
 #define LEVELS(X) X(baseline, true)
 #endif
 
-#define DECLARE(level, supported)  \
-    extern "C" Work level##_float; \
-    extern "C" Work level##_double;
+#define DECLARE(level, supported)   \
+    extern "C" Work level##_float;  \
+    extern "C" Work level##_double; \
+    extern "C" WriteMask level##_mask;
 LEVELS(DECLARE)
 
 namespace {
@@ -24,6 +25,7 @@ namespace {
 struct Level {
     bool supported;
     Work *in_single, *in_double;
+    WriteMask* mask;
 };
 
 struct Worker {
@@ -74,7 +76,7 @@ static Level level_at(Int place) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
-#define LEVEL(level, supported) {bool(supported), level##_float, level##_double},
+#define LEVEL(level, supported) {bool(supported), level##_float, level##_double, level##_mask},
     const Level all[] = {LEVELS(LEVEL)};
     return all[place];
 }
@@ -86,3 +88,5 @@ EXPORT int compute(const Call* call, Int place) {
     const Level level = level_at(place);
     return !run(*call, call->is_double ? level.in_double : level.in_single);
 }
+
+EXPORT void write_mask(const MaskCall* call, Int place) { level_at(place).mask(*call); }

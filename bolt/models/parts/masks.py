@@ -1,0 +1,163 @@
+"""Masks of dropout from a counter: the same on every device, with and without the compiled library.
+
+A place that drops takes one seed from torch's generator of the CPU (`draw_seed`), which is seeded at each step. Whether
+an element is kept is then a function of the seed and of the element's address: Philox-4x32 (Salmon et al. 2011,
+doi:10.1145/2063384.2063405) turns the address of eight elements into eight numbers of 16 bits. It has the usual ten
+rounds, because fewer would save little where it is fast. So a mask can be computed again instead of being kept, and for
+any part of a tensor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bolt.models.compiled.library import library
+
+log = logging.getLogger(__name__)
+Words = TypeVar("Words", Tensor, np.ndarray)
+ROUNDS = 10
+NUMBERS = 8
+"""From one counter."""
+LOW = 2**32 - 1
+SPAN = 1024
+"""Groups of eight elements of a line into which a tensor is cut."""
+AT_ONCE = {"cpu": 2**15, "cuda": 2**22}
+"""Groups that torch computes at a time, by device: in a CPU's cache."""
+
+
+class _MaskCall(ctypes.Structure):
+    """The struct `MaskCall` of call.h."""
+
+    _fields_ = (
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("dropped", "n_lines", "n_groups")),
+        *((name, ctypes.c_void_p) for name in ("lines", "kept")),
+    )
+
+
+def draw_seed() -> int:
+    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait."""
+    return int(torch.randint(2**63 - 1, ()))
+
+
+def dropped_of(p: float) -> int:
+    """Return how many of 2**16 elements are dropped; never all."""
+    return min(round(p * 2**16), 2**16 - 1)
+
+
+def scale_of(dropped: int) -> float:
+    """Return the factor of the elements that are kept."""
+    return 2**16 / (2**16 - dropped)
+
+
+def kept_of(x: Tensor, dropped: int, seed: int) -> Tensor:
+    """Return which elements of a tensor are kept: bool, shaped like `x` and on its device."""
+    n_groups = -(-x.numel() // NUMBERS)
+    span = min(n_groups, SPAN)
+    lines = torch.zeros(-(-n_groups // max(span, 1)), 4, dtype=torch.int64, device=x.device)
+    lines[:, 0] = span * torch.arange(len(lines), device=x.device)
+    return kept_of_lines(lines, span, dropped, seed).flatten()[: x.numel()].view(x.shape)
+
+
+def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+    """Return which elements of lines of elements are kept.
+
+    Parameters
+    ----------
+    lines : Tensor
+        (lines, 4), int64: the first group of eight elements of the line, and three numbers that tell lines apart. The
+        low 32 bits of each count.
+    n_groups : int
+        Number of groups of a line.
+    dropped : int
+        As from `dropped_of`.
+    seed : int
+
+    Returns
+    -------
+    Tensor
+        (lines, 8 `n_groups`) bool.
+    """
+    if lines.device.type == "cpu" and library() is not None:
+        return _in_library(lines, n_groups, dropped, seed)
+    if lines.device.type == "cuda" and (in_triton := _triton()) is not None:
+        return in_triton(lines, n_groups, dropped, seed)
+    return in_torch(lines, n_groups, dropped, seed)
+
+
+def _in_library(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+    kernel = library()
+    assert kernel is not None
+    lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
+    call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
+    kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
+    return kept
+
+
+@cache
+def _triton() -> Callable[[Tensor, int, int, int], Tensor] | None:
+    """Return `kept_of_lines` in Triton, or None where Triton is missing or has no C compiler."""
+    try:
+        from bolt.models.parts.triton_masks import kept_of_lines as in_triton
+
+        in_triton(torch.zeros(1, 4, dtype=torch.int64, device="cuda"), 1, 0, 0)
+    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
+        log.info("masks of dropout are computed by torch, which is slower, without Triton: %s", error)
+        return None
+    return in_triton
+
+
+def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+    """Compute `kept_of_lines` in torch, on a CPU in NumPy, which multiplies and shifts integers in half the time."""
+    at_once = max(1, AT_ONCE.get(lines.device.type, AT_ONCE["cuda"]) // max(n_groups, 1))
+    groups = torch.arange(n_groups, device=lines.device)
+    kept = torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool, device=lines.device)
+    for some, kept_of_some in zip(lines.split(at_once), kept.split(at_once), strict=True):
+        first, *rest = some.unsqueeze(1).unbind(-1)
+        counter = [first + groups, *rest]
+        if lines.device.type == "cpu":
+            halves = tuple(map(torch.from_numpy, philox([word.numpy() for word in counter], seed)))
+        else:
+            halves = philox(counter, seed)
+        numbers = torch.stack(torch.broadcast_tensors(*halves), dim=-1).view(torch.int16)
+        torch.ge(numbers.flatten(1), dropped - 2**15, out=kept_of_some)
+    return kept
+
+
+def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words, Words]:
+    """Compute Philox-4x32.
+
+    Parameters
+    ----------
+    counter : list of Tensor or ndarray
+        Four words, int64, that can be broadcast; their low 32 bits count.
+    seed : int
+        The key, 64 bits.
+    rounds : int
+
+    Returns
+    -------
+    tuple of Tensor or ndarray
+        The first and second two words of the result in an int64 each, the earlier word in its low half.
+    """
+    key0, key1 = seed & LOW, seed >> 32 & LOW
+    x0, x1, x2, x3 = counter
+    x0, x2 = x0 & LOW, x2 & LOW
+    for _ in range(rounds):  # the high halves of x1 and x3 may hold anything
+        product0, product1 = x0 * 0xD2511F53, x2 * 0xCD9E8D57
+        x0, x2 = (product1 >> 32) ^ x1, (product0 >> 32) ^ x3
+        x0 ^= key0
+        x0 &= LOW
+        x2 ^= key1
+        x2 &= LOW
+        x1, x3 = product1, product0
+        key0, key1 = key0 + 0x9E3779B9 & LOW, key1 + 0xBB67AE85 & LOW
+    return (x1 << 32) | x0, (x3 << 32) | x2

@@ -1,0 +1,81 @@
+"""A batch of training scans, its parts, and mixtures of its scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bolt.training.device import copied_to
+from bolt.training.seeding import Key, mixing_generator
+
+Places = tuple[slice | Tensor, slice | Tensor]
+"""Positions of some scans of a batch, on the host and on the device."""
+
+
+class Batch(NamedTuple):
+    """What a training step learns from; tensors are on the device, but for `lengths`."""
+
+    x: Tensor  # series (batch, time, rois) or connectivity matrices
+    lengths: Tensor  # (batch,) volumes of each scan, on the host
+    truth: Tensor  # (batch,) labels
+    covariates: Tensor | None = None  # (batch, n)
+    other: Tensor | None = None  # (batch,) labels of the scans with which they are mixed
+    share: float = 1.0  # of the own scan and label in a mixture
+
+    def part(self, places: Places) -> Batch:
+        """Return some of the scans, as long as the longest of them."""
+        on_host, on_device = places
+        lengths = self.lengths[on_host]
+        return Batch(
+            self.x[on_device][:, : int(lengths.max())],
+            lengths,
+            self.truth[on_device],
+            None if self.covariates is None else self.covariates[on_device],
+            None if self.other is None else self.other[on_device],
+            self.share,
+        )
+
+
+def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
+    """Mix the scans of a batch with each other (Zhang et al. 2018, arXiv:1710.09412), one share for all.
+
+    A mixture is as long as the shorter of its two scans.
+
+    Parameters
+    ----------
+    batch : Batch
+    alpha : float
+        Both parameters of the beta distribution of the share.
+    key : tuple of int
+        Seed, fold, epoch and step.
+
+    Returns
+    -------
+    batch : Batch
+        Sorted by length (see `bolt.training.loop.Fit._by_length`).
+    order : Tensor
+        (batch,) positions before it was sorted, on the host.
+    """
+    random, device = mixing_generator(*key), batch.x.device
+    share, chosen = random.beta(alpha, alpha), torch.from_numpy(random.permutation(len(batch.x)))
+    lengths = torch.minimum(batch.lengths, batch.lengths[chosen])
+    order = lengths.argsort(stable=True)
+    own, partner = copied_to(device, order), copied_to(device, chosen[order])
+
+    def mix(values: Tensor) -> Tensor:
+        return share * values[own] + (1 - share) * values[partner]
+
+    covariates = None if batch.covariates is None else mix(batch.covariates)
+    truth, other = batch.truth[own], batch.truth[partner]
+    return Batch(mix(batch.x), lengths[order], truth, covariates, other, share), order
+
+
+def restored(values: Tensor, parts: Sequence[Places], order: Tensor | None) -> Tensor:
+    """Return values (batch, …) of parts of a batch, one after the other, in the order before it was sorted."""
+    places = torch.arange(len(values))
+    passed = torch.cat([places[on_host] for on_host, _ in parts])
+    passed = passed if order is None else order[passed]
+    return values if passed.equal(places) else values[copied_to(values.device, passed.argsort())]
