@@ -13,7 +13,7 @@ from torch import Tensor
 from bolt.config import Dataset, Model
 from bolt.io.files import read_json, read_table
 from bolt.series.cache import SeriesCache
-from bolt.training import loop
+from bolt.training import batches, loop
 from bolt.training.prediction import Scans
 from bolt.training.roles import Training
 from bolt.training.runner import train_folds
@@ -62,10 +62,11 @@ class Witness:
             (loop.Fit, "run", lambda fit: setattr(self, "fit", fit)),
             (loop.Fit, "_inputs", lambda fit, batch, *_: self.batches.append(batch.tolist())),
             (loop.Fit, "_step", self._note_step),
-            (torch.distributions.Beta, "__init__", lambda beta, a, b, *_: self.mixing.update((a, b))),
             (torch.nn.utils, "clip_grad_norm_", lambda _, norm: self.clips.add(norm)),
         ):
             monkeypatch.setattr(owner, name, _noting(getattr(owner, name), note))
+        generator = batches.mixing_generator
+        monkeypatch.setattr(batches, "mixing_generator", lambda *key: _Draws(generator(*key), self.mixing))
         entropy, crops, ahead = torch.nn.functional.cross_entropy, Scans.crops, loop.Fit._forward
 
         def cross_entropy(*rest: Any, label_smoothing: float = 0.0) -> Tensor:
@@ -125,6 +126,17 @@ class Witness:
     def series_of(self, scan: str) -> np.ndarray:
         """Return the whole series of a scan, (time, rois)."""
         return self.series.finite_series(list(self.series.index["scan_id"]).index(scan))
+
+
+class _Draws:
+    """A generator of random numbers that notes the parameters of Beta distributions."""
+
+    def __init__(self, random: np.random.Generator, seen: set[float]) -> None:
+        self.permutation, self._random, self._seen = random.permutation, random, seen
+
+    def beta(self, a: float, b: float) -> float:
+        self._seen.update((a, b))
+        return self._random.beta(a, b)
 
 
 def _noting(real: Any, note: Any) -> Any:
