@@ -41,6 +41,8 @@ class SeriesModel(nn.Module):
     takes_lengths : bool
         Whether the forward pass takes the volumes of each scan as `lengths`, so that scans of different length share a
         batch.
+    whole_windows : bool
+        Whether volumes after the last whole window are not read. (BolT has the setting `tail` for that.)
     scans_interact : bool
         Whether the scans of a training batch interact: by batch normalisation, or by `label_losses`. Such batches are
         not split, and unless it takes lengths, all their crops are as long as their shortest scan. (Training finds this
@@ -56,6 +58,7 @@ class SeriesModel(nn.Module):
     inputs = "series"
     min_length: int = 1
     takes_lengths = False
+    whole_windows = False
     scans_interact = False
 
     @classmethod
@@ -83,9 +86,15 @@ class ConnectivityModel(SeriesModel):
 
     The two steps are separate because in training the matrices of a scan may come from a crop or from its whole series
     (`connectivity: scan` in the model's configuration), and whole series differ in length.
+
+    Attributes
+    ----------
+    matrices_in_words : str
+        What `matrices` computes, for the methods text.
     """
 
     inputs = "connectivity"
+    matrices_in_words = "connectivity matrices"
     min_length = 2
 
     @property

@@ -45,6 +45,8 @@ class BrainNetworkTransformer(ConnectivityModel):
         published code does not normalise the first.
     """
 
+    matrices_in_words = "Pearson correlations between all pairs of ROIs"
+
     centres: Tensor
 
     def __init__(

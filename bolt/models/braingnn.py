@@ -132,6 +132,10 @@ class BrainGNN(ConnectivityModel):
     of edges, but reads correlations without Fisher's z and keeps the last epoch.
     """
 
+    matrices_in_words = (
+        "graphs of ROIs, with Fisher z-transformed correlations as node features and partial correlations as edges "
+        "(both from Ledoit–Wolf shrunk covariances)"
+    )
     scans_interact = True
 
     def __init__(

@@ -83,6 +83,8 @@ class BrainNetCNN(ConnectivityModel):
     rate. Weights are initialised by Caffe's "Xavier" rule.
     """
 
+    matrices_in_words = "Pearson correlations between all pairs of ROIs"
+
     def __init__(
         self,
         n_rois: int,

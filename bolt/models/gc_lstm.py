@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_length, check_rules
 from bolt.models.parts.connectivity import inner_products, unit_series
+from bolt.models.parts.windows import stride_volumes, window_volumes
 from bolt.models.registry import register
 
 KEPT = 2**25  # correlations of all windows of a batch that are kept for the backward pass: a few hundred MB
@@ -57,6 +58,8 @@ class GCLSTM(SeriesModel):
     a few windows only, and of all others the ROI states.
     """
 
+    whole_windows = True
+
     def __init__(
         self,
         n_rois: int,
@@ -75,11 +78,8 @@ class GCLSTM(SeriesModel):
         super().__init__()
         positive = {"order": order, "tr": tr}
         check_rules(**{key: (value > 0, "must be above 0") for key, value in positive.items()})
-        volumes = round(window_seconds / tr)
-        self.stride = max(1, round(stride_seconds / tr))
-        if crop is not None:
-            volumes = min(volumes, max(crop - (least_windows - 1) * self.stride, crop // 2))
-        self.window = max(2, volumes)
+        self.stride = stride_volumes(stride_seconds, tr)
+        self.window = window_volumes(window_seconds, stride_seconds, tr, crop, least_windows)
         self.min_length, self.hidden, self.order = self.window, hidden, order
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
         self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)

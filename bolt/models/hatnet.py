@@ -16,8 +16,6 @@ from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_heads, check_length, check_rules, multihead
 from bolt.models.registry import register
 
-ATTENTION_DROPOUT = 0.1  # on attention weights, as published
-
 
 @register("hatnet")
 class HATNet(SeriesModel):
@@ -37,10 +35,11 @@ class HATNet(SeriesModel):
     global_words : bool
         Let words attend to the words of all bags, as in the published code, whose images have few. By default they
         attend to the words of their own bag, as the BolT paper describes it.
-    dropout, word_dropout : float
-        On the output of each layer; on the weights of words and bags.
+    dropout, word_dropout, attention_dropout : float
+        On the output of each layer; on the weights of words and bags; on attention weights, as published.
     """
 
+    whole_windows = True
     scans_interact = True
 
     @classmethod
@@ -61,6 +60,7 @@ class HATNet(SeriesModel):
         global_words: bool = False,
         dropout: float = 0.4,
         word_dropout: float = 0.2,
+        attention_dropout: float = 0.1,
     ) -> None:
         super().__init__()
         check_rules(window=(window >= 2, "must be at least 2"))
@@ -71,7 +71,9 @@ class HATNet(SeriesModel):
             *_convolution(channels, channels),
             *_convolution(channels, channels, stride),
         )
-        self.bags = HolisticAttention(channels, hidden, n_heads, window, dropout, word_dropout, global_words)
+        self.bags = HolisticAttention(
+            channels, hidden, n_heads, window, dropout, word_dropout, global_words, attention_dropout
+        )
         self.classifier = nn.Linear(hidden, n_classes)
         for layer in self.modules():
             if isinstance(layer, nn.Conv1d):
@@ -106,20 +108,22 @@ class HolisticAttention(nn.Module):
         dropout: float,
         word_dropout: float,
         global_words: bool,
+        attention_dropout: float = 0.1,
     ) -> None:
         super().__init__()
         check_heads(hidden, n_heads)
         self.global_words = global_words
         self.project = nn.Linear(channels, hidden)
         self.word_norm = nn.LayerNorm(hidden, eps=1e-6)
-        self.word_attention = _attention(hidden, n_heads)
+        self.word_attention = _attention(hidden, n_heads, attention_dropout)
         self.word_mlp = _Residual(hidden, 4 * hidden, dropout)
         self.word_weights = nn.Linear(window, window, bias=False)
         self.attended_bag_mlp = _Residual(hidden, hidden // 2, dropout)
         self.plain_bag_mlp = _Residual(hidden, hidden // 2, dropout)
         self.bag_norm, self.query_norm = nn.LayerNorm(hidden, eps=1e-6), nn.LayerNorm(hidden, eps=1e-6)
-        self.bag_attention = _attention(hidden, n_heads)
-        self.context_norm, self.context_attention = nn.LayerNorm(hidden), _attention(hidden, n_heads)
+        self.bag_attention = _attention(hidden, n_heads, attention_dropout)
+        self.context_norm = nn.LayerNorm(hidden)
+        self.context_attention = _attention(hidden, n_heads, attention_dropout)
         self.bag_mlp = _Residual(hidden, 4 * hidden, dropout)
         self.scan_mlp = _Residual(hidden, hidden // 2, dropout)
         self.dropout, self.word_dropout = Dropout(dropout), Dropout(word_dropout)
@@ -174,8 +178,8 @@ def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> list[n
     ]
 
 
-def _attention(hidden: int, n_heads: int) -> nn.MultiheadAttention:
-    return nn.MultiheadAttention(hidden, n_heads, ATTENTION_DROPOUT, batch_first=True)
+def _attention(hidden: int, n_heads: int, dropout: float) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(hidden, n_heads, dropout, batch_first=True)
 
 
 def _self_attention(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:

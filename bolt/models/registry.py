@@ -99,6 +99,17 @@ def fitted_at_once(name: str) -> bool:
     return not has_epochs(name) and not combines(name)
 
 
+def matrices_in_words(name: str) -> str:
+    """Return what the matrices of a connectivity model contain, for the methods text."""
+    return str(getattr(_class_of(name), "matrices_in_words", "connectivity matrices"))
+
+
+def ignores_tail(name: str, hyper: Mapping[str, Any]) -> bool:
+    """Return whether a model does not read the volumes after the last whole window."""
+    tail = hyper.get("tail", default_of(name, "tail", "cover"))
+    return tail == "drop" or bool(getattr(_class_of(name), "whole_windows", False))
+
+
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Add facts about the data to a model's settings: those that it takes and that are not set already."""
     return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)

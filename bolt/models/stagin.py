@@ -58,6 +58,7 @@ class STAGIN(SeriesModel):
     An ROI is always its own neighbour, even if it is constant within a window and has no correlations.
     """
 
+    whole_windows = True
     scans_interact = True
 
     @classmethod

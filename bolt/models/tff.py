@@ -38,6 +38,8 @@ class TFF(SeriesModel):
     classifier; because that is linear, the result equals the mean of the windows' logits.
     """
 
+    whole_windows = True
+
     @classmethod
     def shortest(cls, settings: Mapping[str, Any]) -> int:
         """Return the window."""

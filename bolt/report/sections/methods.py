@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,10 +25,10 @@ from bolt.explain.explainable import has_importance
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
-from bolt.models.registry import has_epochs
+from bolt.models.registry import has_epochs, settings_of
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.sections.comparison import reference
-from bolt.report.sections.training_text import members_text, network_text
+from bolt.report.sections.model_text import model_text
 
 REFERENCES = Path(__file__).parents[1] / "references.yaml"
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
@@ -42,9 +43,8 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         config=config,
         dataset=dataset,
         models=models,
+        model_texts=[model_text(model, dataset, _found(study, model)) for model in models],
         networks=[model for model in models if has_epochs(model.model)],
-        network_text=network_text,
-        members_text=members_text,
         explained_ensembles=[model for model in study.models.values() if model.members and has_importance(model)],
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
@@ -60,6 +60,15 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _found(study: Study, model: Model) -> list[dict[str, Any]]:
+    """Return the settings of a model in each trained fold, if the TR of its scans is one of them."""
+    if "tr" not in settings_of(model.model):
+        return []
+    member = f"fold-*/members/*-{model.name}/checkpoint.json"
+    patterns = [(run, "fold-*/checkpoint.json" if run.model == model.run_name else member) for run in study.runs]
+    return [read_json(file)["model"]["hyper"] for run, pattern in patterns for file in run.folder.glob(pattern)]
 
 
 def _shortened(study: Study) -> tuple[int, int]:

@@ -2,44 +2,85 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bolt.config import Dataset, Model, Training
-from bolt.models.registry import crops_alike, inputs_of
+from bolt.models.parts.windows import window_volumes
+from bolt.models.registry import crops_alike, default_of, ignores_tail, inputs_of, matrices_in_words
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 SETTINGS = {
-    "dropout": "dropout",
-    "input_dropout": "dropout of ROI values",
-    "roi_dropout": "dropout of whole ROIs",
-    "correlations": "a layer for Pearson correlations, whose output joins the features before the classifier, of width",
-    "cwr_weight": "cross-window regularisation weight",
+    "dropout": "dropout (rate {})",
+    "attention_dropout": "dropout in attention layers (rate {})",
+    "word_dropout": "dropout of the weights with which volumes and windows are pooled (rate {})",
+    "input_dropout": "dropout of single ROI values (rate {})",
+    "roi_dropout": "dropout of whole ROIs (rate {})",
+    "drop_path": "stochastic depth (rate rising linearly to {} in the last block)",
+    "cwr_weight": "cross-window regularisation (weight {})",
+    "orthogonality_weight": "a penalty on ROI representations that are not orthogonal (weight {})",
+    "unit_weight": "a unit loss on pooling vectors (weight {})",
+    "pooling_weight": "a top-k pooling loss (weight {})",
+    "consistency_weight": "a group-level consistency loss (weight {})",
 }
-"""Settings of models that a reader needs, and what they are."""
+"""Settings of models that regularise training, if they are not 0, and what they are."""
+NEEDS_CLASSES = ("consistency_weight",)
+"""Those without effect if the label is a number or scans are mixed (`SeriesModel.label_losses`)."""
+COVARIATES = {"mean_fd": "mean framewise displacement", "n_volumes": "the number of volumes"}
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def network_text(model: Model, dataset: Dataset) -> str:
-    """Describe inputs, optimiser, learning rate and choice of the epoch of one network."""
+def network_text(model: Model, dataset: Dataset, found: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Describe inputs, optimiser, learning rate and choice of the epoch of one network.
+
+    Parameters
+    ----------
+    model : Model
+    dataset : Dataset
+    found : sequence of mapping
+        Settings of the model in folds that were trained, with those that follow from the data (`tr` and `crop`).
+    """
     model, dataset = model.on(dataset)
     t = model.training
-    text = (
-        f"{_named(model)} was trained on {_inputs(model, dataset)} for {_epochs(t.epochs)} with {_optimiser(t)}, "
-        f"a batch size of {t.batch_size}{_batches(t)} and {_learning_rate(t)}{_regularisation(model)}; {_choice(t)}."
-    )
+    sentences = [
+        f"{_named(model)} was trained on {_inputs(model, dataset)}.",
+        *_parts(model, found),
+        f"It was trained for {_epochs(t.epochs)} with {_optimiser(t)} and a batch size of {t.batch_size}{_batches(t)}.",
+        _learning_rate(t),
+        *_regularisation(model, dataset),
+        *_precision(t),
+        _choice(t),
+    ]
     if model.train_share < 1:
-        text += f" Only {100 * model.train_share:g} % of the training subjects were used."
+        sentences.append(f"Only {number(100 * model.train_share)} % of the training subjects were used.")
     if model.by_fold:
-        text += " Settings that a search chose for single folds differ from these."
-    text += " Test scans were used at full length."
+        sentences.append("In each fold, values that a search had chosen replaced some of these settings.")
+    up_to = ", up to the last whole window" if ignores_tail(model.model, model.hyper) else ""
+    sentences.append(f"Test scans were used at full length{up_to}.")
     if model.fidelity and model.fidelity.level == "reconstructed":
-        text += f" It is a reconstruction, not the original method: {model.fidelity.note}"
-    return text
+        sentences.append(f"It is a reconstruction, not the original method: {model.fidelity.note}")
+    return " ".join(sentences)
 
 
-def members_text(model: Model) -> str:
-    """Name the members of an ensemble, and how often each was trained."""
-    times = Counter(member.name for member in model.members)
-    return listed([f"{name} (trained with {n} seeds)" if n > 1 else name for name, n in times.items()])
+def number(value: float) -> str:
+    """Write a number as in an article: 0.0001, 2 × 10⁻⁷."""
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}" if e else mantissa
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Join words with commas, and the last with *and*."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def covariates_text(model: Model) -> str:
+    """List the covariates of a model."""
+    return listed([COVARIATES.get(name, name) for name in model.covariates])
+
+
+def _setting(model: Model, name: str, otherwise: Any = None) -> Any:
+    """Return a setting of a model's class: as configured, or its default."""
+    return model.hyper.get(name, default_of(model.model, name, otherwise))
 
 
 def _named(model: Model) -> str:
@@ -53,10 +94,48 @@ def _inputs(model: Model, dataset: Dataset) -> str:
     alike = "in batches with shorter scans, as long as the shortest"
     crops = f"random crops of {range_} volumes ({alike if crops_alike(model.model) else 'shorter scans whole'})"
     if inputs_of(model.model) == "connectivity":
-        seen = "connectivity matrices of " + ("whole scans" if model.connectivity == "scan" else crops)
-    else:
-        seen = f"ROI series: {crops}"
-    return seen + (f", and on {listed(model.covariates)}" if model.covariates else "")
+        source = "whole scans" if model.connectivity == "scan" else crops
+        return f"{matrices_in_words(model.model)}, computed from {source}"
+    return f"ROI series: {crops}"
+
+
+def _parts(model: Model, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Describe what a reader must know of a network besides its training."""
+    sentences = []
+    if _setting(model, "window_seconds"):
+        sentences.append(_windows(model, found))
+    if (share := _setting(model, "edge_share")) and not _setting(model, "complete"):
+        sentences.append(
+            f"Edges joined the {number(100 * share)} % of ROI pairs with the largest partial correlations, where these "
+            "were positive; an ROI without an edge was joined to that with which its partial correlation was largest."
+        )
+    elif share:
+        sentences.append("All pairs of ROIs were joined, with the absolute partial correlation as weight.")
+    if width := _setting(model, "correlations"):
+        rate = _setting(model, "correlations_dropout")
+        sentences.append(
+            f"A layer of width {width} read the Pearson correlations between ROIs (dropout rate {number(rate)}); its "
+            "output was appended to the features that the classifier reads."
+        )
+    if model.covariates:
+        sentences.append(f"The classifier also received {covariates_text(model)}.")
+    return sentences
+
+
+def _windows(model: Model, found: Sequence[Mapping[str, Any]]) -> str:
+    """Describe windows that are given in seconds: in volumes, if it is known what the data made of them."""
+    seconds, stride, least = (_setting(model, key) for key in ("window_seconds", "stride_seconds", "least_windows"))
+    fewer = f"a training crop would otherwise hold fewer than {least}"
+    tr = _setting(model, "tr")
+    lengths = [(known.get("tr", tr), known["crop"]) for known in found if "crop" in known]
+    windows = sorted({(window_volumes(seconds, stride, tr, crop, least), tr) for tr, crop in lengths})
+    if not windows:
+        return f"Its windows lasted {number(seconds)} s, or less where {fewer}."
+    volumes = listed(list(dict.fromkeys(str(window) for window, _ in windows)))
+    lasted = listed(list(dict.fromkeys(number(round(window * tr, 1)) for window, tr in windows)))
+    text = f"Its windows had {volumes} volumes ({lasted} s)"
+    shortened = any(window < round(seconds / tr) for window, tr in windows)
+    return f"{text}, not {number(seconds)} s, because {fewer}." if shortened else f"{text}."
 
 
 def _epochs(n: int) -> str:
@@ -67,8 +146,8 @@ def _optimiser(t: Training) -> str:
     """Name the optimiser; AdamW without decay is Adam."""
     if not t.weight_decay:
         return "Adam"
-    decay = {"adam": "Adam (L2 penalty {:g})", "adamw": "AdamW (weight decay {:g})"}[t.optimizer]
-    return decay.format(t.weight_decay)
+    name, decay = {"adam": ("Adam", "L2 penalty"), "adamw": ("AdamW", "weight decay")}[t.optimizer]
+    return f"{name} ({decay} {number(t.weight_decay)})"
 
 
 def _batches(t: Training) -> str:
@@ -77,60 +156,69 @@ def _batches(t: Training) -> str:
 
 def _learning_rate(t: Training) -> str:
     """Describe the schedule, as `bolt.training.schedule.learning_rate` computes it."""
+    first, peak, final = map(number, (t.learning_rate, t.peak_learning_rate, t.final_learning_rate))
     if t.schedule == "constant":
-        return f"a constant learning rate of {t.learning_rate:g}"
+        return f"The learning rate was constant at {first}."
     warm = min(t.warmup_epochs, t.epochs)
     shape = " along half a cosine wave" if t.schedule in ("cosine", "one_cycle") else " linearly"
-    rise, start = "", f"{t.peak_learning_rate:g}"
+    changes = []
     if warm:
         change = "rose" if t.peak_learning_rate >= t.learning_rate else "fell"
-        within = "the first epoch" if warm == 1 else f"the first {warm:g} epochs"
-        ramp = " linearly" if t.schedule == "step" else shape
-        rise = f"{change}{ramp} from {t.learning_rate:g} to {start} over {within}"
-    if warm >= t.epochs:
-        return f"a learning rate that {rise}{_momentum(t, warm)}"
-    if t.schedule == "step":
-        steps = f"was multiplied by {t.step_factor:g} every {t.step_epochs} epochs"
-        return f"a learning rate that {rise}, then {steps}" if rise else f"a learning rate of {start} that {steps}"
-    end = f"fell{shape} to {t.final_learning_rate:g}"
-    text = f"a learning rate that {rise}, then {end}" if rise else f"a learning rate that {end}, from {start}"
-    return text + _momentum(t, warm)
+        within = "the first epoch" if warm == 1 else f"the first {number(warm)} epochs"
+        changes.append(f"{change}{shape} from {first} to {peak} over {within}")
+    if warm < t.epochs and t.schedule == "step":
+        steps = f"was multiplied by {number(t.step_factor)} every {_epochs(t.step_epochs)}"
+        changes.append(steps if warm else f"started at {peak} and {steps}")
+    elif warm < t.epochs:
+        changes.append(f"fell{shape} to {final}" if warm else f"fell{shape} from {peak} to {final}")
+    return f"The learning rate {', then '.join(changes)}.{_momentum(t, warm)}"
 
 
 def _momentum(t: Training, warm: float) -> str:
     """Describe how Adam's first decay rate follows the learning rate of a one-cycle schedule."""
     if t.schedule != "one_cycle":
         return ""
-    parts = [f"fell from {HIGH_BETA:g} to {LOW_BETA:g}"] if warm else []
-    parts += [f"rose from {LOW_BETA:g} to {HIGH_BETA:g}"] if warm < t.epochs else []
-    return f" (one cycle: Adam's β1 {', then '.join(parts)} at the same time)"
+    high, low = number(HIGH_BETA), number(LOW_BETA)
+    parts = [f"fell from {high} to {low}"] if warm else []
+    parts += [f"rose from {low} to {high}"] if warm < t.epochs else []
+    return f" At the same time, Adam's β1 {', then '.join(parts)} (one-cycle schedule)."
 
 
-def _regularisation(model: Model) -> str:
+def _regularisation(model: Model, dataset: Dataset) -> list[str]:
     """List dropout and the like."""
     t = model.training
-    parts = [f"{words} {model.hyper[name]:g}" for name, words in SETTINGS.items() if model.hyper.get(name)]
-    if model.hyper.get("dropout_before_fusion"):
-        parts[0] += " (of attention outputs: in each window, before fusion)"
+    parts = [
+        words.format(number(value))
+        for name, words in SETTINGS.items()
+        if (value := _setting(model, name)) and _has_effect(name, model, dataset)
+    ]
+    if _setting(model, "dropout") and _setting(model, "dropout_before_fusion"):
+        parts[0] = parts[0].replace(
+            ")", "; that of the output of attention was applied in each window, before windows were averaged)"
+        )
     if t.mixup:
-        parts.append(f"mixup of pairs of scans [@mixup] (α = {t.mixup:g})")
-    if t.label_smoothing:
-        parts.append(f"label smoothing [@label_smoothing] of {t.label_smoothing:g}")
+        parts.append(f"mixup of pairs of scans [@mixup] (α = {number(t.mixup)})")
+    if t.label_smoothing and dataset.classes:
+        parts.append(f"label smoothing [@label_smoothing] ({number(t.label_smoothing)})")
     if t.clip_gradient is not None:
-        parts.append(f"gradients clipped at a norm of {t.clip_gradient:g}")
-    if t.precision == "bfloat16":
-        parts.append("matrix products of training steps in bfloat16")
-    if t.precision == "tf32":
-        parts.append("matrix products of training steps in TensorFloat-32 where a GPU computed them")
-    return f", {listed(parts)}" if parts else ""
+        parts.append(f"clipping of gradients to a norm of {number(t.clip_gradient)}")
+    return [f"Regularisation consisted of {listed(parts)}."] if parts else []
+
+
+def _has_effect(name: str, model: Model, dataset: Dataset) -> bool:
+    if name == "cwr_weight":
+        return bool(_setting(model, "cls_token") == "local")
+    return name not in NEEDS_CLASSES or bool(dataset.classes and not model.training.mixup)
+
+
+def _precision(t: Training) -> list[str]:
+    if t.precision == "float32":
+        return []
+    kind = {"bfloat16": "bfloat16", "tf32": "TensorFloat-32 where a GPU computed them"}[t.precision]
+    return [f"Matrix products of training steps were computed in {kind}."]
 
 
 def _choice(t: Training) -> str:
     epoch = "the last epoch" if t.epoch_choice == "last" else "the epoch with the lowest validation loss"
-    average = f", averaged over steps (exponential moving average [@ema], decay {t.average_weights:g})"
-    return f"the weights of {epoch} were used" + (average if t.average_weights else "")
-
-
-def listed(parts: list[str]) -> str:
-    """Join words with commas, and the last with *and*."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    average = f", averaged over steps (exponential moving average [@ema], decay {number(t.average_weights)}),"
+    return f"The weights of {epoch}{average if t.average_weights else ''} were used."

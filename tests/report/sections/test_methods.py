@@ -5,7 +5,7 @@ import re
 import pandas as pd
 import pytest
 
-from bolt.config import Config, Parcellate, Preprocess, Quality, load_dataset
+from bolt.config import Config, Parcellate, Preprocess, Quality, known, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
@@ -211,7 +211,10 @@ def test_what_labels_were_read_for_is_in_the_text(run):
         "Labels of all scans were used to stratify the folds, those of training scans to train models and to fit"
         in text
     )
-    assert "Landmarks were chosen for the predicted class, without labels." in text and "choose the epoch" not in text
+    assert (
+        "Landmarks were selected for the predicted class, without using labels." in text
+        and "choose the epoch" not in text
+    )
     (study.layout.report.parents[2] / "best.yaml").write_text(
         "model: lstm\ntraining: {epoch_choice: best_validation}\n"
     )
@@ -235,7 +238,7 @@ def test_intervals_are_those_of_the_label(run):
     [
         (
             {"model": "ridge"},
-            ["chosen from eleven values", "Pearson correlations", "over the whole scan"],
+            ["chosen from 11 values", "Pearson correlations", "over the whole scan"],
             ["Site effects"],
         ),
         ({"model": "ridge", "hyper": {"penalty": 2}}, ["Its penalty was 2 times"], ["chosen from"]),
@@ -245,7 +248,11 @@ def test_intervals_are_those_of_the_label(run):
             ["ComBat"],
         ),
         ({"model": "svm", "harmonise": "combat", "unseen_site": "pooled"}, ["ComBat", "left unchanged"], ["means of"]),
-        ({"model": "svm", "connectivity": "crop"}, ["over a random crop of each scan"], ["whole scan."]),
+        (
+            {"model": "svm", "connectivity": "crop"},
+            ["over a random crop of at most 100 volumes of each scan (test scans: over the whole scan)"],
+            ["over the whole scan."],
+        ),
     ],
 )
 def test_linear_models_of_connectivity(run, tmp_path, settings, expected, absent):
@@ -257,15 +264,46 @@ def test_linear_models_of_connectivity(run, tmp_path, settings, expected, absent
     assert all(words in whole for words in expected) and not any(words in text for words in absent)
 
 
+def test_all_models_are_described_in_plain_text(run):
+    """What any of the shipped models says has no trace of a template, of Python or of a missing value."""
+    study, _ = run
+    names = known("model")
+    words, _ = cite(methods(Study(Config.model_validate(study.config.model_dump() | {"models": names}), study.dataset)))
+    for name in names:
+        assert sum(text.startswith(f"{name} ") or text.startswith(f"{name}, ") for text in words) == 1
+    for text in words:
+        assert text[-1] in ".;:" and not re.search(
+            r"\{|\}|None|True|False|\bnan\b|@|  | [,.;]|\.\.|\(\)|\d[eE]-\d", text
+        ), text
+
+
+def test_windows_in_seconds_are_those_of_the_runs(run):
+    """TR and crop are in the checkpoints of folds, and of members of ensembles; before training, neither is known."""
+    study, _ = run
+    config = Config.model_validate(study.config.model_dump() | {"models": ["gc_lstm"]})
+    study = Study(config, study.dataset)
+    assert "Its windows lasted 120 s, or less where" in " ".join(methods(study))
+    checkpoint = {"model": {"hyper": {"tr": 0.72, "crop": 150}}}
+    write_json(checkpoint, study.runs[0].fold(0) / "checkpoint.json")
+    assert "Its windows had 123 volumes (88.6 s), not 120 s, because" in " ".join(methods(study))
+    (study.layout.report.parents[2] / "pair.yaml").write_text("model: ensemble\nmembers: [gc_lstm, ridge]\n")
+    pair = str(study.layout.report.parents[2] / "pair.yaml")
+    study = Study(Config.model_validate(config.model_dump() | {"models": [pair]}), study.dataset)
+    write_json(checkpoint, study.runs[0].fold(0) / "members/0-gc_lstm/checkpoint.json")
+    assert "Its windows had 123 volumes" in " ".join(methods(study))
+
+
 def test_an_ensemble_is_described_with_its_members(tmp_path):
     text = " ".join(methods(settings(tmp_path, models=["bolt_hybrid"])))
     assert "of bolt_tuned (trained with 3 seeds), ridge and tangent, trained in the same folds" in text
-    assert "worth 100 scans" in text and "those of validation scans to weigh the members of ensembles" in text
+    assert (
+        "counted as much as 100 scans" in text and "those of validation scans to weigh the members of ensembles" in text
+    )
     assert text.count("bolt_tuned (BolT [@bolt]) was trained on ROI series") == 1
     assert text.count("ridge, a kernel ridge regression") == 1
     words, references = cite(methods(settings(tmp_path, models=["bolt_hybrid"])))
     assert any("Genest" in reference for reference in references) and "@" not in "".join(words)
-    assert "Of an ensemble, the first BolT was explained" in text
+    assert "For an ensemble, its first BolT was explained" in text
     for models in (["ridge"], ["bolt"]):
         assert "ensemble" not in " ".join(methods(settings(tmp_path, models=models)))
-    assert "Of an ensemble" not in " ".join(methods(settings(tmp_path, models=["ensemble", "bolt"])))
+    assert "For an ensemble" not in " ".join(methods(settings(tmp_path, models=["ensemble", "bolt"])))

@@ -1,0 +1,275 @@
+"""Each number in the text on a model without epochs is compared with the fitted model, and none is left over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bolt.cohort.harmonise import SiteEffects
+from bolt.config import Model, load_model
+from bolt.io.files import read_json, read_table
+from bolt.models import logistic, ridge, svm
+from bolt.models.ensemble import Ensemble
+from bolt.models.parts import linear
+from bolt.models.svm import SVM
+from bolt.report.sections.model_text import model_text
+from bolt.series.connectivity import connectivity
+from bolt.training.features import load_trained
+from bolt.training.roles import Training
+from bolt.training.trainers import train_folds
+from tests.caches import dataset, pack, scan_table, split
+from tests.models.conformance import AT_ONCE, ENSEMBLES, small
+from tests.report.sections.claims import Claims
+
+CROP, SCANS = 30, 48
+CLASSES = ["a", "b", "c"]
+DATASET = dataset(CLASSES, CROP).model_copy(update={"site": "site"})
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> tuple[Path, Path]:
+    """Scans of three classes from two sites."""
+    folder, random = tmp_path_factory.mktemp("toy"), np.random.default_rng(0)
+    series = [random.standard_normal((40, 7)) for _ in range(SCANS)]
+    labels = [CLASSES[i % 3] for i in range(SCANS)]
+    scans = scan_table(labels, site=["a", "b"] * (SCANS // 2), mean_fd=random.random(SCANS))
+    return pack(folder, series, scans), split(folder, scans, 3)
+
+
+def with_settings(name: str, hyper: dict[str, Any] | None = None, **top: Any) -> Model:
+    model = load_model(name)
+    return model.model_copy(update={"hyper": model.hyper | (hyper or {}), **top})
+
+
+def quick(name: str) -> Model:
+    """Return a shipped model, members that have epochs at a small size and for two epochs."""
+    model = small(name)
+    short = {"epochs": 2, "warmup_epochs": 1}
+    members = [one.model_copy(update={"training": one.training.model_copy(update=short)}) for one in model.members]
+    return model.model_copy(update={"members": members})
+
+
+VARIANTS = {
+    "published SVM": lambda: with_settings("svm", {"kernel": "rbf", "calibration": "platt"}, connectivity="crop"),
+    "SVM with numbers": lambda: with_settings("svm", {"kernel": "rbf", "gamma": 0.07, "C": 3.5}, fisher_z=True),
+    "given penalty": lambda: with_settings("ridge", {"penalty": 0.6}, harmonise="means", unseen_site="pooled"),
+    "other shrinkage": lambda: with_settings("tangent", {"shrinkage": 0.35, "penalty": 2}),
+    "ComBat": lambda: with_settings("svm", harmonise="combat"),
+    "other C": lambda: with_settings("motion_only", {"C": 0.3}, train_share=0.5),
+    "other prior": lambda: with_settings("ensemble", {"prior": 7}),
+    "defaults": lambda: Model(name="plain", model="tangent"),
+}
+
+
+class Witness:
+    """What fitting a model used.
+
+    Attributes
+    ----------
+    machines : list of dict
+        Settings of each support vector machine or logistic regression of scikit-learn.
+    grids : set of tuple
+        Penalties that were tried.
+    folds : set of int
+        Numbers of inner folds.
+    priors : set of float
+    features : array
+        Of the training scans of a support vector machine.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.machines: list[dict[str, Any]] = []
+        self.grids: set[tuple[float, ...]] = set()
+        self.folds: set[int] = set()
+        self.priors: set[float] = set()
+        for module, kind in ((svm, "SVC"), (logistic, "LogisticRegression")):
+            monkeypatch.setattr(module, kind, self._noting_settings(getattr(module, kind)))
+        regressions, splitter = ridge._regressions, linear.StratifiedGroupKFold
+        fit, fit_svm = Ensemble.fit, SVM.fit
+        monkeypatch.setattr(ridge, "_regressions", lambda *a: (self.grids.add(a[2]), regressions(*a))[1])
+        monkeypatch.setattr(
+            linear, "StratifiedGroupKFold", lambda n, **options: (self.folds.add(n), splitter(n, **options))[1]
+        )
+        monkeypatch.setattr(SVM, "fit", lambda one, x, *a: (setattr(self, "features", x), fit_svm(one, x, *a))[1])
+        monkeypatch.setattr(Ensemble, "fit", lambda pool, *a: (self.priors.add(pool.prior), fit(pool, *a))[1])
+
+    def _noting_settings(self, kind: Any) -> Any:
+        def made(**settings: Any) -> Any:
+            machine = kind(**settings)
+            self.machines.append(machine.get_params())
+            return machine
+
+        return made
+
+    def train(self, toy: tuple[Path, Path], model: Model, folder: Path) -> None:
+        (error,) = train_folds(*toy, model, DATASET, [Training(0, 0, folder)], device="cpu", progress=False)
+        assert error is None
+        self.folder, self.model = folder, load_trained(folder).model
+        self.state = self.model.state()
+        self.predictions = read_table(folder / "predictions.tsv", text=("scan_id", "label"))
+        self.train_labels = self.predictions.loc[self.predictions["role"] == "train", "label"]
+
+
+@pytest.mark.parametrize("name", [*AT_ONCE, *ENSEMBLES, *VARIANTS])
+def test_every_number_is_what_the_fit_used(toy, tmp_path, monkeypatch, name: str) -> None:
+    model = VARIANTS[name]() if name in VARIANTS else quick(name)
+    used = Witness(monkeypatch)
+    crops = noted_crops(monkeypatch)
+    used.train(toy, model, tmp_path)
+    text = model_text(model, DATASET)
+    assert text.startswith(model.name)
+    claims = Claims(text.removeprefix(model.name))
+    COMPARISONS[model.model](claims, used)
+    compare_crops(claims, crops)
+    compare_sites(claims, used)
+    if "training subjects were used" in claims:
+        everyone = 2 * SCANS / 3 - SCANS / 10
+        share = claims.number("Only # % of the training subjects were used") / 100
+        assert len(used.train_labels) == pytest.approx(share * everyone, abs=3)
+    assert claims.left() == []
+
+
+def noted_crops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the volumes from which correlations of training scans come, if they are cropped."""
+    from bolt.series import connectivity as module
+
+    lengths, real = [], connectivity
+    monkeypatch.setattr(module, "connectivity", lambda series, **o: (lengths.append(len(series)), real(series, **o))[1])
+    return lengths
+
+
+def compare_crops(claims: Claims, lengths: list[int]) -> None:
+    if "over a random crop" in claims:
+        assert claims.number("over a random crop of at most # volumes of each scan") == min(lengths)
+        assert "(test scans: over the whole scan)" in claims and set(lengths) == {CROP, 40}
+    elif "between all pairs of ROIs" in claims:
+        assert "over the whole scan" in claims and set(lengths) == {40}
+
+
+def compare_sites(claims: Claims, used: Witness) -> None:
+    effects = load_trained(used.folder).site_effects
+    assert (effects is not None) == ("Scans from sites with fewer" in claims)
+    if effects is None:
+        return
+    fewest = int(claims.number("Scans from sites with fewer than # training scans"))
+    features = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    for n, known in ((fewest, True), (fewest - 1, False)):
+        sites = ["a", "a", "a", "b", "b", "b", *["c"] * n]
+        assert ("c" in SiteEffects.fit(features[: len(sites)], sites, "means").sites) == known
+    if "ComBat" in claims:
+        assert version("combatlearn") in claims and "mean and variance" in claims
+        assert not np.allclose(effects.scale, 1)
+        claims.words(f"combatlearn {version('combatlearn')}")
+    else:
+        assert "Differences between the sites' means" in claims and (effects.scale == 1).all()
+    info = read_json(used.folder / "checkpoint.json")["model"]
+    assert ("were left unchanged" in claims) == (info["unseen_site"] == "pooled")
+
+
+def compare_held_out(claims: Claims, used: Witness) -> None:
+    """The inner folds: five, or fewer with small classes, as the text says."""
+    assert "or as many as the smallest class has subjects" in claims
+    assert used.folds == {claims.number(r"cross-validation within the training set \(# folds")}
+    assert used.train_labels.value_counts().min() > max(used.folds)
+    few = np.repeat([0, 1], [3, 9])
+    assert len(list(linear.inner_splits(few, np.arange(12), 2, 0))) == 3
+
+
+def compare_softmax(claims: Claims, used: Witness) -> None:
+    claims.words("multiplied by one factor")
+    assert used.state["temperature"].size == 1
+    assert "The softmax" not in claims and "Class probabilities are the softmax of its" in claims
+
+
+def compare_svm(claims: Claims, used: Witness) -> None:
+    claims.words("one-versus-one")
+    assert len(used.state["intercept"]) == len(CLASSES) * (len(CLASSES) - 1) / 2
+    assert {machine["C"] for machine in used.machines} == {claims.number("C = #, one-versus-one")}
+    assert ("linear kernel" in claims) == ("weights" in used.state)
+    if "radial basis function kernel" in claims:
+        width = float(used.state["gamma"])
+        if "γ = 1 / (number of features × their variance)" in claims:
+            claims.words("γ = 1 / (number of features × their variance)")
+            assert width == pytest.approx(1 / (used.features.shape[1] * used.features.var()), rel=1e-5)
+        else:
+            assert width == pytest.approx(claims.number("γ = #"), rel=1e-6)
+    compare_held_out(claims, used)
+    if "Platt scaling" not in claims:
+        compare_softmax(claims, used)
+        return
+    claims.words("the probability of one of them")
+    claims.words("With more than two classes")
+    assert "temperature" not in used.state and used.state["sigmoid"].shape == (3, 2) and "softmax" not in claims
+    assert isinstance(used.model, SVM) and used.model.calibration == "platt"
+
+
+def compare_ridge(claims: Claims, used: Witness) -> None:
+    grid = max(used.grids, key=len)
+    assert "the scans' mean squared distance from their mean" in claims
+    if len(grid) == 1:
+        assert claims.number("Its penalty was # times") == pytest.approx(grid[0], rel=1e-6)
+        assert float(used.state["penalty"]) == grid[0]
+    else:
+        n, smallest, largest = claims.numbers("chosen from # values, from # to # times")
+        assert (n, smallest, largest) == (len(grid), pytest.approx(min(grid), rel=1e-6), max(grid))
+        assert float(used.state["penalty"]) in grid
+    compare_held_out(claims, used)
+    compare_softmax(claims, used)
+
+
+def compare_tangent(claims: Claims, used: Witness) -> None:
+    claims.words(f"nilearn {version('nilearn')}")
+    shrinkage = claims.number(r"whose weight was #\)")
+    matrix = used.model._matrices(np.ones((1, 21), np.float32))[0]
+    assert matrix[0, 1] == pytest.approx(1 - shrinkage, rel=1e-6) and matrix[0, 0] == pytest.approx(1)
+    compare_ridge(claims, used)
+
+
+def compare_logistic(claims: Claims, used: Witness) -> None:
+    (machine,) = used.machines
+    assert machine["C"] == claims.number(r"L2 penalty, C = #\)") and machine.get("l1_ratio") in (None, 0, 0.0)
+    info = read_json(used.folder / "checkpoint.json")
+    [covariate] = info["model"]["covariates"]
+    assert {"mean_fd": "mean framewise displacement"}.get(covariate, covariate) + " alone" in claims
+
+
+def compare_majority(claims: Claims, used: Witness) -> None:
+    shares = used.train_labels.value_counts(normalize=True).reindex(CLASSES)
+    assert used.state["shares"] == pytest.approx(shares.to_numpy())
+    assert "the shares of the classes among them" in claims
+
+
+def compare_ensemble(claims: Claims, used: Witness) -> None:
+    folders = sorted(path.parent for path in used.folder.glob("members/*/checkpoint.json"))
+    infos = [read_json(folder / "checkpoint.json") for folder in folders]
+    times = Counter(info["model"]["name"] for info in infos)
+    for name, n in times.items():
+        assert name in claims
+        if n > 1:
+            assert claims.number(rf"{name} \(trained with # seeds\)") == n
+            assert len({info["seed"] for info in infos if info["model"]["name"] == name}) == n
+    assert used.state["weights"].sum() == pytest.approx(1) and len(used.state["temperatures"]) == len(infos)
+    assert used.priors == {claims.number("a prior that favours equal weights counted as much as # scans")}
+
+
+COMPARISONS = {
+    "svm": compare_svm,
+    "ridge": compare_ridge,
+    "tangent": compare_tangent,
+    "logistic": compare_logistic,
+    "majority": compare_majority,
+    "ensemble": compare_ensemble,
+}
+
+
+def test_a_model_of_a_user_is_described_by_its_file() -> None:
+    model = Model(name="own", model="majority", description="a rule of mine")
+    assert COMPARISONS.keys() >= {load_model(name).model for name in AT_ONCE + ENSEMBLES}
+    from bolt.report.sections.model_text import _other
+
+    assert _other(model, DATASET) == "own (a rule of mine) was trained on labels alone."
