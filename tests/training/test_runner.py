@@ -29,6 +29,7 @@ from bolt.io.integrity import require_outputs
 from bolt.jobs.outcome import Outcome
 from bolt.models.bnt import BrainNetworkTransformer
 from bolt.models.bolt import BolT
+from bolt.models.braingnn import BrainGNN
 from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, loop, prediction, runner
@@ -747,10 +748,25 @@ def test_connectivity_of_whole_scans_is_computed_once(toy, tmp_path, monkeypatch
     monkeypatch.setattr(BrainNetworkTransformer, "matrices", count)
     model = small("bnt").model_copy(update={"training": Training(epochs=4, batch_size=4)})
     whole = run(toy, tmp_path / "whole", model)
-    assert len(seen) == 8 + 2 + 12, "training and validation once, then all scans for the predictions"
+    assert len(seen) == 12, "each scan once, whether for training, validation or predictions"
     monkeypatch.setattr(prediction, "MATRICES_KEPT", 0)
     assert equal(weights(whole), weights(run(toy, tmp_path / "again", model)))
-    assert len(seen) == 22 + 4 * (8 + 2) + 12
+    assert len(seen) == 12 + 4 * (8 + 2) + 12
+
+
+def test_folds_share_connectivity_and_models_with_other_settings_do_not(tmp_path, monkeypatch):
+    toy, seen, real = write_toy(tmp_path / "toy", more=[ROLES[::-1]]), [], BrainGNN.matrices
+    monkeypatch.setattr(BrainGNN, "matrices", lambda self, x: (seen.extend(x), real(self, x))[1])
+    model = small("braingnn").model_copy(update={"connectivity": "scan", "training": Training(epochs=2, batch_size=4)})
+    trainings = [runner.Training(fold, 0, tmp_path / str(fold)) for fold in (1, 2)]
+    train_folds(*toy, model, DATASET, trainings, device="cpu")
+    assert len(seen) == 12
+    pool = Pool(SeriesCache(toy[0]), "cpu")
+    for complete in (False, True, False):
+        net = make("braingnn", ROIS, 2)
+        net.complete = complete
+        Scans(pool, [0, 1]).matrices(net, [0, 1])
+    assert len(seen) == 12 + 2 + 2
 
 
 def test_crops_of_many_lengths(tmp_path, monkeypatch):

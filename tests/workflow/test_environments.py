@@ -56,6 +56,10 @@ def imported(module: str, lazily: bool) -> list[str]:
     return fingerprint._imports(tree)
 
 
+WITH_TORCH = {"triton"}
+"""Comes with builds of torch for GPUs; the others do without."""
+
+
 def walk(*names: str, lazily: bool) -> set[str]:
     """Packages that some modules import, and the modules of `bolt` that they import, at any depth."""
     seen: set[str] = set()
@@ -69,7 +73,7 @@ def walk(*names: str, lazily: bool) -> set[str]:
             waiting += imported(name, lazily)
         elif name.split(".")[0] != "bolt":
             packages.add(name.split(".")[0])
-    return packages - set(sys.stdlib_module_names)
+    return packages - set(sys.stdlib_module_names) - WITH_TORCH
 
 
 def stage_imports(command: str) -> list[str]:
