@@ -139,7 +139,8 @@ def selected_networks(table: pd.DataFrame) -> pd.DataFrame:
 
 def strongest_connections(table: pd.DataFrame, places: Mapping[int, str]) -> pd.DataFrame:
     """Return the strongest connections of every class (``connections.tsv``), ROIs with their places, by label value."""
-    shown = {"class": table["class"], "rank": table["rank"].map(number)}
+    shown = {"class": table["class"]} if table["class"].nunique() > 1 else {}
+    shown["rank"] = table["rank"].map(number)
     for end, title in (("a", "ROI"), ("b", "other ROI")):
         where = table[f"value_{end}"].map(places)
         shown[title] = table[f"name_{end}"].where(where.isna(), table[f"name_{end}"] + " " + where)
