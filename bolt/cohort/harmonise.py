@@ -17,12 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.config.models import MIN_SCANS
 from bolt.io.errors import DataError
 
 log = logging.getLogger(__name__)
-
-MIN_SCANS = 2
-"""Training scans per site needed to estimate its variance."""
 
 
 @dataclass(frozen=True)

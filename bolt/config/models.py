@@ -25,6 +25,8 @@ LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
 """Group, key and default of the settings that were added after the first runs had been named."""
 
 
+MIN_SCANS = 2
+"""Training scans of a site that `harmonise` needs to estimate its variance."""
 NAMES_OF_MODELS = WithJsonSchema({"type": "array", "items": {"type": "string"}})
 
 

@@ -34,11 +34,17 @@ class Ridge(FeatureModel):
     n_rois, n_classes : int
     penalty : float, optional
         As a multiple of the scans' mean squared distance from their mean; by default chosen on the training scans.
+
+    Attributes
+    ----------
+    held_out_error : float
+        Summed squared error of the out-of-fold predictions within the training scans, after `fit`.
     """
 
     def __init__(self, n_rois: int, n_classes: int, *, penalty: float | None = None) -> None:
         super().__init__(n_rois, n_classes)
         self.penalty = penalty
+        self.held_out_error = np.nan
         self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
@@ -53,6 +59,7 @@ class Ridge(FeatureModel):
         known = np.isfinite(held_out).all(axis=(0, 2))
         errors = ((held_out - targets) ** 2)[:, known].sum(axis=(1, 2))
         best = int(np.argmin(errors)) if known.any() else candidates.index(min(candidates, key=lambda x: abs(x - 1)))
+        self.held_out_error = float(errors[best])
         [(dual, intercept)] = _regressions(gram, targets, candidates[best : best + 1])
         self._state = {
             "weights": products(dual.T, features),

@@ -18,6 +18,9 @@ from bolt.models.parts.features import Array
 from bolt.models.registry import register
 from bolt.models.ridge import Ridge
 
+SHRINKAGES = (0.1, 0.25, 0.5, 0.75)
+"""Candidates."""
+
 
 @register("tangent")
 class Tangent(Ridge):
@@ -28,25 +31,31 @@ class Tangent(Ridge):
     n_rois, n_classes : int
     penalty : float, optional
         As in `bolt.models.ridge.Ridge`.
-    shrinkage : float
+    shrinkage : float, optional
         Share of the identity in each correlation matrix, above 0 and below 1: with fewer volumes than ROIs a matrix
-        has no logarithm without it.
+        has no logarithm without it. None: chosen among `SHRINKAGES`, as the penalty is.
     """
 
     needs_correlations = True
 
-    def __init__(self, n_rois: int, n_classes: int, *, penalty: float | None = None, shrinkage: float = 0.5) -> None:
+    def __init__(
+        self, n_rois: int, n_classes: int, *, penalty: float | None = None, shrinkage: float | None = 0.5
+    ) -> None:
         super().__init__(n_rois, n_classes, penalty=penalty)
         self.shrinkage = shrinkage
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
-        """Estimate the mean of the training scans, then fit as `Ridge`."""
+        """Estimate the mean of the training scans, then fit as `Ridge`, with each shrinkage that may be chosen."""
         from nilearn.connectome import ConnectivityMeasure
 
-        measure = ConnectivityMeasure(_Given(), kind="tangent", vectorize=True, standardize=False)
-        vectors = measure.fit_transform(list(self._matrices(features)))
-        super().fit(vectors.astype(np.float32), labels, groups, seed)
-        self._state |= {"whitening": measure.whitening_}
+        found: list[tuple[float, dict[str, Array]]] = []
+        for shrinkage in SHRINKAGES if self.shrinkage is None else (self.shrinkage,):
+            measure = ConnectivityMeasure(_Given(), kind="tangent", vectorize=True, standardize=False)
+            vectors = measure.fit_transform(list(self._matrices(features, shrinkage)))
+            super().fit(vectors.astype(np.float32), labels, groups, seed)
+            state = self._state | {"whitening": measure.whitening_, "shrinkage": np.array(shrinkage)}
+            found.append((self.held_out_error, state))
+        self.held_out_error, self._state = min(found, key=lambda one: one[0])
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Predict targets, (n, classes)."""
@@ -56,16 +65,16 @@ class Tangent(Ridge):
         """Project scans onto the tangent space, (n, R (R + 1) / 2), as nilearn does."""
         from nilearn.connectome import sym_matrix_to_vec
 
-        whitening = self._state["whitening"]
-        values, directions = np.linalg.eigh(whitening @ self._matrices(features) @ whitening)
+        whitening, shrinkage = self._state["whitening"], float(self._state.get("shrinkage", np.array(self.shrinkage)))
+        values, directions = np.linalg.eigh(whitening @ self._matrices(features, shrinkage) @ whitening)
         logarithms = (directions * np.log(values)[:, None]) @ directions.transpose(0, 2, 1)
         return sym_matrix_to_vec(logarithms).astype(np.float32)
 
-    def _matrices(self, features: Array) -> NDArray[np.float64]:
+    def _matrices(self, features: Array, shrinkage: float) -> NDArray[np.float64]:
         """Return shrunk correlation matrices, (n, R, R)."""
         upper = np.triu_indices(self.n_rois, k=1)
         matrices = np.zeros((len(features), self.n_rois, self.n_rois))
-        matrices[:, upper[0], upper[1]] = (1 - self.shrinkage) * features
+        matrices[:, upper[0], upper[1]] = (1 - shrinkage) * features
         return matrices + matrices.transpose(0, 2, 1) + np.eye(self.n_rois)
 
 

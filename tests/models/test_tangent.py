@@ -8,7 +8,7 @@ from nilearn.connectome import ConnectivityMeasure
 
 from bolt.io.errors import ConfigError
 from bolt.models.registry import create_model
-from bolt.models.tangent import _Given
+from bolt.models.tangent import SHRINKAGES, _Given
 from bolt.series.connectivity import connectivity
 
 N_ROIS = 6
@@ -26,14 +26,14 @@ def test_vectors_are_nilearns():
     model = create_model("tangent", N_ROIS, 2, shrinkage=0.2)
     model.fit(features[:20], labels[:20], np.arange(20))
     measure = ConnectivityMeasure(_Given(), kind="tangent", vectorize=True, standardize=False)
-    measure.fit(list(model._matrices(features[:20])))
-    expected = measure.transform(list(model._matrices(features)))
+    measure.fit(list(model._matrices(features[:20], 0.2)))
+    expected = measure.transform(list(model._matrices(features, 0.2)))
     np.testing.assert_allclose(model._vectors(features), expected, atol=1e-6)
 
 
 def test_matrices_are_shrunk_correlations():
     features, _ = scans(2)
-    matrix = create_model("tangent", N_ROIS, 2, shrinkage=0.25)._matrices(features)[1]
+    matrix = create_model("tangent", N_ROIS, 2)._matrices(features, 0.25)[1]
     assert (np.diag(matrix) == 1).all() and (matrix == matrix.T).all()
     np.testing.assert_allclose(matrix[np.triu_indices(N_ROIS, 1)], 0.75 * features[1], atol=1e-7)
 
@@ -52,3 +52,21 @@ def test_rois_that_are_constant_or_alike_are_no_obstacle():
 def test_a_shrinkage_without_a_tangent_space_is_refused(shrinkage):
     with pytest.raises(ConfigError, match="shrinkage"):
         create_model("tangent", N_ROIS, 2, shrinkage=shrinkage)
+
+
+def test_the_shrinkage_with_the_least_error_on_held_out_training_scans_is_chosen():
+    features, labels = scans(40, seed=3)
+    errors = {}
+    for shrinkage in SHRINKAGES:
+        model = create_model("tangent", N_ROIS, 2, shrinkage=shrinkage)
+        model.fit(features, labels, np.arange(40), seed=1)
+        errors[shrinkage] = model.held_out_error
+    chosen = create_model("tangent", N_ROIS, 2, shrinkage=None)
+    chosen.fit(features, labels, np.arange(40), seed=1)
+    best = min(errors, key=errors.get)
+    assert len(set(errors.values())) == len(SHRINKAGES) and chosen.state()["shrinkage"] == best
+    again = create_model("tangent", N_ROIS, 2, shrinkage=None)
+    again.load_state(chosen.state())
+    alone = create_model("tangent", N_ROIS, 2, shrinkage=best)
+    alone.fit(features, labels, np.arange(40), seed=1)
+    np.testing.assert_array_equal(again.probabilities(features), alone.probabilities(features))

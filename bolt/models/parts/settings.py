@@ -52,7 +52,7 @@ def check_value(model: type, key: str, value: Any) -> None:
         raise _wrong(key, value, "must be at least 1", "Set it to at least 1")
     if (key.endswith("dropout") or key == "drop_path") and not 0 <= value < 1:
         raise _wrong(key, value, "must be at least 0 and below 1", "Set the share that is dropped; 0 means none")
-    if key == "shrinkage" and not 0 < value < 1:
+    if key == "shrinkage" and value is not None and not 0 < value < 1:
         raise _wrong(key, value, "must be above 0 and below 1", "Set the share of the identity, such as 0.5")
     if key == "prior" and value < 0:
         raise _wrong(key, value, "must not be negative", "Set it to 0 to trust the validation scans alone")

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bolt.cohort.harmonise import MIN_SCANS
 from bolt.config import Dataset, Model
+from bolt.config.models import MIN_SCANS
 from bolt.jobs.versions import versions
 from bolt.models.parts.linear import INNER_FOLDS
 from bolt.models.registry import default_of, has_epochs, inputs_of
 from bolt.models.ridge import PENALTIES
+from bolt.models.tangent import SHRINKAGES
 from bolt.report.sections.training_text import covariates_text, listed, network_text, number
 
 HELD_OUT = (
@@ -60,8 +61,12 @@ def _svm(model: Model, dataset: Dataset) -> str:
 def _ridge(model: Model, dataset: Dataset) -> str:
     tangent = ""
     if model.model == "tangent":
+        shrinkage = _setting(model, "shrinkage")
+        values = listed([number(value) for value in SHRINKAGES])
+        weight = f"was chosen from {values} by the squared error of out-of-fold predictions"
+        weight = weight if shrinkage is None else f"was {number(shrinkage)}"
         tangent = (
-            f", as matrices shrunk towards the identity (whose weight was {number(_setting(model, 'shrinkage'))}) and "
+            f", as matrices shrunk towards the identity (whose weight {weight}) and "
             "projected onto the tangent space at the geometric mean of the training scans [@tangent] (nilearn "
             f"{versions()['nilearn']})"
         )

@@ -17,6 +17,7 @@ from bolt.models import logistic, ridge, svm
 from bolt.models.ensemble import Ensemble
 from bolt.models.parts import linear
 from bolt.models.svm import SVM
+from bolt.models.tangent import SHRINKAGES
 from bolt.report.sections.model_text import model_text
 from bolt.series.connectivity import connectivity
 from bolt.training.features import load_trained
@@ -59,6 +60,7 @@ VARIANTS = {
     "SVM with numbers": lambda: with_settings("svm", {"kernel": "rbf", "gamma": 0.07, "C": 3.5}, fisher_z=True),
     "given penalty": lambda: with_settings("ridge", {"penalty": 0.6}, harmonise="means", unseen_site="pooled"),
     "other shrinkage": lambda: with_settings("tangent", {"shrinkage": 0.35, "penalty": 2}),
+    "chosen shrinkage": lambda: with_settings("tangent", {"shrinkage": None}),
     "ComBat": lambda: with_settings("svm", harmonise="combat"),
     "other C": lambda: with_settings("motion_only", {"C": 0.3}, train_share=0.5),
     "other prior": lambda: with_settings("ensemble", {"prior": 7}),
@@ -224,9 +226,14 @@ def compare_ridge(claims: Claims, used: Witness) -> None:
 
 def compare_tangent(claims: Claims, used: Witness) -> None:
     claims.words(f"nilearn {version('nilearn')}")
-    shrinkage = claims.number(r"whose weight was #\)")
-    matrix = used.model._matrices(np.ones((1, 21), np.float32))[0]
-    assert matrix[0, 1] == pytest.approx(1 - shrinkage, rel=1e-6) and matrix[0, 0] == pytest.approx(1)
+    if used.model.shrinkage is None:
+        tried = [claims.number(r"chosen from #, "), claims.number(r"chosen from [0-9.]+, #, ")]
+        tried += [claims.number(r"chosen from [0-9., ]+, # and "), claims.number(r"chosen from [0-9., ]+ and # by")]
+        assert tuple(tried) == SHRINKAGES and float(used.model.state()["shrinkage"]) in tried
+    else:
+        assert claims.number(r"whose weight was #\)") == used.model.shrinkage == used.model.state()["shrinkage"]
+    matrix = used.model._matrices(np.ones((1, 21), np.float32), 0.2)[0]
+    assert matrix[0, 1] == pytest.approx(0.8, rel=1e-6) and matrix[0, 0] == pytest.approx(1)
     compare_ridge(claims, used)
 
 
