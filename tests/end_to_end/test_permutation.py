@@ -48,12 +48,12 @@ def moved(number: int) -> np.ndarray:
     return np.random.default_rng([8, number]).gamma(4, 0.04, N)
 
 
-def train(folder, name, cache, folds) -> pd.DataFrame:
+def train(folder, name, cache, folds, epochs=QUICK.epochs) -> pd.DataFrame:
     """Predictions of the test scans of all folds."""
     model = small(name)
     trainings = [runner.Training(fold, 0, folder / name / f"fold-{fold}") for fold in range(FOLDS)]
     at_once = fitted_at_once(load_model(name).model)
-    model = model if at_once else model.model_copy(update={"training": QUICK})
+    model = model if at_once else model.model_copy(update={"training": QUICK.model_copy(update={"epochs": epochs})})
     fit = train_features if at_once else train_folds
     assert fit(cache, folds, model, dataset(CLASSES, 40), trainings, device="cpu") == [None] * FOLDS
     tables = [read_table(each.folder / "predictions.tsv", text=("label", "predicted")) for each in trainings]
@@ -99,7 +99,8 @@ def test_labels_written_into_a_series_are_noticed(tmp_path, name):
         one[10:22, 4] += 5
         one[10:22, 5] += 5 if label == "A" else -5
     cache, folds = pack(tmp_path, values, scans), split(tmp_path, scans, FOLDS)
-    assert "right, where chance gives" in suspicion([train(tmp_path, name, cache, folds)])
+    # after 10 epochs meanMLP is right in 55 to 85 %, depending on the draws of dropout
+    assert "right, where chance gives" in suspicion([train(tmp_path, name, cache, folds, epochs=40)])
 
 
 def test_displacement_made_of_the_labels_is_noticed(tmp_path):
