@@ -258,7 +258,7 @@ def draw() -> None:
         axes[2].plot(shares, rows["auc"], "o-", label=name)
         axes[2].fill_between(shares, rows["low"], rows["high"], alpha=0.12)
     if len(curve):
-        axes[2].set(title="Learning curve, ten folds", xlabel="share of the training subjects (%)", ylabel="AUC")
+        axes[2].set(title="Learning curve, folds 5 to 9", xlabel="share of the training subjects (%)", ylabel="AUC")
         axes[2].grid(alpha=0.3)
         axes[2].legend(frameon=False)
     figure.savefig(FIGURE, dpi=150)
