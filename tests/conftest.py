@@ -38,3 +38,17 @@ def pytest_collection_modifyitems(items):
 def every_epoch_saved(monkeypatch):
     """A training can be resumed after each epoch, however short."""
     monkeypatch.setattr("bolt.training.checkpoint.SECONDS_BETWEEN_SAVES", 0)
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """Choose the instruction set of the compiled library, or 0 for none."""
+    from bolt.models.compiled import library  # which imports torch
+
+    def choose(level):
+        monkeypatch.setenv("BOLT_NATIVE", level)
+        library.library.cache_clear()
+
+    yield choose
+    monkeypatch.undo()
+    library.library.cache_clear()

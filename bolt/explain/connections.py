@@ -24,7 +24,7 @@ from bolt.evaluate.metrics import fold_predictions
 from bolt.folds.label_permutation import label_units
 from bolt.io.files import atomic, write_table
 from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity
+from bolt.series.connectivity import connectivity, n_pairs
 
 SHUFFLES = 1000
 """Shuffles of the predictions that the strongest correlation is compared with."""
@@ -153,7 +153,7 @@ def _sample(
         chosen = probability[:, [classes.index(name) for name in shown]]
         odds = np.log(chosen) - np.log((1 - chosen).clip(SMALLEST))
         output = np.stack([np.bincount(unit, column) / n for column in odds.T], axis=1)
-        connections = np.zeros((len(n), cache.n_rois * (cache.n_rois - 1) // 2), np.float32)
+        connections = np.zeros((len(n), n_pairs(cache.n_rois)), np.float32)
         for row, scan in zip(unit, tests["scan_id"], strict=True):
             connections[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
         sd = output.std(axis=0)

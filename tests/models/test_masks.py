@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 
-from bolt.models.compiled import library
 from bolt.models.parts import masks
 from tests.models.test_window_attention import supported
 
@@ -36,19 +35,6 @@ def test_known_answers(counter, key, expected, form):
 def numbered(n_lines, seed=0):
     """Lines with numbers of more than 32 bits, and negative ones, of which the low 32 bits count."""
     return torch.randint(-(2**33), 2**33, (n_lines, 4), generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture
-def chosen(monkeypatch):
-    """Choose the instruction set, or 0 for none."""
-
-    def choose(level):
-        monkeypatch.setenv("BOLT_NATIVE", level)
-        library.library.cache_clear()
-
-    yield choose
-    monkeypatch.undo()
-    library.library.cache_clear()
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 6554, 2**15, 2**16 - 1])

@@ -12,17 +12,6 @@ from tests.models.conformance import small_model
 from tests.training.test_runner import DATASET, write_toy
 
 
-@pytest.fixture
-def chosen(monkeypatch):
-    def choose(level):
-        monkeypatch.setenv("BOLT_NATIVE", level)
-        library.library.cache_clear()
-
-    yield choose
-    monkeypatch.undo()
-    library.library.cache_clear()
-
-
 def trained(toy, out, device="cpu", **hyper):
     """Train a small BolT with much dropout everywhere; return its history and weights."""
     model = small_model(load_model("bolt"))
