@@ -104,7 +104,8 @@ def _sheet(
         row = {"": marked(str(name), unknown)}
         if in_paper:
             formula, power = exponent.at[name, "formula"], exponent.at[name, "paper_exponent"]
-            row |= {"the paper": DASH if pd.isna(formula) else formula, "its power of T": number(power)}
+            without = DASH if pd.isna(power) else "in words"
+            row |= {"the paper": without if pd.isna(formula) else formula, "its power of T": number(power)}
         row["parameters"] = number(longest.at[name, "parameters"])
         for measure, (title, size, unit) in MEASURES.items():
             row[f"{title} ({unit})"] = number(longest.at[name, measure] / size)

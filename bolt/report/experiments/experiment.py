@@ -34,7 +34,7 @@ from bolt.io.files import write_table
 from bolt.report.experiments.paper_layout import as_in_paper
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import draw
-from bolt.report.figures.sites import draw_sites, has_sites
+from bolt.report.figures.sites import MOST, draw_sites, has_sites
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
 from bolt.report.tables.fidelity import RECONSTRUCTED, marked, notes_of, reconstructed, with_marks
 from bolt.report.tables.markup import Sheet, write_sheets
@@ -102,8 +102,11 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
     tested = "".join(f". {text}" for text in joined(scopes))
     pictures = {picture.name: f"All rows with their 95 % intervals{tested}"}
     if has_sites(by_site):
-        draw_sites(by_site, out / f"{experiment.name}_sites.png")
-        pictures[f"{experiment.name}_sites.png"] = f"Rows at each site with their 95 % intervals{tested}"
+        sites_picture = f"{experiment.name}_sites.png"
+        unknown = _reconstructed(results)
+        draw_sites(by_site, out / sites_picture, reference=experiment.reference, unknown=unknown)
+        shown = f"{MOST} of {n} rows" if (n := by_site["row"].nunique()) > MOST else "Rows"
+        pictures[sites_picture] = f"{shown} at each site with their 95 % intervals{tested}"
     write_sheets(experiment, sheets, out, pictures, first=1)
     write_table(results, out / f"{experiment.name}.tsv", RESULT_COLUMNS)
 

@@ -15,9 +15,11 @@ from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.experiments.entries import Entry
 from bolt.report.figures.forest import result_legend, set_metric_title
 from bolt.report.figures.style import INK, MANY, canvas
+from bolt.report.tables.fidelity import RECONSTRUCTED, marked
 
 LOGARITHMIC_FROM = 5  # ratio of the largest to the smallest value
 OFFSET = 0.012  # of the axis, between points of several lines at one value
+MARGIN = 0.08  # of the axis, on both sides of the values; all of them are on it, trained or not
 
 
 def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, key: str = "") -> None:
@@ -43,7 +45,8 @@ def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, k
                 set_metric_title(axis, metric)
                 axis.set_xlabel(setting)
                 _panel(axis, part[part["metric"] == metric], colours, 1 if metric in NUMBER_METRICS else 100)
-        result_legend(figure, table, colours, missing="D:")
+        unknown = set(table.loc[table["fidelity"] == RECONSTRUCTED, "line"])
+        result_legend(figure, table, {marked(line, unknown): colour for line, colour in colours.items()}, missing="D:")
 
 
 def _panel(axis: Axes, part: pd.DataFrame, colours: dict[str, str], scale: int) -> None:
@@ -68,7 +71,10 @@ def _panel(axis: Axes, part: pd.DataFrame, colours: dict[str, str], scale: int) 
         axis.plot(x, paper, "o", ms=5.5, mfc="none", mec=colour, mew=1.1, zorder=3)
     for level in sorted({round(scale * level, 1) for level in part["no_skill"].dropna()}):
         axis.axhline(level, color=INK, ls="--", lw=0.9, zorder=1)
+    margin = MARGIN * (last - first) or 0.5
+    left, right = first - margin, last + margin
     if log:
         axis.set_xscale("log")
+    axis.set_xlim((10**left, 10**right) if log else (left, right))
     axis.set_xticks(values, [f"{value:g}" for value in values])
     axis.xaxis.set_minor_locator(NullLocator())

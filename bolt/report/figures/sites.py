@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 
 from bolt.report.figures.forest import ROW, STRIPE
 from bolt.report.figures.style import INK, MANY, canvas
+from bolt.report.tables.fidelity import LEGEND, marked
 from bolt.report.tables.numbers import metric_name
 
 MOST = 5
@@ -23,17 +25,28 @@ def has_sites(by_site: pd.DataFrame) -> bool:
     return bool(by_site.loc[by_site["metric"].isin(NO_SKILL), "pooled"].notna().any())
 
 
-def draw_sites(by_site: pd.DataFrame, out: Path) -> None:
-    """Draw the AUC (of numbers: r) at each site with its 95 % interval, for the first `MOST` rows of an experiment.
+def shown_rows(by_site: pd.DataFrame, reference: str = "") -> list[str]:
+    """Return the rows that are drawn: `reference`, then the others in their order, at most `MOST`."""
+    rows = dict.fromkeys(by_site["row"])
+    return sorted(rows, key=lambda row: row != reference)[:MOST]
+
+
+def draw_sites(by_site: pd.DataFrame, out: Path, *, reference: str = "", unknown: Collection[str] = ()) -> None:
+    """Draw the AUC (of numbers: r) at each site with its 95 % interval, for the `shown_rows` of an experiment.
 
     Parameters
     ----------
     by_site : DataFrame
         `bolt.experiments.results.SITE_COLUMNS`; at least one row.
     out : Path
+    reference : str
+        Row that is drawn whatever its place.
+    unknown : collection of str
+        Reconstructed rows, which are marked.
     """
     seen = by_site[by_site["metric"].isin(NO_SKILL)]
-    rows = list(dict.fromkeys(seen["row"]))[:MOST]
+    rows = shown_rows(seen, reference)
+    names = [marked(row, unknown) for row in rows]
     parts = list(seen[seen["row"].isin(rows)].groupby(["dataset", "atlas"], sort=False))
     height = max(part["site"].nunique() for _, part in parts) * (ROW + 0.05 * len(rows)) + 1.3
     with canvas(out, width=min(5.5 * len(parts) + 1, 12), height=height) as figure:
@@ -41,10 +54,12 @@ def draw_sites(by_site: pd.DataFrame, out: Path) -> None:
         for axis, (key, part) in zip(axes, parts, strict=True):
             _panel(axis, part, rows)
             axis.set_title(", ".join(key))
-        keys = [axes[0].plot([], [], "D-", ms=4, lw=1.4, color=MANY[i], label=row)[0] for i, row in enumerate(rows)]
+        keys = [axes[0].plot([], [], "D-", ms=4, lw=1.4, color=MANY[i], label=name)[0] for i, name in enumerate(names)]
         keys.append(axes[0].plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
         keys.append(axes[0].plot([], [], "D", ms=4, mfc="white", color=INK, label="too few for an interval")[0])
-        figure.legend(handles=keys, loc="outside lower center", ncols=3, title="test scans of a site, 95 % interval")
+        title = "test scans of a site, 95 % interval"
+        title += "" if names == rows else f"; {LEGEND}"
+        figure.legend(handles=keys, loc="outside lower center", ncols=3, title=title)
 
 
 def _panel(axis: Axes, part: pd.DataFrame, rows: list[str]) -> None:

@@ -19,7 +19,7 @@ from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder, run_scope, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
-from bolt.report.tables.fidelity import RECONSTRUCTED
+from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
 from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS
 from bolt.report.tables.scope import joined
 
@@ -52,18 +52,19 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
     blocks: list[Block] = [Table(side_by_side, CAPTION.format(kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
-        figures.comparison(evaluated, picture)
+        unknown = reconstructed({run_title(study, run): study.models[run.model].fidelity for run in study.runs})
+        figures.comparison({marked(title, unknown): found for title, found in evaluated.items()}, picture)
         table = Table(
             side_by_side, f"Accuracy, recall and precision in per cent. {CAPTION.format(kinds=KINDS_OF_INTERVALS)}"
         )
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
-        blocks = [*warnings, table, Picture(picture, PICTURE)]
+        blocks = [*warnings, table, Picture(picture, f"{PICTURE} {LEGEND}." if unknown else PICTURE)]
     blocks += _sites(study, rows)
     if len(study.config.seeds) > 1:
         numbers = pd.concat([summaries(*row) for of_atlas in rows.values() for row in zip(*of_atlas, strict=True)])
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
-    return Chapter("All models side by side", tested + blocks + reconstructed(study) + tests)
+    return Chapter("All models side by side", tested + blocks + _reconstructed_notes(study) + tests)
 
 
 def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:
@@ -73,7 +74,7 @@ def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:
     if not has_sites(by_site):
         return []
     picture = figure_folder(study.layout) / "sites.png"
-    draw_sites(by_site, picture)
+    draw_sites(by_site, picture, reference=reference(study).name, unknown=_reconstructed(study))
     return [Picture(picture, SITES)]
 
 
@@ -85,10 +86,15 @@ def _with_fidelity(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def reconstructed(study: Study) -> list[Block]:
+def _reconstructed(study: Study) -> dict[str, str]:
+    """Return the reconstructed models, and what was reconstructed of each."""
+    return reconstructed({model.name: model.fidelity for model in study.models.values()})
+
+
+def _reconstructed_notes(study: Study) -> list[Block]:
     """State which models are reconstructed, and what of them."""
-    notes = {m.name: m.fidelity.note for m in study.models.values() if m.fidelity and m.fidelity.level == RECONSTRUCTED}
-    return [Text(f"{name} is reconstructed, not the original method: {note}") for name, note in notes.items()]
+    notes = _reconstructed(study).items()
+    return [Text(f"{name} is reconstructed, not the original method: {note}") for name, note in notes]
 
 
 def gathered(study: Study) -> dict[str, Compared]:

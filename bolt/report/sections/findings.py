@@ -25,6 +25,7 @@ from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
 from bolt.report.sections.comparison import Compared, reference_run
 from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import is_better, sees_brain
+from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
 from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
 from bolt.report.tables.scope import joined, scope_of
 
@@ -177,11 +178,14 @@ def _pictures(study: Study, run: ModelRun, caution: str) -> list[Picture]:
     summaries, pictures = _summaries(study, run), []
     if summaries:
         models = {title: study.models[other.model] for other in study.runs if (title := run_title(study, other))}
-        rows = {models[title].shown: (found["pooled"], sees_brain(models[title])) for title, found in summaries.items()}
+        evaluated = [(models[title], found["pooled"]) for title, found in summaries.items()]
+        unknown = reconstructed({model.shown: model.fidelity for model, _ in evaluated})
+        rows = {marked(model.shown, unknown): (pooled, sees_brain(model)) for model, pooled in evaluated}
         file = figure_folder(study.layout) / "models.png"
         figures.overview(rows, _metric(study), file)
         scopes = joined({title: scope_of(summary) for title, summary in summaries.items()})
-        caption = " ".join([MODELS.format(metric=metric_name(_metric(study))), *(f"{scope}." for scope in scopes)])
+        notes = [*scopes, LEGEND] if unknown else scopes
+        caption = " ".join([MODELS.format(metric=metric_name(_metric(study))), *(f"{note}." for note in notes)])
         pictures.append(Picture(file, caption))
     overview = run_figure(study, run, "overview")
     if overview.is_file() and verdicts_of(study, run):

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ from bolt.experiments.results import RESULT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 from bolt.report.experiments.experiment import performance, write_experiment
+from bolt.report.figures import curve
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import _name, _panel, draw
 from bolt.report.tables.baselines import sees_covariates_only
@@ -200,10 +202,23 @@ def test_a_sweep_is_drawn_as_curves(tmp_path: Path) -> None:
     table = table.assign(dataset="abide1", atlas="aal116", mean=means, paper_mean=0.7, n_folds=10, expected_folds=10)
     table["low"], table["high"], table["no_skill"] = table["mean"] - 0.05, table["mean"] + 0.05, 0.5
     table.loc[table["row"] == "BolT, 80.0", "n_folds"] = 3
+    table.loc[table["row"].str.startswith("windows only"), "fidelity"] = "reconstructed"
     draw_curves(table.reindex(columns=list(RESULT_COLUMNS)), rows, tmp_path / "a.png", key="hyper.window")
     drawing = (tmp_path / "a.svg").read_text()
-    for words in ("window", "200", "BolT", "windows only", "folds are missing", "the paper's mean over folds"):
+    for words in ("window", "200", "BolT", "windows only †", "folds are missing", "the paper's mean over folds"):
         assert f">{words}<" in drawing
+
+
+@pytest.mark.parametrize("values", [[10.0, 200.0], [10.0, 12.0], [10.0]])
+def test_all_values_of_a_sweep_are_on_every_axis(values: list[float]) -> None:
+    """Also where nothing is trained, and whether or not the metric has a level without skill."""
+    figure = Figure()
+    for axis, level, mean in zip(figure.subplots(1, 3), (0.5, np.nan, np.nan), (0.6, 0.6, np.nan), strict=True):
+        part = pd.DataFrame({"line": "BolT", "value": values, "mean": [mean] + [np.nan] * (len(values) - 1)})
+        part = part.reindex(columns=[*part, "low", "high", "paper_mean"]).assign(n_folds=1, expected_folds=1)
+        curve._panel(axis, part.assign(no_skill=level), {"BolT": "black"}, 100)
+    (low, high), *others = [axis.get_xlim() for axis in figure.axes]
+    assert low < values[0] and high > values[-1] and all(other == (low, high) for other in others)
 
 
 def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def test_more_rows_than_can_be_told_apart(tmp_path, metric, label):
     assert all((f"model {i}<" in text) == (i < MOST) for i in range(MOST + 2)) and f">{label}<" in text
 
 
+def test_the_reference_is_drawn_whatever_its_place_and_reconstructed_rows_are_marked(tmp_path):
+    rows = [*(f"model {i}" for i in range(MOST)), "BolT"]
+    draw_sites(table(rows), tmp_path / "sites.png", reference="BolT", unknown=["model 1", f"model {MOST - 1}"])
+    text = (tmp_path / "sites.svg").read_text()
+    assert ">BolT<" in text and ">model 0<" in text and ">model 1 †<" in text and f"model {MOST - 1}" not in text
+    assert "† reconstructed" in text
+
+
 def test_a_table_without_sites_or_values_is_not_drawn():
     assert has_sites(table()) and not has_sites(table().iloc[:0])
     assert not has_sites(table().assign(pooled=np.nan)) and not has_sites(table(metric="accuracy"))

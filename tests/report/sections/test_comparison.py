@@ -17,10 +17,11 @@ from bolt.config import Config
 from bolt.config.study import Study
 from bolt.experiments.results import gather
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
-from bolt.report.html import Table, Text
+from bolt.report.html import Picture, Table, Text
 from bolt.report.pages.report import performance_sections, write_report
 from bolt.report.sections.cohort import cohort_section
-from bolt.report.sections.comparison import baseline_warnings, comparison
+from bolt.report.sections.comparison import baseline_warnings, comparison, gathered
+from bolt.report.sections.findings import findings
 from bolt.report.sections.runs import run_section
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
@@ -67,6 +68,9 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     assert table["accuracy [95 %]"].tolist() == ["66.0 [57.0, 78.0]", "76.0 [67.0, 88.0]"]
     assert table["accuracy over folds"].tolist() == ["60.0 ± 2.0", "61.0 ± 3.0"]
     assert (study.layout.report.parent / "figures/comparison.png").stat().st_size > 3000
+    drawing = (study.layout.report.parent / "figures/comparison.svg").read_text()
+    assert f">other on {ATLAS} †<" in drawing and f">tiny on {ATLAS}<" in drawing
+    assert next(block.caption for block in section.blocks if isinstance(block, Picture)).endswith("original method.")
 
 
 def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp_path: Path) -> None:
@@ -197,3 +201,11 @@ def test_the_papers_cohort_and_warnings_stand_with_the_cohort(tmp_path: Path) ->
     ):
         assert words in cohort, words
     assert "all zero or constant (zeros after z-scoring)" in cohort
+
+
+def test_a_reconstructed_model_is_marked_on_the_first_screen(tmp_path: Path) -> None:
+    study = two_models(tmp_path)
+    (picture,) = [picture for picture in findings(study, gathered(study)).pictures if picture.file.stem == "models"]
+    drawing = picture.file.with_suffix(".svg").read_text()
+    assert ">other †<" in drawing and ">tiny<" in drawing
+    assert picture.caption.endswith("† reconstructed, not the original method.")
