@@ -125,12 +125,15 @@ def main() -> None:
 
         snakemake("results/abide1/folds.tsv")
         restore(out)
-        missing: dict[str, list[str]] = {}
-        for entry, _, folder in trainings(out, options.rows):
-            if not (folder / "status.json").is_file():
-                missing.setdefault(entry.row, []).append(str((folder / "predictions.tsv").relative_to(out)))
-        for targets in missing.values():
-            snakemake(*targets)
+        missing = [
+            str((folder / "predictions.tsv").relative_to(out))
+            for _, _, folder in trainings(out, options.rows)
+            if not (folder / "status.json").is_file()
+        ]
+        try:
+            if missing:
+                snakemake(*missing)
+        finally:  # also of what was trained before an error or Ctrl-C
             keep(out)
         experiment = [sys.executable, "-m", "bolt", "experiment", "--config", "results/abide1/config.yaml"]
         subprocess.run([*experiment, "--name", NAME], check=True)

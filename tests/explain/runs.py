@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from bolt.explain.weights import IMPORTANCE_COLUMNS, write_controls
 from bolt.io.files import write_status, write_table
+from bolt.models.registry import create_model
+from bolt.training.checkpoint import save_checkpoint
 
 N_ROIS = 30
 INFORMATIVE = [3, 7, 20]
+HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 10}
 
 
 class MemoryCache:
@@ -75,3 +79,21 @@ def make_run(folder: Path, classes: list[str], n_scans: int = 24, seed: int = 0)
         write_controls([random.uniform(0, 1, (2, len(w))) for w in marks], run)
         write_status(run / "status.json", "ok", "train")
     return cache
+
+
+def untrained_fold(folder: Path) -> tuple[MemoryCache, Path, torch.nn.Module]:
+    """Write the checkpoint and predictions of a fold, whose order of scans is not the cache's."""
+    random = np.random.default_rng(0)
+    series = [random.standard_normal((30 + i % 2 * 7, N_ROIS)).astype(np.float32) for i in range(11)]
+    cache = MemoryCache(series, ["a", "b"] * 5 + ["a"])
+    torch.manual_seed(0)
+    model = create_model("bolt", N_ROIS, 2, **HYPER).eval()
+    info = {"model": {"model": "bolt", "hyper": HYPER}, "n_rois": N_ROIS, "classes": ["a", "b"]}
+    save_checkpoint(folder, model, info)
+    order = [7, 0, 3, 10, 1, 2, 4, 5, 6, 8, 9]
+    table = pd.DataFrame({"scan_id": cache.index["scan_id"].iloc[order], "role": "test"})
+    with torch.no_grad():
+        p = torch.cat([model(torch.from_numpy(cache.series(i))[None]).logits.softmax(-1) for i in order]).numpy()
+    table = table.assign(predicted=np.array(["a", "b"])[p.argmax(axis=1)], p_a=p[:, 0], p_b=p[:, 1])
+    table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
+    return cache, folder, model

@@ -15,27 +15,12 @@ from bolt.explain.weights import read_controls, read_importance
 from bolt.io.errors import DataError
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import save_checkpoint
-from tests.explain.runs import N_ROIS, MemoryCache
-
-HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 10}
+from tests.explain.runs import HYPER, N_ROIS, MemoryCache, untrained_fold
 
 
 @pytest.fixture
 def fold(tmp_path: Path) -> tuple[MemoryCache, Path, torch.nn.Module]:
-    random = np.random.default_rng(0)
-    series = [random.standard_normal((30 + i % 2 * 7, N_ROIS)).astype(np.float32) for i in range(11)]
-    cache = MemoryCache(series, ["a", "b"] * 5 + ["a"])
-    torch.manual_seed(0)
-    model = create_model("bolt", N_ROIS, 2, **HYPER).eval()
-    info = {"model": {"model": "bolt", "hyper": HYPER}, "n_rois": N_ROIS, "classes": ["a", "b"]}
-    save_checkpoint(tmp_path, model, info)
-    order = [7, 0, 3, 10, 1, 2, 4, 5, 6, 8, 9]  # not the cache's
-    table = pd.DataFrame({"scan_id": cache.index["scan_id"].iloc[order], "role": "test"})
-    with torch.no_grad():
-        p = torch.cat([model(torch.from_numpy(cache.series(i))[None]).logits.softmax(-1) for i in order]).numpy()
-    table = table.assign(predicted=np.array(["a", "b"])[p.argmax(axis=1)], p_a=p[:, 0], p_b=p[:, 1])
-    table.to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
-    return cache, tmp_path, model
+    return untrained_fold(tmp_path)
 
 
 def test_each_scan_gets_its_own_weights_whatever_the_batch(fold: tuple) -> None:
