@@ -30,6 +30,7 @@ from bolt.evaluate.numbers import number_arrays
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
 DRAWS = 9999
 EXACT = 13  # up to this number of differences all sign patterns are enumerated, which is exact with ties too
+NO_SPREAD = "no t-test: the difference is the same in all folds"
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
 TEST_COLUMNS = {
     "metric": "Metric",
@@ -161,7 +162,8 @@ def compare(
         row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio)}
         few = f"no signed-rank test: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
         undefined = f"undefined in {len(folds) - len(d)} of {len(folds)} folds" if len(d) < len(folds) else ""
-        row["note"] = "; ".join(filter(None, [undefined, few]))
+        same = NO_SPREAD if len(d) > 1 and np.isnan(row["corrected_t_p"]) else ""
+        row["note"] = "; ".join(filter(None, [undefined, few, same]))
         if metric in of_scans:
             row["pooled_difference"] = of_scans[metric].mean()
             row["permutation_p"] = sign_flip(of_scans[metric].groupby("group").sum().to_numpy(), seed=seed)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bolt.evaluate.paired import TESTS, compare, compare_all, corrected_t, sign_flip, wilcoxon
+from bolt.evaluate.paired import NO_SPREAD, TESTS, compare, compare_all, corrected_t, sign_flip, wilcoxon
 
 CLASSES = ["control", "patient"]
 
@@ -91,6 +91,16 @@ def test_equal_rows_have_p_1() -> None:
     for row in compare(table, table, CLASSES):
         assert row["difference"] == 0 and row["wilcoxon_p"] == 1 and row["corrected_t_p"] == 1
     assert compare(table, table, CLASSES)[0]["permutation_p"] == 1
+
+
+def test_a_difference_without_spread_is_said_to_have_no_t_test() -> None:
+    right = made_up(9.0, 1)
+    right["predicted"] = right["label"]
+    flipped = {"control": "patient", "patient": "control"}
+    wrong = right.assign(predicted=right["label"].map(flipped), p_control=right["p_patient"])
+    accuracy = compare(right, wrong, CLASSES)[0]
+    assert accuracy["difference"] == 1 and np.isnan(accuracy["corrected_t_p"]) and accuracy["note"] == NO_SPREAD
+    assert NO_SPREAD not in compare(right[right["fold"] == 0], wrong, CLASSES)[0]["note"]
 
 
 def test_swapping_rows_turns_the_difference_and_keeps_p() -> None:

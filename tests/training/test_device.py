@@ -1,13 +1,16 @@
 """A GPU is used if there is one; the log names it, or the reason why there is none."""
 
 import logging
-import subprocess
-import sys
+import multiprocessing
+import signal
+import tempfile
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from bolt.io.errors import ConfigError
+from bolt.training import device
 from bolt.training.device import _announce, device_of
 
 
@@ -55,27 +58,26 @@ def test_a_gpu_that_this_torch_cannot_use(said, monkeypatch):
     assert "built without CUDA, though CUDA_VISIBLE_DEVICES is 1" in said.messages[-1]
 
 
+def hold_gpu(names, folder, answer):
+    """Take one of the GPUs of these names, tell which, and hold it."""
+    tempfile.tempdir = str(folder)
+    torch.cuda.device_count = lambda: len(names)
+    torch.cuda.get_device_properties = lambda number: SimpleNamespace(uuid=names[number])
+    answer.send(device._least_used_gpu.__wrapped__())
+    signal.pause()
+
+
 def ask_for_gpus(n_processes, names, folder):
     """Let processes take a GPU one after the other and hold it; return what each was given."""
-    code = f"""
-import sys, tempfile, torch
-from types import SimpleNamespace
-from bolt.training import device
-tempfile.tempdir = {str(folder)!r}
-torch.cuda.device_count = lambda: {len(names)}
-torch.cuda.get_device_properties = lambda number: SimpleNamespace(uuid={names!r}[number])
-print(device._least_used_gpu(), flush=True)
-sys.stdin.read()
-"""
-    processes = []
+    processes, forks = [], multiprocessing.get_context("fork")
     for _ in range(n_processes):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        processes.append(process)
-        yield process, int(process.stdout.readline())
+        answer, its = forks.Pipe()
+        processes.append(forks.Process(target=hold_gpu, args=(names, folder, its), daemon=True))
+        processes[-1].start()
+        yield processes[-1], answer.recv()
     for process in processes:
-        process.communicate()
+        process.kill()
+        process.join()
 
 
 def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path):
@@ -83,6 +85,7 @@ def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path):
     first = [next(asked) for _ in range(5)]
     assert sorted(gpu for _, gpu in first[:3]) == [0, 1, 2]
     assert first[3][1] == first[0][1] and first[4][1] == first[1][1]
-    first[1][0].communicate()  # ends
+    first[1][0].kill()
+    first[1][0].join()
     assert next(asked)[1] == first[1][1], "the place of a process that ended is free again"
     assert next(asked, None) is None

@@ -249,10 +249,14 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
         "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "
         f"table. {' '.join(TESTS_EXPLAINED[test] for test in done)}"
     ).rstrip()
-    pairs = zip(tests["row"], tests["note"], strict=True)
-    return Sheet(
-        title, frame, caption, notes=[f"{row}: {note}" for row, note in pairs if isinstance(note, str) and note]
-    )
+    rows_of: dict[str, list[str]] = {}
+    for row, note in tests[["row", "note"]].dropna().itertuples(index=False):
+        for reason in filter(None, note.split("; ")):
+            rows_of.setdefault(reason, []).append(row)
+    notes = [
+        f"{'all rows' if len(rows) == len(tests) > 1 else ', '.join(rows)}: {why}" for why, rows in rows_of.items()
+    ]
+    return Sheet(title, frame, caption, notes=notes)
 
 
 def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:

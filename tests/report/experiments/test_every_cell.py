@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -190,6 +191,13 @@ def test_paired_tests_of_accuracy() -> None:
         ["SVM", "20", "200 of 400", "−2.0", "+7.0", "< 0.001 (0.61)", "0.59 (0.0012)", "1 (0.63)"],
     ]
     assert sheet.notes == ["SVM: too few folds"] and sheet.caption.startswith("Accuracy, per cent: reference minus row")
+
+
+def test_a_reason_that_holds_for_all_rows_is_stated_once() -> None:
+    table = compared()
+    table["note"] = np.where(table["row"] == "SVM", "too few folds; undefined in 1 of 9 folds", "too few folds")
+    assert paired("T", table).notes == ["all rows: too few folds", "SVM: undefined in 1 of 9 folds"]
+    assert paired("T", table[table["row"] == "SVM"]).notes[0] == "SVM: too few folds"
 
 
 def test_paired_tests_of_numbers() -> None:

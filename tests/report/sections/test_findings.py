@@ -11,11 +11,11 @@ import pytest
 
 from bolt.experiments.results import gather
 from bolt.io.files import read_json, write_json
-from bolt.report.pages.explanation import write_explanation
 from bolt.report.pages.report import write_report
 from bolt.report.sections import findings as module
 from bolt.report.sections.comparison import gathered
 from bolt.report.sections.explanation.measures import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from bolt.report.sections.explanation.overview import draw_overview
 from bolt.report.sections.explanation.questions import Verdict, questions
 from bolt.report.sections.findings import BELIEVED, PREDICTED, believed, findings
 from tests.evaluate.test_paired import made_up
@@ -108,7 +108,7 @@ def test_nothing_is_green_or_interpreted_if_the_model_predicts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, moot: bool
 ) -> None:
     study = make_results(tmp_path, n=8)
-    write_explanation(study)  # draws the overview
+    draw_overview(study, study.runs[0])
     monkeypatch.setattr(module, "verdicts_of", lambda *_: [verdict("chance", first), verdict("deletion", SUPPORTED)])
     write_report(study)
     page = study.layout.report.read_text()
