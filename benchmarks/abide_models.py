@@ -5,7 +5,7 @@
 It takes about a day of one core, and goes on where it was stopped, on another machine too: what each method predicts
 for the test scans of each fold, and what that fold cost, is kept in ``abide_models_predictions.tsv`` and
 ``abide_models_costs.tsv``. Folds that are in them are not trained again. NAME is a row of ``abide_models.yaml``; others
-are then not trained. Series and server as in ``abide1.py``.
+are then not trained. Series and server as in ``abide1.py``. It prints the table of README.md.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.config import ROOT, load_config, load_experiment
+from bolt.config import ROOT, load_config, load_experiment, load_model
+from bolt.evaluate.classes import METRICS
 from bolt.evaluate.metrics import fold_predictions
-from bolt.experiments.entries import Entry, entries
+from bolt.experiments.entries import Entry, entries, paper_table
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
+from bolt.report.tables.numbers import decimal, mean_sd, number, p_value, shown_as
 from bolt.training.outputs import write_predictions
 from tests.abide import write_bucket
 from tests.file_server import serve
@@ -32,7 +34,10 @@ HERE = Path(__file__).parent
 NAME = "abide_models"
 PREDICTIONS, COSTS = HERE / f"{NAME}_predictions.tsv", HERE / f"{NAME}_costs.tsv"
 KEYS = {"run": "run: name of the model and a hash of its settings", "fold": "outer fold"}
-PREDICTION_COLUMNS = KEYS | {"scan_id": "test scan", "p_autism": "predicted probability of autism, six decimals"}
+PREDICTION_COLUMNS = KEYS | {
+    "scan_id": "test scan",
+    "p_autism": "predicted probability of autism; six decimals in the first folds that were kept, twelve since",
+}
 COST_COLUMNS = KEYS | {
     "cpu_seconds": "processor seconds of training and prediction; of the process, if it trained several folds",
     "folds_side_by_side": "folds that the process trained",
@@ -70,7 +75,7 @@ def keep(out: Path) -> None:
             continue
         key = {"run": entry.model.run_name, "fold": fold}
         tests = fold_predictions(folder)[2].query("role == 'test'")
-        predicted.append(tests[["scan_id", "p_autism"]].assign(**key).round(6))
+        predicted.append(tests[["scan_id", "p_autism"]].assign(**key).round(12))
         provenance = read_json(folder / "provenance.json")
         spent.append(pd.DataFrame([key | {name: provenance[name] for name in COST_COLUMNS if name not in KEYS}]))
     for parts, path, columns, key in (
@@ -100,6 +105,43 @@ def restore(out: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_predictions(table.assign(seed=0), folder / "predictions.tsv")
         write_status(folder / "status.json", "ok", "train")
+
+
+def readme_table() -> list[str]:
+    """Return the lines of the table in README.md: each row's results, the paper's accuracies, and what a fold cost."""
+    results, tests = (read_table(HERE / f"{NAME}{end}.tsv", text=("row",)) for end in ("", "_tests"))
+    tests = tests[tests["metric"] == "auc"].set_index("row")
+    paper = read_table(paper_table("comparison")).query("dataset == 'abide1' and metric == 'accuracy'")
+    costs = read_table(COSTS)
+    costs = costs.groupby(costs["run"].str.rsplit("-", n=1).str[0])[["cpu_seconds", "peak_memory_mb"]].median()
+    lines = [
+        "| method | folds | accuracy | recall | precision | AUC | BolT minus method: AUC (p) | Brier score "
+        "| calibration error | the paper's accuracies | minutes | MB |",
+        "| --- |" + " ---: |" * 11,
+    ]
+    for row in load_experiment(str(HERE / f"{NAME}.yaml")).rows:
+        model = load_model(row.model)
+        name, fidelity = row.row or model.shown, row.fidelity or model.fidelity
+        of = results[results["row"] == name].set_index("metric").to_dict("index")
+        if not of["auc"]["n_folds"]:
+            continue
+        test, cost = tests.loc[name] if name in tests.index else None, costs.loc[row.model]
+        shown = {metric: mean_sd(of[metric]["mean"], of[metric]["sd"], shown_as(metric)) for metric in METRICS}
+        for metric in ("accuracy", "auc"):
+            shown[metric] += f" [{', '.join(shown_as(metric)(of[metric][end]) for end in ('low', 'high'))}]"
+        cells = [
+            f"{name} †" if fidelity and fidelity.level == "reconstructed" else name,
+            f"{of['auc']['n_folds']} of {of['auc']['expected_folds']}",
+            *shown.values(),
+            "" if test is None else f"{decimal(test['difference'], 3, '+')} ({p_value(test['corrected_t_p_holm'])})",
+            decimal(of["brier"]["mean"], 3),
+            decimal(of["brier"]["calibration_error"], 3),
+            ", ".join(f"{value:.1f}" for value in paper.loc[paper["model"] == model.shown, "mean_percent"]),
+            number(cost["cpu_seconds"] / 60, 2),
+            f"{cost['peak_memory_mb']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def main() -> None:
@@ -139,6 +181,7 @@ def main() -> None:
         subprocess.run([*experiment, "--name", NAME], check=True)
         for suffix in (".tsv", ".json", "_tests.tsv", "_tests.json"):
             shutil.copy(out / "results/paper" / f"{NAME}{suffix}", HERE)
+    print("\n".join(readme_table()))
 
 
 if __name__ == "__main__":

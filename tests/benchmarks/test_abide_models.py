@@ -1,0 +1,27 @@
+"""Methods side by side on ABIDE-I: the README shows what the tables hold, and what is kept belongs together."""
+
+from __future__ import annotations
+
+from benchmarks.abide_models import COSTS, HERE, PREDICTIONS, readme_table
+from bolt.config import load_experiment
+from bolt.io.files import read_table
+
+
+def test_the_readme_shows_the_table():
+    shown = (HERE / "README.md").read_text().splitlines()
+    lines = readme_table()
+    assert len(lines) > 10 and [line for line in shown if line in lines] == lines
+
+
+def test_each_model_is_kept_with_one_setting():
+    kept = read_table(COSTS)["run"].drop_duplicates().str.rsplit("-", n=1).str[0]
+    rows = load_experiment(str(HERE / "abide_models.yaml")).rows
+    assert kept.is_unique and set(kept) <= {row.model for row in rows}
+
+
+def test_every_kept_fold_has_the_same_test_scans_and_a_cost():
+    kept, costs = read_table(PREDICTIONS), read_table(COSTS)
+    assert kept["p_autism"].between(0, 1).all() and not kept.duplicated(["run", "fold", "scan_id"]).any()
+    folds = kept.groupby(["run", "fold"])["scan_id"].agg(frozenset)
+    assert folds.groupby("fold").nunique().eq(1).all() and sum(map(len, set(folds))) == 871
+    assert set(folds.index) == set(costs.set_index(["run", "fold"]).index)
