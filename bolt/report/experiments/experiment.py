@@ -254,7 +254,7 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
         for reason in filter(None, note.split("; ")):
             rows_of.setdefault(reason, []).append(row)
     notes = [
-        f"{'all rows' if len(rows) == len(tests) > 1 else ', '.join(rows)}: {why}" for why, rows in rows_of.items()
+        f"{'all rows' if len(rows) == len(tests) > 1 else '; '.join(rows)}: {why}" for why, rows in rows_of.items()
     ]
     return Sheet(title, frame, caption, notes=notes)
 

@@ -17,7 +17,7 @@ from bolt.report.figures.forest import result_legend, set_metric_title
 from bolt.report.figures.style import INK, MANY, canvas
 from bolt.report.tables.fidelity import RECONSTRUCTED, marked
 
-LOGARITHMIC_FROM = 5  # ratio of the largest to the smallest value
+LOGARITHMIC_FROM = 5  # ratio of the largest to the smallest value; shares of the subjects are always linear
 OFFSET = 0.012  # of the axis, between points of several lines at one value
 MARGIN = 0.08  # of the axis, on both sides of the values; all of them are on it, trained or not
 
@@ -31,9 +31,10 @@ def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, k
     table = results.assign(
         line=[places[row][0] for row in results["row"]], value=[places[row][1] for row in results["row"]]
     )
-    if key == "train_share":
+    of_share = key == "train_share"
+    if of_share:
         table["value"] *= 100
-    setting = "training subjects (%)" if key == "train_share" else key.split(".")[-1].replace("_", " ")
+    setting = "training subjects (%)" if of_share else key.split(".")[-1].replace("_", " ")
     colours = {line: MANY[i % len(MANY)] for i, line in enumerate(dict.fromkeys(table["line"]))}
     parts = list(table.groupby(["dataset", "atlas"], sort=False))
     with canvas(out, width=10.5, height=2.7 * len(parts) + 0.5) as figure:
@@ -44,15 +45,16 @@ def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, k
             for axis, metric in zip(place.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
                 set_metric_title(axis, metric)
                 axis.set_xlabel(setting)
-                _panel(axis, part[part["metric"] == metric], colours, 1 if metric in NUMBER_METRICS else 100)
+                scale = 1 if metric in NUMBER_METRICS else 100
+                _panel(axis, part[part["metric"] == metric], colours, scale, linear=of_share)
         unknown = set(table.loc[table["fidelity"] == RECONSTRUCTED, "line"])
         result_legend(figure, table, {marked(line, unknown): colour for line, colour in colours.items()}, missing="D:")
 
 
-def _panel(axis: Axes, part: pd.DataFrame, colours: dict[str, str], scale: int) -> None:
+def _panel(axis: Axes, part: pd.DataFrame, colours: dict[str, str], scale: int, linear: bool = False) -> None:
     """Draw one metric: complete rows are joined by a solid line, rows with missing folds are hollow and dotted."""
     values = np.array(sorted(part["value"].unique()))
-    log = values[0] > 0 and values[-1] / values[0] >= LOGARITHMIC_FROM
+    log = not linear and values[0] > 0 and values[-1] / values[0] >= LOGARITHMIC_FROM
     first, last = (np.log10(values[[0, -1]])) if log else values[[0, -1]]
     shift = OFFSET * (last - first)
     lines = [line for line in colours if line in set(part["line"])]

@@ -217,8 +217,18 @@ def test_all_values_of_a_sweep_are_on_every_axis(values: list[float]) -> None:
         part = pd.DataFrame({"line": "BolT", "value": values, "mean": [mean] + [np.nan] * (len(values) - 1)})
         part = part.reindex(columns=[*part, "low", "high", "paper_mean"]).assign(n_folds=1, expected_folds=1)
         curve._panel(axis, part.assign(no_skill=level), {"BolT": "black"}, 100)
+    assert {axis.get_xscale() for axis in figure.axes} == {"log" if values[-1] / values[0] > 5 else "linear"}
     (low, high), *others = [axis.get_xlim() for axis in figure.axes]
     assert low < values[0] and high > values[-1] and all(other == (low, high) for other in others)
+
+
+def test_shares_of_subjects_keep_their_distances() -> None:
+    """On a logarithmic axis the labels of 80 % and 100 % run into one number."""
+    part = pd.DataFrame({"line": "BolT", "value": [10.0, 80.0, 100.0], "n_folds": 1, "expected_folds": 1})
+    axis = Figure().subplots()
+    empty = part.reindex(columns=[*part, "mean", "low", "high", "paper_mean", "no_skill"])
+    curve._panel(axis, empty, {"BolT": "black"}, 100, linear=True)
+    assert axis.get_xscale() == "linear"
 
 
 def test_a_sweep_of_which_nothing_is_trained_yet_has_its_axes(tmp_path: Path) -> None:
