@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, WithJsonSchema, field_validator, model_validator
@@ -112,6 +113,14 @@ class Fidelity(Keys):
         "reconstructed: the architecture that was used is not known, and parts of this one were chosen here"
     )
     note: str = Field(description="one sentence: what differs from the original, or what was reconstructed")
+
+
+def told_apart(models: Sequence[Model]) -> list[Model]:
+    """Return the models, without the titles that several of them have, so that `Model.shown` names one of them."""
+    names: dict[str, set[str]] = {}
+    for model in models:
+        names.setdefault(model.shown, set()).add(model.name)
+    return [m if len(names[m.shown]) == 1 else m.model_copy(update={"title": ""}) for m in models]
 
 
 class Model(Keys):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bolt.config import Config, Dataset, Model, load_config, load_dataset, load_model
 from bolt.config.layout import Layout, ModelRun
+from bolt.config.models import told_apart
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Study:
     @cached_property
     def models(self) -> dict[str, Model]:
         """Return the configured models by the names of their runs."""
-        return {model.run_name: model for model in map(load_model, self.config.models)}
+        return {model.run_name: model for model in told_apart(list(map(load_model, self.config.models)))}
 
     @cached_property
     def runs(self) -> list[ModelRun]:

@@ -11,9 +11,10 @@ from bolt.report.tables.scope import scope_of
 
 
 def run_title(study: Study, run: ModelRun) -> str:
-    """Return what a run is called for readers."""
+    """Return what a run is called for readers: its model, and atlas and seed if there are several."""
+    atlas = f" on {run.atlas}" if len(study.config.atlas_places) > 1 else ""
     seed = f", seed {run.seed}" if len(study.config.seeds) > 1 else ""
-    return f"{study.models[run.model].name} on {run.atlas}{seed}"
+    return f"{study.models[run.model].shown}{atlas}{seed}"
 
 
 def run_scope(run: ModelRun) -> str:

@@ -100,4 +100,4 @@ def test_both_are_trained_judged_and_shown(tmp_path):
         pd.testing.assert_series_equal(roles, first.sort_index())  # the same folds for both
     performance, methods = ((results / "report" / f"{name}.html").read_text() for name in ("performance", "methods"))
     assert "All models side by side" in performance and "a support vector machine" in methods
-    assert "(folds run: tiny 0; svm 0, 1, 2)" in methods
+    assert "(folds run: 0 with tiny; all with the others)" in methods

@@ -243,7 +243,7 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
     done = [test for test in TEST_NAMES if tests[test].notna().any()]
     for test in done:
         name, pairs = TEST_NAMES[test], zip(tests[test], tests[f"{test}_holm"], strict=True)
-        frame[f"{name}: p (Holm)"] = [f"{p_value(p)} ({p_value(corrected)})" for p, corrected in pairs]
+        frame[f"{name}: p (Holm)"] = [f"{p_value(p)} ({p_value(h)})" if pd.notna(p) else DASH for p, h in pairs]
     caption = (
         f"{'Accuracy, per cent' if of_classes else 'Absolute error'}: reference minus row, on the folds and scans that "
         "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -146,23 +146,28 @@ def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:
         axes[0].set_yticks(range(len(runs)), list(runs))
 
 
-def overview(rows: Mapping[str, tuple[Mapping[str, Any], bool]], metric: str, out: Path) -> None:
-    """Draw one metric of all models, best first, with 95 % intervals.
+class Row(NamedTuple):
+    """A model in `overview`: ``pooled`` of its ``summary.json``, and whether it sees the brain and has all folds."""
 
-    `rows` are, by name, ``pooled`` of ``summary.json`` and whether the model sees the brain.
-    """
-    known = {name: row for name, row in rows.items() if row[0][metric]["value"] is not None}
-    order = sorted(known, key=lambda name: -known[name][0][metric]["value"])
+    name: str
+    pooled: Mapping[str, Any]
+    sees_brain: bool
+    complete: bool
+
+
+def overview(rows: Sequence[Row], metric: str, out: Path) -> None:
+    """Draw one metric of all models, best first, with 95 % intervals."""
+    known = [row for row in rows if row.pooled[metric]["value"] is not None]
+    known.sort(key=lambda row: -row.pooled[metric]["value"])
     no_skill = 0.5 if metric == "auc" else 0.0
-    with canvas(out, width=4.6, height=0.75 + 0.27 * max(len(order), 1)) as figure:
+    with canvas(out, width=4.6, height=0.75 + 0.27 * max(len(known), 1)) as figure:
         axis = figure.subplots()
         axis.axvline(no_skill, color=MUTED, ls="--", lw=1)
-        for y, name in enumerate(order):
-            pooled, brain = known[name]
-            found, colour = pooled[metric], MANY[0] if brain else MUTED
+        for y, row in enumerate(known):
+            found, colour = row.pooled[metric], MANY[0] if row.sees_brain else MUTED
             if found["low"] is not None:
                 axis.hlines(y, found["low"], found["high"], color=colour, lw=2)
-            axis.plot(found["value"], y, "D", ms=5, color=colour)
+            axis.plot(found["value"], y, "D", ms=5, color=colour, mfc=colour if row.complete else "white")
             axis.annotate(
                 f"{found['value']:.2f}",
                 (1.02, y),
@@ -171,8 +176,8 @@ def overview(rows: Mapping[str, tuple[Mapping[str, Any], bool]], metric: str, ou
                 fontsize=8.5,
                 color=colour,
             )
-        lows = [known[name][0][metric][end] for name in order for end in ("low", "value")]
+        lows = [row.pooled[metric][end] for row in known for end in ("low", "value")]
         left = min([no_skill - 0.1, *(low - 0.03 for low in lows if low is not None)])
-        axis.set_yticks(range(len(order)), order)
-        axis.set(ylim=(len(order) - 0.5, -0.5), xlim=(left, 1.015), xlabel=metric_name(metric))
+        axis.set_yticks(range(len(known)), [row.name for row in known])
+        axis.set(ylim=(len(known) - 0.5, -0.5), xlim=(left, 1.015), xlabel=metric_name(metric))
         axis.tick_params(axis="y", length=0)

@@ -47,6 +47,9 @@ from bolt.report.sections.series import series_section
 from bolt.report.sections.spaces import spaces_section
 from bolt.report.tables import readable
 
+MOST_NAMED = 6
+"""Models that are named among the facts; more are counted."""
+
 
 def write_report(study: Study) -> None:
     """Write the pages that need more than images, their figures, and the methods text; remove pages of former runs."""
@@ -87,7 +90,7 @@ def _write_cohort(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame, su
         used=len(used),
         subjects=subjects,
         columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
-        reference=reference(study).name,
+        reference=reference(study).shown,
         cohort=cohort_section(study, used),
         exclusions=exclusions,
         quality=quality_section(study),
@@ -139,14 +142,14 @@ def _provenance() -> dict[str, str]:
 
 def _facts(study: Study, used: pd.DataFrame, exclusions: pd.DataFrame) -> dict[str, str]:
     """Return the facts at the top of the page."""
-    names = [model.name for model in study.models.values()]
+    names = [model.shown for model in study.models.values()]
     facts = {
         "scans included": f"{len(used)} of {len(used) + exclusions['scan_id'].nunique()}",
         "subjects": str(used["subject"].nunique()),
         **_label(study.dataset, used),
         "folds": _folds(study),
         "atlases": ", ".join(study.config.atlas_places),
-        "models": ", ".join(names),
+        "models": ", ".join(names) if len(names) <= MOST_NAMED else str(len(names)),
     }
     if used["site"].notna().any():
         facts["sites"] = str(used["site"].nunique())

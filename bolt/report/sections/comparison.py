@@ -74,7 +74,7 @@ def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:
     if not has_sites(by_site):
         return []
     picture = figure_folder(study.layout) / "sites.png"
-    draw_sites(by_site, picture, reference=reference(study).name, unknown=_reconstructed(study))
+    draw_sites(by_site, picture, reference=reference(study).shown, unknown=_reconstructed(study))
     return [Picture(picture, SITES)]
 
 
@@ -88,7 +88,7 @@ def _with_fidelity(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 def _reconstructed(study: Study) -> dict[str, str]:
     """Return the reconstructed models, and what was reconstructed of each."""
-    return reconstructed({model.name: model.fidelity for model in study.models.values()})
+    return reconstructed({model.shown: model.fidelity for model in study.models.values()})
 
 
 def _reconstructed_notes(study: Study) -> list[Block]:
@@ -107,7 +107,7 @@ def _gathered(study: Study, atlas: str) -> Compared:
         Entry(
             dataset=study.dataset.name,
             atlas=atlas,
-            row=model.name,
+            row=model.shown,
             model=model,
             folders=[study.layout.run(atlas, model, seed).folder for seed in study.config.seeds],
             folds=study.config.folds.of(model.name),
@@ -121,7 +121,7 @@ def _gathered(study: Study, atlas: str) -> Compared:
 
 def _tests(study: Study, atlas: str, entries: Sequence[Entry], gathered: Sequence[Gathered]) -> list[Block]:
     """Test every model against the reference."""
-    name = reference(study).name
+    name = reference(study).shown
     tests = paired_tests(entries, gathered, name)
     if tests.empty:
         return []
@@ -160,7 +160,7 @@ def baseline_warnings(study: Study, entries: Sequence[Entry], gathered: Sequence
                 warning = baseline_warning(baseline.row, entry.row, tests[tests["row"] == entry.row])
                 warnings |= {entry.row: warning} if warning else {}
         if warnings:
-            first, *others = sorted(warnings, key=lambda name: name != reference(study).name)
+            first, *others = sorted(warnings, key=lambda name: name != reference(study).shown)
             also = f" The same is true of {', '.join(others)}." if others else ""
             place = f"{baseline.atlas}: " if several else ""
             blocks.append(Text(f"{place}{warnings[first]}{also}", warning=True))

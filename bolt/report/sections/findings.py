@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, SIMILAR, effect_text, interval_text
+from bolt.config import Model
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.evaluate.chance import LEVEL
@@ -31,6 +32,7 @@ from bolt.report.tables.scope import joined, scope_of
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 MODELS = "{metric} over all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
+HOLLOW = "Hollow: tested on some of the folds"
 OVERVIEW = (
     "Left: regions whose activity at important moments favours a class (pale: selected in few folds). Right: how "
     "important each moment of one test scan was for its prediction."
@@ -100,15 +102,19 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
         side = "better" if chance["p"] <= LEVEL else "not shown to be better"
         p = f"p = {p_value(chance['p'])}".replace("= <", "<")
         parts.append(f"This is {side} than chance (permuted labels, {p})")
-    tests = paired_tests(entries, gathered, model.name)
+    tests = paired_tests(entries, gathered, model.shown)
     others = _others(study, run, summaries, metric)
     brains = [other for other in others if sees_brain(other[1])]
     blind = [other for other in others if not sees_brain(other[1]) and other[1].model != "majority"]
-    for group, words in ((brains[:1], "the strongest other model"), (blind, "which sees no brain data")):
-        for value, other in group:
-            better = is_better(tests[tests["row"] == other.name])
+    # the best of a few folds may only have had easy ones
+    as_many = [other for other in brains if other[2]["pooled"]["n_scans"] >= pooled["n_scans"]] or brains
+    strongest = "the strongest other model" + (" tested on as many scans" if len(as_many) < len(brains) else "")
+    for group, words in ((as_many[:1], strongest), (blind, "which sees no brain data")):
+        for value, other, found in group:
+            better = is_better(tests[tests["row"] == other.shown])
             how = {True: "clearly better", False: "not clearly better", None: "not tested for being better"}[better]
-            shown = f"{metric_name(metric)} {decimal(value)}"
+            tested = f"; {its}" if (its := scope_of(found)) != scope and its else ""
+            shown = f"{metric_name(metric)} {decimal(value)}{tested}"
             parts.append(f"It is {how} than {other.shown} ({shown}), {words}")
     return ". ".join(parts) + "."
 
@@ -137,15 +143,15 @@ def _summaries(study: Study, run: ModelRun) -> dict[str, dict[str, Any]]:
 
 def _others(
     study: Study, run: ModelRun, summaries: Mapping[str, dict[str, Any]], metric: str
-) -> list[tuple[float, Any]]:
-    """Return value and model of all other runs, best first."""
+) -> list[tuple[float, Model, dict[str, Any]]]:
+    """Return value, model and summary of all other runs, best first."""
     rows = []
     for other in study.runs:
         title = run_title(study, other)
         if other != run and title in summaries:
             value = summaries[title]["pooled"][metric]["value"]
             if value is not None:
-                rows.append((float(value), study.models[other.model]))
+                rows.append((float(value), study.models[other.model], summaries[title]))
     return sorted(rows, key=lambda row: -row[0])
 
 
@@ -178,13 +184,16 @@ def _pictures(study: Study, run: ModelRun, caution: str) -> list[Picture]:
     summaries, pictures = _summaries(study, run), []
     if summaries:
         models = {title: study.models[other.model] for other in study.runs if (title := run_title(study, other))}
-        evaluated = [(models[title], found["pooled"]) for title, found in summaries.items()]
-        unknown = reconstructed({model.shown: model.fidelity for model, _ in evaluated})
-        rows = {marked(model.shown, unknown): (pooled, sees_brain(model)) for model, pooled in evaluated}
+        evaluated = {models[title].shown: (models[title], summary) for title, summary in summaries.items()}
+        unknown = reconstructed({name: model.fidelity for name, (model, _) in evaluated.items()})
+        scopes = {name: scope_of(summary) for name, (_, summary) in evaluated.items()}
+        rows = [
+            figures.Row(marked(name, unknown), summary["pooled"], sees_brain(model), not scopes[name])
+            for name, (model, summary) in evaluated.items()
+        ]
         file = figure_folder(study.layout) / "models.png"
         figures.overview(rows, _metric(study), file)
-        scopes = joined({title: scope_of(summary) for title, summary in summaries.items()})
-        notes = [*scopes, LEGEND] if unknown else scopes
+        notes = [HOLLOW] * any(scopes.values()) + joined(scopes) + [LEGEND] * bool(unknown)
         caption = " ".join([MODELS.format(metric=metric_name(_metric(study))), *(f"{note}." for note in notes)])
         pictures.append(Picture(file, caption))
     overview = run_figure(study, run, "overview")

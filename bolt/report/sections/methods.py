@@ -54,7 +54,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
         shortened=_shortened(study),
-        reference=reference(study).name,
+        reference=reference(study).shown,
         folds_compared=folds_compared(study),
         fewest_folds=FEWEST_FOLDS,
         versions=versions(),
@@ -116,13 +116,14 @@ def _cutoff(bound: str, name: str, cutoff: float) -> str:
 
 def _folds_run(study: Study) -> str:
     """Name the folds that were run, if not all."""
-    folds = {model.name: study.config.folds.of(model.name) for model in study.models.values()}
-    if all(len(run) == study.config.folds.outer for run in folds.values()):
-        return ""
-    listed = {name: ", ".join(map(str, run)) for name, run in folds.items()}
-    if len(set(listed.values())) == 1:
-        return f" (folds run: {next(iter(listed.values()))})"
-    return f" (folds run: {'; '.join(f'{name} {run}' for name, run in listed.items())})"
+    models_of: dict[tuple[int, ...], list[str]] = {}
+    for model in study.models.values():
+        models_of.setdefault(tuple(study.config.folds.of(model.name)), []).append(model.shown)
+    every = models_of.pop(tuple(range(study.config.folds.outer)), [])
+    parts = [f"{', '.join(map(str, folds))} with {', '.join(names)}" for folds, names in models_of.items()]
+    if len(parts) == 1 and not every:
+        return f" (folds run: {', '.join(map(str, next(iter(models_of))))})"
+    return f" (folds run: {'; '.join(parts + ['all with the others'] * bool(every))})" if parts else ""
 
 
 def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bolt.config import Dataset, Model
-from bolt.config.models import MIN_SCANS
+from bolt.config.models import MIN_SCANS, told_apart
 from bolt.jobs.versions import versions
 from bolt.models.parts.linear import INNER_FOLDS
 from bolt.models.registry import default_of, has_epochs, inputs_of
@@ -45,7 +45,7 @@ def _svm(model: Model, dataset: Dataset) -> str:
         width = "1 / (number of features × their variance)" if gamma == "scale" else number(gamma)
         kernel = f"radial basis function kernel, γ = {width}"
     text = (
-        f"{model.name}, a support vector machine [@scikit_learn] ({kernel}, C = {number(_setting(model, 'C'))}, "
+        f"{model.shown}, a support vector machine [@scikit_learn] ({kernel}, C = {number(_setting(model, 'C'))}, "
         f"one-versus-one), was trained on {_correlations(model, dataset)}. "
     )
     if _setting(model, "calibration") == "platt":
@@ -80,30 +80,30 @@ def _ridge(model: Model, dataset: Dataset) -> str:
         )
     inputs = _correlations(model, dataset) + tangent
     return (
-        f"{model.name}, a kernel ridge regression of the classes, was trained on {inputs}. "
+        f"{model.shown}, a kernel ridge regression of the classes, was trained on {inputs}. "
         f"{chosen} {_softmax('predictions', same=penalty is None)}"
     )
 
 
 def _logistic(model: Model, dataset: Dataset) -> str:
     return (
-        f"{model.name}, a logistic regression [@scikit_learn] (L2 penalty, C = {number(_setting(model, 'C'))}), did "
+        f"{model.shown}, a logistic regression [@scikit_learn] (L2 penalty, C = {number(_setting(model, 'C'))}), did "
         f"not read the ROI series: it was trained on {covariates_text(model)} alone."
     )
 
 
 def _majority(model: Model, dataset: Dataset) -> str:
     return (
-        f"{model.name} always predicts the most frequent class of the training scans; its probabilities are the shares "
-        "of the classes among them."
+        f"{model.shown} always predicts the most frequent class of the training scans; its probabilities are the "
+        "shares of the classes among them."
     )
 
 
 def _ensemble(model: Model, dataset: Dataset) -> str:
-    times = Counter(member.name for member in model.members)
-    members = listed([f"{name} (trained with {n} seeds)" if n > 1 else name for name, n in times.items()])
+    times = Counter(member.shown for member in told_apart(model.members))
+    members = listed([f"{name} with {n} seeds" if n > 1 else name for name, n in times.items()])
     return (
-        f"{model.name} combined the predicted probabilities of {members}, trained in the same folds, by a weighted "
+        f"{model.shown} combined the predicted probabilities of {members}, trained in the same folds, by a weighted "
         "geometric mean (logarithmic opinion pool [@opinion_pool]). The temperature [@temperature] of each member and "
         "the weights were fitted to the validation scans of each fold; a prior that favours equal weights counted as "
         f"much as {number(_setting(model, 'prior'))} scans."
@@ -114,7 +114,7 @@ def _other(model: Model, dataset: Dataset) -> str:
     """Describe a model that users have added."""
     inputs = covariates_text(model) if inputs_of(model.model) == "covariates" else _correlations(model, dataset)
     about = f" ({model.description})" if model.description else ""
-    return f"{model.name}{about} was trained on {inputs or 'labels alone'}."
+    return f"{model.shown}{about} was trained on {inputs or 'labels alone'}."
 
 
 TEXTS: dict[str, Callable[[Model, Dataset], str]] = {

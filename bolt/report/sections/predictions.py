@@ -31,7 +31,7 @@ def predictions_of(study: Study, compared: Mapping[str, Compared]) -> pd.DataFra
                 continue
             table = _classes(tests, entry) if entry.classes else _numbers(tests)
             table["n_seeds"] = tests.groupby(KEYS).size()
-            table["model"] = entry.model.name + (f" on {atlas}" if several else "")
+            table["model"] = entry.model.shown + (f" on {atlas}" if several else "")
             table["reference"] = atlas == first and entry.model is reference(study)
             tables.append(table.reset_index())
     return pd.concat(tables) if tables else pd.DataFrame(columns=[*KEYS, "reference"])

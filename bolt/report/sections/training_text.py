@@ -84,7 +84,9 @@ def _setting(model: Model, name: str, otherwise: Any = None) -> Any:
 
 
 def _named(model: Model) -> str:
-    return f"{model.name} (BolT [@bolt])" if model.model == "bolt" else model.name
+    if model.model != "bolt":
+        return model.shown
+    return f"{model.shown} [@bolt]" if model.shown.startswith("BolT") else f"{model.shown} (BolT [@bolt])"
 
 
 def _inputs(model: Model, dataset: Dataset) -> str:

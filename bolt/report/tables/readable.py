@@ -145,10 +145,11 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
 
     `numbers` are `bolt.experiments.results.summaries`.
     """
-    rows = []
+    rows, several = [], numbers["atlas"].nunique() > 1
     for value in numbers[numbers["mean"].notna()].to_dict("records"):
         shown = number if value["metric"] in NUMBER_METRICS else shown_as(value["metric"])
-        row = {"": f"{value['row']} on {value['atlas']}", "metric": metric_name(value["metric"])}
+        name = f"{value['row']} on {value['atlas']}" if several else value["row"]
+        row = {"": name, "metric": metric_name(value["metric"])}
         row |= {"test scans": part_text(value["n_scans"], value["n_all_scans"])}
         row["folds"] = f"{value['n_folds']} of {value['expected_folds']}"
         row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
@@ -165,7 +166,8 @@ def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
     rows: list[dict[str, str]] = []
     scaled = pooled.get("calibrated")
     column = f"scaled, temperature {number(scaled['temperature'])}" if scaled else ""
-    for metric, shown in (("balanced_accuracy", percent), ("brier", number), ("log_loss", number)):
+    for metric in ("balanced_accuracy", "brier", "log_loss"):
+        shown = shown_as(metric)
         over_folds = mean_sd(folds.loc["mean", metric], folds.loc["sd", metric], shown)
         all_scans = estimate(pooled[metric], shown)
         row = {"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds}

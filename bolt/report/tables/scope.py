@@ -47,7 +47,8 @@ def scopes_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def joined(scopes: Mapping[str, str]) -> list[str]:
-    """Return the scopes of several rows, in one line if they are equal; [] if all are complete."""
-    if len(set(scopes.values())) == 1:
-        return [scope for scope in [next(iter(scopes.values()))] if scope]
-    return [f"{name}: {scope}" for name, scope in scopes.items() if scope]
+    """Return the scopes of several rows, a line for all rows of a scope, without names if it is one; [] if complete."""
+    rows_of: dict[str, list[str]] = {}
+    for row, scope in scopes.items():
+        rows_of.setdefault(scope, []).append(row)
+    return [scope if len(rows_of) == 1 else f"{'; '.join(rows)}: {scope}" for scope, rows in rows_of.items() if scope]

@@ -93,7 +93,7 @@ def test_pages_without_content_are_neither_kept_nor_linked(tmp_path: Path) -> No
     assert not study.layout.explanation_page.exists()
     page = study.layout.report.read_text()
     assert "explanation.html" not in page and "trust.html" not in page
-    assert "Not explained: other on dosenbach160. No importance weights" in page
+    assert "Not explained: other. No importance weights" in page
 
 
 def test_out_of_range_is_red_and_the_common_origin_is_said(whole: Path) -> None:

@@ -59,7 +59,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     section = comparison(study)
     assert section is not None
     table = next(block.frame for block in section.blocks if isinstance(block, Table))
-    assert table[""].tolist() == [f"tiny on {ATLAS}", f"other on {ATLAS}"]
+    assert table[""].tolist() == ["tiny", "other"]
     assert table["fidelity"].tolist() == ["–", "reconstructed"]
     note = "other is reconstructed, not the original method: Its width is chosen here."
     assert [block.text for block in section.blocks if isinstance(block, Text) and "other is" in block.text] == [note]
@@ -69,7 +69,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     assert table["accuracy over folds"].tolist() == ["60.0 ± 2.0", "61.0 ± 3.0"]
     assert (study.layout.report.parent / "figures/comparison.png").stat().st_size > 3000
     drawing = (study.layout.report.parent / "figures/comparison.svg").read_text()
-    assert f">other on {ATLAS} †<" in drawing and f">tiny on {ATLAS}<" in drawing
+    assert ">other †<" in drawing and ">tiny<" in drawing
     assert next(block.caption for block in section.blocks if isinstance(block, Picture)).endswith("original method.")
 
 
@@ -140,7 +140,7 @@ def test_the_page_shows_both_and_names_the_svm(tmp_path: Path) -> None:
     assert sections[0].title == "All models side by side" and len(sections) == 3
     write_report(study)
     page = study.layout.report.with_name("performance.html").read_text()
-    assert page.index("<h2>All models side by side") < page.index(f"<h2>tiny on {ATLAS}")
+    assert page.index("<h2>All models side by side") < page.index("<h2>tiny")
     assert page.count("Clopper–Pearson intervals for accuracy") == 3  # the comparison and the metrics of both models
     made = study.layout.report.with_name("methods.html").read_text()
     assert re.search(r"other, a support vector machine \[\d+\] \(linear kernel, C = 1", made)
@@ -209,3 +209,12 @@ def test_a_reconstructed_model_is_marked_on_the_first_screen(tmp_path: Path) -> 
     drawing = picture.file.with_suffix(".svg").read_text()
     assert ">other †<" in drawing and ">tiny<" in drawing
     assert picture.caption.endswith("† reconstructed, not the original method.")
+
+
+def test_models_with_one_title_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    study = make_results(tmp_path, n=12, everything=False)
+    for name in ("mine", "yours"):
+        write_yaml({"model": "svm", "title": "SVM"}, tmp_path / f"{name}.yaml")
+    write_yaml({"model": "svm", "title": "Another"}, tmp_path / "other.yaml")
+    study = with_models(study, [str(tmp_path / f"{name}.yaml") for name in ("mine", "yours", "other")])
+    assert [model.shown for model in study.models.values()] == ["mine", "yours", "Another"]

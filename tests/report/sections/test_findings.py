@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bolt.experiments.results import gather
-from bolt.io.files import read_json, write_json
+from bolt.io.files import read_json, write_json, write_yaml
 from bolt.report.pages.report import write_report
 from bolt.report.sections import findings as module
 from bolt.report.sections.comparison import gathered
@@ -54,7 +55,7 @@ def test_head_motion_alone_is_named(tmp_path: Path, strength: float, words: str)
     for run in (motion, model):
         run.folder.mkdir(parents=True, exist_ok=True)
     write_json(read_json(model.folder / "summary.json"), motion.folder / "summary.json")
-    models = {m.name: m for m in study.models.values()}
+    models = {m.shown: m for m in study.models.values()}
     trained = {"motion only": made_up(strength, 1), "tiny": made_up(2.0, 0)}
     names = dict(zip(models, ["motion only", "tiny"], strict=True))
     entries = [
@@ -123,3 +124,24 @@ def test_without_any_run_there_is_none(tmp_path: Path) -> None:
         (run.folder / "summary.json").unlink()
     found = findings(study, gathered(study))
     assert PREDICTED not in found.sentences and not found.pictures
+
+
+def test_a_model_of_fewer_folds_is_not_the_strongest(tmp_path: Path) -> None:
+    study = two_models(tmp_path)
+    write_yaml({"model": "lstm"}, tmp_path / "third.yaml")
+    study = with_models(study, [*study.config.models, str(tmp_path / "third.yaml")])
+    first, second, third = study.runs
+    shutil.copytree(first.folder, third.folder)
+    for run, auc in ((first, 0.7), (second, 0.6), (third, 0.9)):
+        measured(study, run, auc=(auc, auc - 0.1, auc + 0.1), accuracy=(0.7, 0.6, 0.8))
+    summary = read_json(third.folder / "summary.json")
+    summary["missing_folds"] = [*summary["missing_folds"], summary["expected_folds"][0]]
+    summary["pooled"]["n_scans"] -= 3
+    write_json(summary, third.folder / "summary.json")
+    found = findings(study, gathered(study))
+    assert "other (AUC 0.60), the strongest other model tested on as many scans." in found.sentences[PREDICTED]
+    (picture,) = [picture for picture in found.pictures if picture.file.stem == "models"]
+    assert "Hollow: tested on some of the folds." in picture.caption
+    assert "third: 1 of 3 folds" in picture.caption and "tiny; other: 2 of 3 folds" in picture.caption
+    only = with_models(study, [study.config.models[0], study.config.models[2]])
+    assert "third (AUC 0.90; 1 of 3 folds, " in findings(only, gathered(only)).sentences[PREDICTED]

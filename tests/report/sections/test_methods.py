@@ -10,8 +10,9 @@ from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table, write_yaml
+from bolt.report.runs import run_title
 from bolt.report.sections.methods import cite, load_references, methods, methods_page, preprocessing_texts
-from tests.report.results import make_scans, settings
+from tests.report.results import ATLAS, make_scans, settings
 
 
 @pytest.fixture
@@ -267,10 +268,14 @@ def test_linear_models_of_connectivity(run, tmp_path, settings, expected, absent
 def test_all_models_are_described_in_plain_text(run):
     """What any of the shipped models says has no trace of a template, of Python or of a missing value."""
     study, _ = run
-    names = known("model")
-    words, _ = cite(methods(Study(Config.model_validate(study.config.model_dump() | {"models": names}), study.dataset)))
+    config = Config.model_validate(study.config.model_dump() | {"models": known("model")})
+    study = Study(config, study.dataset)
+    words, _ = cite(methods(study))
+    names = [model.shown for model in study.models.values()]
+    assert len({*names}) == len(known("model")) and {"BolT (published code)", "CNN-LSTM", "Motion only"} <= {*names}
     for name in names:
-        assert sum(text.startswith(f"{name} ") or text.startswith(f"{name}, ") for text in words) == 1
+        its = re.compile(rf"{re.escape(name)}(, an? | \[| was | always | combined )")
+        assert sum(its.match(text) is not None for text in words) == 1, name
     for text in words:
         assert text[-1] in ".;:" and not re.search(
             r"\{|\}|None|True|False|\bnan\b|@|  | [,.;]|\.\.|\(\)|\d[eE]-\d", text
@@ -295,15 +300,35 @@ def test_windows_in_seconds_are_those_of_the_runs(run):
 
 def test_an_ensemble_is_described_with_its_members(tmp_path):
     text = " ".join(methods(settings(tmp_path, models=["bolt_hybrid"])))
-    assert "of bolt_tuned (trained with 3 seeds), ridge and tangent, trained in the same folds" in text
+    assert "of BolT (tuned) with 3 seeds, Ridge and Tangent, trained in the same folds" in text
     assert (
         "counted as much as 100 scans" in text and "those of validation scans to weigh the members of ensembles" in text
     )
-    assert text.count("bolt_tuned (BolT [@bolt]) was trained on ROI series") == 1
-    assert text.count("ridge, a kernel ridge regression") == 1
+    assert text.count("BolT (tuned) [@bolt] was trained on ROI series") == 1
+    assert text.count("Ridge, a kernel ridge regression") == 1
     words, references = cite(methods(settings(tmp_path, models=["bolt_hybrid"])))
     assert any("Genest" in reference for reference in references) and "@" not in "".join(words)
     assert "For an ensemble, its first BolT was explained" in text
     for models in (["ridge"], ["bolt"]):
         assert "ensemble" not in " ".join(methods(settings(tmp_path, models=models)))
     assert "For an ensemble" not in " ".join(methods(settings(tmp_path, models=["ensemble", "bolt"])))
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (None, "4-fold cross-validation, stratified"),
+        ([1, 2], "(folds run: 1, 2)"),
+        ({"svm": [3], "lstm": [3]}, "(folds run: 3 with SVM, LSTM; all with the others)"),
+        ({"svm": [3], "lstm": [0, 1], "majority": [3]}, "(folds run: 3 with SVM, Majority; 0, 1 with LSTM)"),
+    ],
+)
+def test_the_folds_of_each_model_are_named_once(tmp_path, run, words):
+    folds = {"outer": 4} | ({"run": run} if run else {})
+    assert words in " ".join(methods(settings(tmp_path, models=["svm", "lstm", "majority"], folds=folds)))
+
+
+def test_the_atlas_of_a_run_is_named_if_there_are_several(tmp_path):
+    one, two = (settings(tmp_path, models=["svm"], atlases=names) for names in ([ATLAS], [ATLAS, "cc200"]))
+    assert [run_title(one, run) for run in one.runs] == ["SVM"]
+    assert [run_title(two, run) for run in two.runs] == [f"SVM on {ATLAS}", "SVM on cc200"]

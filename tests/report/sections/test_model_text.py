@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -124,8 +125,8 @@ def test_every_number_is_what_the_fit_used(toy, tmp_path, monkeypatch, name: str
     crops = noted_crops(monkeypatch)
     used.train(toy, model, tmp_path)
     text = model_text(model, DATASET)
-    assert text.startswith(model.name)
-    claims = Claims(text.removeprefix(model.name))
+    assert text.startswith(model.shown)
+    claims = Claims(text.removeprefix(model.shown))
     COMPARISONS[model.model](claims, used)
     compare_crops(claims, crops)
     compare_sites(claims, used)
@@ -256,9 +257,10 @@ def compare_ensemble(claims: Claims, used: Witness) -> None:
     infos = [read_json(folder / "checkpoint.json") for folder in folders]
     times = Counter(info["model"]["name"] for info in infos)
     for name, n in times.items():
-        assert name in claims
+        shown = load_model(name).shown
+        assert shown in claims
         if n > 1:
-            assert claims.number(rf"{name} \(trained with # seeds\)") == n
+            assert claims.number(rf"{re.escape(shown)} with # seeds") == n
             assert len({info["seed"] for info in infos if info["model"]["name"] == name}) == n
     assert used.state["weights"].sum() == pytest.approx(1) and len(used.state["temperatures"]) == len(infos)
     assert used.priors == {claims.number("a prior that favours equal weights counted as much as # scans")}

@@ -81,8 +81,8 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
         note = f" It is a reconstruction, not the original method: {model.fidelity.note}"
         assert text.endswith(note)
         text = text.removesuffix(note)
-    assert text.startswith(model.name)
-    claims = Claims(text.removeprefix(model.name))
+    assert text.startswith(model.shown)
+    claims = Claims(text.removeprefix(model.shown))
     for compare in COMPARISONS:
         compare(claims, used)
     assert claims.left() == []

@@ -147,9 +147,11 @@ def test_seeds_and_folds_are_apart() -> None:
     table = readable.seeds(numbers)
     assert list(table) == ["", "metric", "test scans", "folds", "mean [95 %]", "sd over folds", "sd over seeds"]
     assert rows(table) == [
-        ["BolT on aal116", "accuracy", "44 of 88", "3 of 4", "71.0 [62.0, 83.0]", "5.4", "1.5"],
-        ["BolT on aal116", "log loss", "88", "4 of 4", "0.612 [0.523, 0.734]", "0.0545", "0.0156"],
+        ["BolT", "accuracy", "44 of 88", "3 of 4", "71.0 [62.0, 83.0]", "5.4", "1.5"],
+        ["BolT", "log loss", "88", "4 of 4", "0.612 [0.523, 0.734]", "0.0545", "0.0156"],
     ]
+    both = readable.seeds(pd.concat([numbers, numbers.assign(atlas="cc200")]))
+    assert both[""].tolist() == ["BolT on aal116"] * 2 + ["BolT on cc200"] * 2
 
 
 def compared(**changes: Any) -> pd.DataFrame:
