@@ -235,6 +235,8 @@ class BertEncoder(nn.Module):
     dropout : float
         On embeddings, attention weights and the output of each sub-layer.
     activation : {"relu", "gelu"}
+    std : float
+        Of the initial weights.
     """
 
     def __init__(
@@ -246,6 +248,7 @@ class BertEncoder(nn.Module):
         positions: int,
         dropout: float,
         activation: Literal["relu", "gelu"],
+        std: float = 0.02,
     ) -> None:
         super().__init__()
         check_heads(hidden, n_heads)
@@ -254,7 +257,7 @@ class BertEncoder(nn.Module):
         layers = (EncoderLayer(hidden, n_heads, inner, dropout, activation, 1e-12) for _ in range(n_layers))
         self.layers = nn.ModuleList(layers)
         self.pooler = nn.Linear(hidden, hidden)
-        initialise(self)
+        initialise(self, std)
 
     def forward(self, cls: Tensor, tokens: Tensor) -> Tensor:
         """Encode tokens (batch, tokens, hidden) behind a shared CLS token (hidden,)."""
