@@ -168,12 +168,17 @@ def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Se
 
 def effect_text(name: str, value: float) -> str:
     """Format an effect size, such as ``Cramér's V 0.07``."""
-    return f"{name} {round(value, 2) + 0.0:.2f}"  # no minus sign before a zero
+    return f"{name} {_number(value)}"
 
 
 def interval_text(low: float, high: float) -> str:
-    """Format the 95 % interval of an effect size, such as ``[-0.07, 0.20]``; "" if there is none."""
-    return "" if np.isnan(low) else f" [{round(low, 2) + 0.0:.2f}, {round(high, 2) + 0.0:.2f}]"
+    """Format the 95 % interval of an effect size, such as ``[−0.07, 0.20]``; "" if there is none."""
+    return "" if np.isnan(low) else f" [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    """Round to two decimals; no minus sign before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
 def _verdict(row: pd.Series) -> str:

@@ -243,7 +243,7 @@ def test_cohort_tests() -> None:
     assert list(table) == names
     assert rows(table) == [
         ["Site", "41", "30", "χ²", "Cramér's V 0.07 [0.00, 0.12]", "0.012", "0.036", "differs"],
-        ["Sex", "43", "43", "χ²", "φ -0.22", "< 0.001", "0.45", "may differ"],
+        ["Sex", "43", "43", "χ²", "φ −0.22", "< 0.001", "0.45", "may differ"],
     ]
     unrelated = readable.cohort_tests(found.assign(units=found["n"]))
     assert list(unrelated) == [name for name in names if name != "families"]
