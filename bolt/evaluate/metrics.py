@@ -35,7 +35,8 @@ from bolt.models.parts.temperature import fit_temperature
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")
 COLUMNS = {
-    "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds",
+    "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds (the "
+    "latter of at least two)",
     "state": "ok, failed, excluded or missing; only folds that are ok enter the mean",
     "n_test": "test scans of the fold; in the last two rows the number of folds averaged",
     **CLASS_COLUMNS,
@@ -138,10 +139,15 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
     done = len(rows) - len(missing)
     summary = [
         {"fold": name, "state": "", "n_test": done, "note": note, **value.to_dict()}
-        for name, value in (("mean", values.mean()), ("sd", values.std(ddof=0)))
+        for name, value in (("mean", values.mean()), ("sd", deviation(values)))
     ]
     table = pd.concat([table, pd.DataFrame(summary)], ignore_index=True)[columns]
     return table, pd.concat(tests, ignore_index=True) if tests else pd.DataFrame(columns=[*TEXT, "fold"])
+
+
+def deviation(values: pd.DataFrame) -> pd.Series:
+    """Return the standard deviation (ddof 0) of each column (a metric of folds); NaN of fewer than two values."""
+    return values.std(ddof=0).where(values.count() > 1)
 
 
 def tests_with_temperature(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:

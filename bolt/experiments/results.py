@@ -20,6 +20,7 @@ from bolt.evaluate.metrics import (
     by_fold,
     by_site,
     by_training,
+    deviation,
     fold_predictions,
     metrics_of,
     pooled,
@@ -144,6 +145,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
         return pd.DataFrame([counts | {"metric": metric} for metric in metrics_of(classes)])
     trainings = by_training(tests, classes)
     folds, seeds = by_fold(tests, classes), trainings.groupby("seed").mean()
+    sd = deviation(folds)
     within = trainings.groupby("fold").var().mean() ** 0.5
     together, ends = pooled(tests, classes), intervals(tests, classes, over_folds=True)
     counts["n_seeds"] = len(seeds)
@@ -154,7 +156,7 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     for metric in metrics_of(classes):
         interval = together[metric]
         values = {"pooled": interval["value"], "pooled_low": interval["low"], "pooled_high": interval["high"]}
-        spread = {"mean": folds[metric].mean(), "sd": folds[metric].std(ddof=0), "sd_seeds": seeds[metric].std()}
+        spread = {"mean": folds[metric].mean(), "sd": sd[metric], "sd_seeds": seeds[metric].std()}
         spread["sd_seeds_within"] = within[metric]
         spread |= dict(zip(("low", "high"), ends[metric], strict=True))
         values |= _calibration(metric, together)

@@ -153,8 +153,8 @@ def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     numbers = [name for name in table if name in ("score", *METRICS)]
     groups = table.groupby(keys, sort=False)
     counts = groups.size().rename("n_test").reset_index()
-    parts = [table]
-    for name, values in (("mean", groups[numbers].mean()), ("sd", groups[numbers].std(ddof=0))):
+    parts, of = [table], groups[numbers]
+    for name, values in (("mean", of.mean()), ("sd", of.std(ddof=0).where(of.count() > 1))):
         parts.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
     return pd.concat(parts, ignore_index=True)
 

@@ -123,6 +123,14 @@ def test_a_missing_and_a_failed_fold_are_listed_not_averaged(tmp_path: Path) -> 
     assert summary["pooled"]["accuracy"]["value"] == pytest.approx(0.75)
 
 
+def test_a_single_fold_has_no_deviation(tmp_path: Path) -> None:
+    """Zero would say that folds are alike."""
+    write_fold(tmp_path, 0, predictions(["control", "patient"] * 2, [0.1, 0.9, 0.2, 0.4]))
+    table, _ = summarise(tmp_path, [0, 1], CLASSES)
+    rows = table.set_index("fold")
+    assert rows.loc["mean", "accuracy"] == 0.75 and np.isnan(rows.loc["sd", "accuracy"])
+
+
 def test_training_rows_are_never_judged(tmp_path: Path) -> None:
     right = predictions(["control", "patient"], [0.1, 0.9])
     wrong = predictions(["control", "patient"] * 10, [0.9, 0.1] * 10, role="train")

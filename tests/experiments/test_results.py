@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,9 @@ def test_a_fold_that_was_not_asked_for_is_a_missing_one(tmp_path: Path) -> None:
     accuracy = summaries(own, gather(own)).set_index("metric").loc["accuracy"]
     assert (accuracy["n_folds"], accuracy["expected_folds"]) == (3, 10)
     assert accuracy["missing_folds"] == "3, 4, 5, 6, 7, 8, 9" and "not asked for" in accuracy["note"]
+    assert accuracy["sd"] > 0
+    one = replace(own, folds=[1])
+    assert np.isnan(summaries(one, gather(one)).set_index("metric").loc["accuracy", "sd"])
 
 
 def test_an_undefined_metric_is_not_averaged_away(tmp_path: Path) -> None:
