@@ -75,8 +75,10 @@ def p_value(value: float) -> str:
 
 
 def mean_sd(mean: Any, sd: Any, shown: Formatter = percent) -> str:
-    """Return mean ± standard deviation."""
-    return DASH if mean is None or pd.isna(mean) else f"{shown(mean)} ± {shown(sd)}"
+    """Return mean ± standard deviation, without the latter if it is not known."""
+    if mean is None or pd.isna(mean):
+        return DASH
+    return shown(mean) if sd is None or pd.isna(sd) else f"{shown(mean)} ± {shown(sd)}"
 
 
 def interval(value: Any, low: Any, high: Any, shown: Formatter = percent) -> str:
