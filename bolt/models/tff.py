@@ -16,7 +16,7 @@ from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BertEncoder, check_length, check_rules
 from bolt.models.registry import register
 
-WIDTH = 2640  # hidden size of the published code
+PUBLISHED_WIDTH = 2640  # of the hidden layer
 POSITIONS = 30  # as in the published code; a window of 20 and the CLS token use 21
 
 
@@ -55,7 +55,7 @@ class TFF(SeriesModel):
         n_rois: int,
         n_classes: int,
         *,
-        hidden: int = WIDTH,
+        hidden: int = 2640,
         inner: int = 3072,
         n_layers: int = 2,
         n_heads: int = 16,
@@ -68,7 +68,7 @@ class TFF(SeriesModel):
         self.window, self.stride, self.min_length = window, stride, window
         self.projection = nn.Linear(n_rois, hidden)
         self.cls = nn.Sequential(nn.Linear(hidden, hidden), nn.LeakyReLU())
-        std = 0.02 * (WIDTH / hidden) ** 0.5
+        std = 0.02 * (PUBLISHED_WIDTH / hidden) ** 0.5
         self.encoder = BertEncoder(hidden, inner, n_layers, n_heads, max(POSITIONS, window + 1), dropout, "gelu", std)
         self.classifier = nn.Linear(hidden, n_classes)
 
