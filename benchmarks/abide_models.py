@@ -25,6 +25,7 @@ from bolt.evaluate.classes import METRICS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.experiments.entries import Entry, entries, paper_table
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
+from bolt.report.tables.fidelity import marked, reconstructed
 from bolt.report.tables.numbers import decimal, mean_sd, number, p_value, shown_as
 from bolt.training.outputs import write_predictions
 from tests.abide import write_bucket
@@ -121,7 +122,7 @@ def readme_table() -> list[str]:
     ]
     for row in load_experiment(str(HERE / f"{NAME}.yaml")).rows:
         model = load_model(row.model)
-        name, fidelity = row.row or model.shown, row.fidelity or model.fidelity
+        name = row.row or model.shown
         of = results[results["row"] == name].set_index("metric").to_dict("index")
         if not of["auc"]["n_folds"]:
             continue
@@ -130,7 +131,7 @@ def readme_table() -> list[str]:
         for metric in ("accuracy", "auc"):
             shown[metric] += f" [{', '.join(shown_as(metric)(of[metric][end]) for end in ('low', 'high'))}]"
         cells = [
-            f"{name} †" if fidelity and fidelity.level == "reconstructed" else name,
+            marked(name, reconstructed({name: row.fidelity or model.fidelity})),
             f"{of['auc']['n_folds']} of {of['auc']['expected_folds']}",
             *shown.values(),
             "" if test is None else f"{decimal(test['difference'], 3, '+')} ({p_value(test['corrected_t_p_holm'])})",

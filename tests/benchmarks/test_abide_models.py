@@ -13,6 +13,20 @@ def test_the_readme_shows_the_table():
     assert len(lines) > 10 and [line for line in shown if line in lines] == lines
 
 
+def test_the_readme_names_what_differs_clearly_from_bolt():
+    tests = read_table(HERE / "abide_models_tests.tsv", text=("row",))
+    clear = tests[tests["corrected_t_p_holm"] < 0.05].set_index("metric")
+    no_brain = {"Motion only", "Site only", "Majority"}
+    assert set(clear.loc["accuracy", "row"]) == set(clear.loc["auc", "row"]) == no_brain
+    losses = clear.loc[["brier", "log_loss"]].reset_index()
+    found = {
+        (row, metric): round(p, 3) for row, metric, p in losses[["row", "metric", "corrected_t_p_holm"]].to_numpy()
+    }
+    assert found == {("meanMLP", "brier"): 0.006, ("meanMLP", "log_loss"): 0.01, ("SVM", "log_loss"): 0.019}
+    text = " ".join((HERE / "README.md").read_text().split())
+    assert "(Brier score p = 0.006, log loss p = 0.010) and the SVM (log loss p = 0.019) are clearly better" in text
+
+
 def test_each_model_is_kept_with_one_setting():
     kept = read_table(COSTS)["run"].drop_duplicates().str.rsplit("-", n=1).str[0]
     rows = load_experiment(str(HERE / "abide_models.yaml")).rows

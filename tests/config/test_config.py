@@ -9,7 +9,7 @@ from bolt import config as configuration
 from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, Training, parse
 from bolt.config.costs import FILE, load_costs
 from bolt.config.layout import Layout, folder_of, prefix_of
-from bolt.config.models import Fidelity
+from bolt.config.models import Fidelity, told_apart
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_text
 
@@ -204,3 +204,13 @@ def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
     written = job.layout.choice("dosenbach160", "paper", "tiny")
     assert written.read_text() == f"# yaml-language-server: $schema={ROOT}/config/schemas/model.json\n{chosen}"
     assert configuration.load_model(str(written)).model == "bolt"
+
+
+def test_models_with_one_title_are_told_apart_by_their_names():
+    models = [
+        Model(name=name, title=title, model="svm") for name, title in (("a", "SVM"), ("b", "SVM"), ("c", "My SVM"))
+    ]
+    assert [model.shown for model in told_apart(models)] == ["a", "b", "My SVM"]
+    assert [model.run_name for model in told_apart(models)] == [model.run_name for model in models]
+    twice = [models[0], models[0].model_copy(update={"covariates": ["age"]})]  # one file's, with other settings
+    assert [model.shown for model in told_apart(twice)] == ["SVM", "SVM"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -249,14 +250,10 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
         "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "
         f"table. {' '.join(TESTS_EXPLAINED[test] for test in done)}"
     ).rstrip()
-    rows_of: dict[str, list[str]] = {}
-    for row, note in tests[["row", "note"]].dropna().itertuples(index=False):
-        for reason in filter(None, note.split("; ")):
-            rows_of.setdefault(reason, []).append(row)
-    notes = [
-        f"{'all rows' if len(rows) == len(tests) > 1 else '; '.join(rows)}: {why}" for why, rows in rows_of.items()
-    ]
-    return Sheet(title, frame, caption, notes=notes)
+    reasons = {row: note.split("; ") for row, note in zip(tests["row"], tests["note"].fillna(""), strict=True)}
+    different = dict.fromkeys(filter(None, chain.from_iterable(reasons.values())))
+    notes = [joined({row: why if why in its else "" for row, its in reasons.items()}) for why in different]
+    return Sheet(title, frame, caption, notes=list(chain.from_iterable(notes)))
 
 
 def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:

@@ -47,7 +47,7 @@ def scopes_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def joined(scopes: Mapping[str, str]) -> list[str]:
-    """Return the scopes of several rows, a line for all rows of a scope, without names if it is one; [] if complete."""
+    """Return texts on rows, such as their scopes: a line for each different one, without names if it is of all rows."""
     rows_of: dict[str, list[str]] = {}
     for row, scope in scopes.items():
         rows_of.setdefault(scope, []).append(row)

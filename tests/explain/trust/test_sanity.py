@@ -283,13 +283,13 @@ def compared(n: int, seed: int, *, remains: float, again: float, spread: float =
 
 
 def test_random_numbers_vanish_and_prove_nothing() -> None:
-    """Of 60 explanations without meaning, few have a control that agrees by chance; of real ones most pass."""
+    """Few explanations without meaning have a control that agrees by chance, or pass with it; most real ones pass."""
     ends = [compared(20, seed, remains=0, again=0).loc["cascade", "verdict"] for seed in range(60)]
-    assert ends.count("passed") <= 3 and ends.count("not reproducible") > 45
-    kept = [compared(20, seed, remains=0.2, again=0.5).loc["cascade", "verdict"] for seed in range(60)]
-    assert kept.count("passed") <= 3
+    assert ends.count("passed") <= 1 and ends.count("not reproducible") > 54
+    kept = [compared(20, seed, remains=0.2, again=0.5).loc["cascade", "verdict"] for seed in range(200)]
+    assert kept.count("passed") <= 10
     real = [compared(20, seed, remains=0, again=0.4).loc["cascade", "verdict"] for seed in range(60)]
-    assert real.count("passed") > 54
+    assert real.count("passed") > 57
 
 
 def test_the_control_is_compared_on_the_same_scans() -> None:

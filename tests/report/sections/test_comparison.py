@@ -209,12 +209,3 @@ def test_a_reconstructed_model_is_marked_on_the_first_screen(tmp_path: Path) -> 
     drawing = picture.file.with_suffix(".svg").read_text()
     assert ">other †<" in drawing and ">tiny<" in drawing
     assert picture.caption.endswith("† reconstructed, not the original method.")
-
-
-def test_models_with_one_title_are_told_apart_by_their_names(tmp_path: Path) -> None:
-    study = make_results(tmp_path, n=12, everything=False)
-    for name in ("mine", "yours"):
-        write_yaml({"model": "svm", "title": "SVM"}, tmp_path / f"{name}.yaml")
-    write_yaml({"model": "svm", "title": "Another"}, tmp_path / "other.yaml")
-    study = with_models(study, [str(tmp_path / f"{name}.yaml") for name in ("mine", "yours", "other")])
-    assert [model.shown for model in study.models.values()] == ["mine", "yours", "Another"]
