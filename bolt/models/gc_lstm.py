@@ -22,7 +22,7 @@ KEPT = 2**25  # correlations of all windows of a batch that are kept for the bac
 
 @register("gc_lstm")
 class GCLSTM(SeriesModel):
-    """Graph-convolutional LSTM over sliding windows; an MLP on its states, averaged over windows and ROIs.
+    """Graph-convolutional LSTM over sliding windows; an MLP on the states of all ROIs, averaged over windows.
 
     Parameters
     ----------
@@ -52,6 +52,9 @@ class GCLSTM(SeriesModel):
     Two ROIs that correlate positively within a window are joined by an edge, weighted by the correlation; there are no
     loops. The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to
     eigenvalues in [-1, 1] by its largest possible eigenvalue, 2. The input of an ROI is its row of signed correlations.
+
+    The paper averages states over time. A mean over ROIs as well would forget which ROI has which state; it did not learn
+    from ABIDE-I (see ``benchmarks/README.md``).
 
     Windows are read one after the other; on a GPU, their correlations are computed for many at a time. Unless their
     matrices are few (`KEPT`), they are not kept, and the backward pass computes them again; memory then holds those of
@@ -84,14 +87,14 @@ class GCLSTM(SeriesModel):
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
         self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(4 * hidden))
-        self.classifier = nn.Sequential(nn.Linear(hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes))
+        self.classifier = nn.Sequential(nn.Linear(n_rois * hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes))
 
     def window_starts(self, length: int) -> range:
         """Return the first volume of each window of a scan of `length` volumes."""
         return range(0, length - self.window + 1, self.stride)
 
     def forward(self, x: Tensor) -> ModelOutput:
-        """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
+        """Classify z-scored ROI series (batch, time, rois); `cls` are mean states, (batch, rois × hidden)."""
         check_length(x.shape[1], self.min_length)
         windows = x.unfold(1, self.window, self.stride).mT  # (batch, F, volumes, rois), a view
         of_window = len(x) * x.shape[2] ** 2
@@ -105,7 +108,7 @@ class GCLSTM(SeriesModel):
                 states = self._read(part, state, cell)
             state, cell, of_part = states
             total = total + of_part
-        features = (total / windows.shape[1]).mean(1)
+        features = (total / windows.shape[1]).flatten(1)
         return ModelOutput(self.classifier(features), features, {})
 
     def _read(self, windows: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
