@@ -53,8 +53,8 @@ def by_hand(model, scan):
     states = []
     for start in model.window_starts(len(scan)):
         fc = np.corrcoef(scan[start : start + model.window].T)
-        a = np.where(fc > 0, fc, 0) - np.eye(n)
-        d = np.diag(a.sum(1) ** -0.5)
+        a = np.where(np.eye(n) == 1, 0, fc.clip(min=0))
+        d = np.diag(np.where(a.any(1), a.sum(1), 1) ** -0.5)  # an ROI may have no edge
         graph = -d @ a @ d
         t = [np.eye(n), graph, 2 * graph @ graph - np.eye(n)]
         gates = np.tile(weights["bias"], (n, 1))
