@@ -27,6 +27,7 @@ NOT_RUN = {
         "needs the network",
         "needs a cluster",
         "needs a GPU",
+        "needs an AMD processor",
         "needs conda",
         "needs containers",
         "takes days",

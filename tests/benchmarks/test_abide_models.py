@@ -22,9 +22,9 @@ def test_the_readme_names_what_differs_clearly_from_bolt():
     found = {
         (row, metric): round(p, 3) for row, metric, p in losses[["row", "metric", "corrected_t_p_holm"]].to_numpy()
     }
-    assert found == {("meanMLP", "brier"): 0.006, ("meanMLP", "log_loss"): 0.01, ("SVM", "log_loss"): 0.019}
+    assert found == {("meanMLP", "brier"): 0.007, ("meanMLP", "log_loss"): 0.011, ("SVM", "log_loss"): 0.023}
     text = " ".join((HERE / "README.md").read_text().split())
-    assert "(Brier score p = 0.006, log loss p = 0.010) and the SVM (log loss p = 0.019) are clearly better" in text
+    assert "(Brier score p = 0.007, log loss p = 0.011) and the SVM (log loss p = 0.023) are clearly better" in text
 
 
 def test_each_model_is_kept_with_one_setting():
@@ -40,4 +40,4 @@ def test_every_kept_fold_has_the_same_test_scans_and_a_cost():
     assert folds.groupby("fold").nunique().eq(1).all() and sum(map(len, set(folds))) == 871
     assert set(folds.index) == set(costs.set_index(["run", "fold"]).index)
     of_method = costs.groupby("run")["fold"].agg(set)
-    assert all(found == set(range(10)) or found == {2, 3, 4} for found in of_method)
+    assert all(found == set(range(10)) or found <= {2, 3, 4} for found in of_method)
