@@ -53,8 +53,8 @@ class GCLSTM(SeriesModel):
     loops. The filters are Chebyshev polynomials of ``-D^(-1/2) A D^(-1/2)``: the graph's Laplacian, scaled to
     eigenvalues in [-1, 1] by its largest possible eigenvalue, 2. The input of an ROI is its row of signed correlations.
 
-    The paper averages states over time. A mean over ROIs as well would forget which ROI has which state; it did not learn
-    from ABIDE-I (see ``benchmarks/README.md``).
+    The paper averages states over time. A mean over ROIs as well would forget which ROI has which state; with it,
+    nothing was learned from ABIDE-I (see ``benchmarks/README.md``).
 
     Windows are read one after the other; on a GPU, their correlations are computed for many at a time. Unless their
     matrices are few (`KEPT`), they are not kept, and the backward pass computes them again; memory then holds those of
@@ -87,7 +87,9 @@ class GCLSTM(SeriesModel):
         self.input = nn.Linear(n_rois, order * 4 * hidden, bias=False)
         self.recurrent = nn.Linear(hidden, order * 4 * hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(4 * hidden))
-        self.classifier = nn.Sequential(nn.Linear(n_rois * hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes))
+        self.classifier = nn.Sequential(
+            nn.Linear(n_rois * hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes)
+        )
 
     def window_starts(self, length: int) -> range:
         """Return the first volume of each window of a scan of `length` volumes."""
